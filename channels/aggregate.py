@@ -145,9 +145,9 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         key: str = "",
     ) -> None:
         super().__init__(typ, key)
-        self.dropped = 0
+        self.dropped: int = 0
         self.operator: Callable[[Any, Any], Value] = operator
-        self.folding = make_folding(operator)
+        self.folding: Folding | None = make_folding(operator)
         self.pure: bool = any(operator is known for known in _PURE)
         self.make: Callable[[], Value] | None = first
         if first is not None:

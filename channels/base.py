@@ -220,7 +220,7 @@ class BaseChannel(Generic[Value, Update, Stored]):
         """Whether two schemas declare the same channel; the current value does not count."""
         return type(self) is type(other)
 
-    __hash__ = None  # type: ignore[assignment]  # two equal declarations are still two channels
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # two equal declarations are still two channels
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type_name(self.typ)})"

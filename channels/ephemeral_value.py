@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from .aggregate import Overwrite
-from .base import Value
+from .base import Missing, Value
 from .common import SingleValue, clone, guard_error
 
 
@@ -49,7 +49,7 @@ class EphemeralValue(SingleValue[Value]):
         if len(values) > 1 and self.guard:
             raise guard_error(self, len(values))
         value = values[-1]
-        self.value = value.value if type(value) is Overwrite else value
+        self.value: Value | Missing = value.value if type(value) is Overwrite else value
         return True
 
     def copy(self) -> Self:
@@ -93,5 +93,5 @@ class AnyValue(SingleValue[Value]):
         if not values:
             return self._drop_value()
         value = values[-1]
-        self.value = value.value if type(value) is Overwrite else value
+        self.value: Value | Missing = value.value if type(value) is Overwrite else value
         return True

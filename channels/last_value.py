@@ -42,7 +42,7 @@ class LastValue(SingleValue[Value]):
         if len(values) != 1:
             return self._refuse_many(values)
         value = values[0]
-        self.value = value.value if type(value) is Overwrite else value
+        self.value: Value | Missing = value.value if type(value) is Overwrite else value
         return True
 
     def _refuse_many(self, values: Sequence[Any]) -> bool:
@@ -108,7 +108,7 @@ class UntrackedValue(SingleValue[Value]):
         if len(values) > 1 and self.guard:
             raise guard_error(self, len(values))
         value = values[-1]
-        self.value = value.value if type(value) is Overwrite else value
+        self.value: Value | Missing = value.value if type(value) is Overwrite else value
         return True
 
     def checkpoint(self) -> Missing:
@@ -152,7 +152,7 @@ class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):
     def __init__(self, typ: Any, key: str = "") -> None:
         super().__init__(typ, key)
         self.value = MISSING
-        self.finished = False
+        self.finished: bool = False
 
     def get(self) -> Value:
         """The value, once the run has finished.
@@ -174,7 +174,7 @@ class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):
         if not values:
             return False
         value = values[-1]
-        self.value = value.value if type(value) is Overwrite else value
+        self.value: Value | Missing = value.value if type(value) is Overwrite else value
         self.finished = False
         return True
 

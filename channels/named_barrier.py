@@ -127,7 +127,7 @@ class NamedBarrierValue(Barrier[Value, set[Value]]):
         # Without names there is nothing to start over: True would run the node again, endlessly.
         if not self.seen or self.seen != self.names:
             return False
-        self.seen = frozenset()
+        self.seen: frozenset[Value] = frozenset()
         return True
 
     def checkpoint(self) -> set[Value]:
@@ -176,7 +176,7 @@ class NamedBarrierValueAfterFinish(Barrier[Value, tuple[set[Value], bool]]):
 
     def __init__(self, typ: Any, names: Iterable[Value], *, key: str = "") -> None:
         super().__init__(typ, names, key=key)
-        self.finished = False
+        self.finished: bool = False
 
     def is_available(self) -> bool:
         """Whether all names were seen and the run has finished."""
@@ -186,7 +186,7 @@ class NamedBarrierValueAfterFinish(Barrier[Value, tuple[set[Value], bool]]):
         """Start over, if the barrier is open."""
         if not self.is_available():
             return False
-        self.seen = frozenset()
+        self.seen: frozenset[Value] = frozenset()
         self.finished = False
         return True
 

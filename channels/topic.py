@@ -38,7 +38,7 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
 
     def __init__(self, typ: Any, accumulate: bool = False, *, key: str = "") -> None:
         super().__init__(typ, key)
-        self.dropped = 0
+        self.dropped: int = 0
         self.accumulate: bool = accumulate
         # A tuple, swapped and never changed: copies may share it.
         self.items: tuple[Value, ...] = ()

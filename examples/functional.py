@@ -27,7 +27,7 @@ from stategraph import (
 from stategraph import RunnableConfig as Config
 
 calls: Counter[str] = Counter()  # how often each task's function really ran
-broken = {"on": True}  # the station, until it is repaired
+broken: dict[str, bool] = {"on": True}  # the station, until it is repaired
 
 
 @task

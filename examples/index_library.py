@@ -253,7 +253,7 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    command = add_arguments(
+    command: argparse.ArgumentParser = add_arguments(
         argparse.ArgumentParser("index_library", description="Index a folder of Python.")
     )
     sys.exit(main(command, command.parse_args()))

@@ -27,7 +27,7 @@ from stategraph import (
 )
 from stategraph import StreamWriter as Writer
 
-CORPUS = {
+CORPUS: dict[str, str | bytes] = {
     "tides": "The Moon pulls the sea. High water comes twice a day. See also: moon, sun.",
     "moon": "The Moon is 384,400 km away. It turns once a month. See also: tides.",
     "sun": "The Sun makes spring tides with the Moon.",

@@ -16,7 +16,7 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from stategraph import CompiledStateGraph
@@ -28,7 +28,12 @@ QUESTION = "How many times higher is Mount Everest than the Eiffel Tower?"
 # -- the tools -------------------------------------------------------------------------------------
 
 HEIGHTS = {"mount everest": 8849, "eiffel tower": 330, "mont blanc": 4806}
-OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+OPERATORS: dict[str, Callable[[float, float], float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+}
 
 
 def height(name: str) -> str:

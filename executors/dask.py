@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from distributed import Client, KilledWorker, get_worker
@@ -48,7 +49,7 @@ class DaskExecutor(Executor):
         self._subscribed = False
         self._lock = threading.Lock()
         self._abandoned: set[Any] = set()
-        self.quarantine = threading.Lock()
+        self.quarantine: AbstractContextManager[Any] = threading.Lock()
 
     def submit(self, call: RemoteCall, on_event: OnEvent) -> _DaskHandle:
         """Hand the call to the scheduler.

@@ -32,7 +32,7 @@ NAMELESS = frozenset((bytes, bytearray, str))
 """Types whose pickles name no class: to look for one in a large text takes as long as to pickle
 it (benchmark P38)."""
 
-loads = pickle.loads
+loads: Callable[[bytes], Any] = pickle.loads
 
 
 def dumps(value: Any, *, shares_main: bool = True) -> bytes:

@@ -188,7 +188,7 @@ class Mailbox:
         # Not given the key: then `accept` itself would ask for it, and a client that says nothing
         # would block all.
         self._listener = Listener(backlog=64)
-        self.address = self._listener.address
+        self.address: Any = self._listener.address
         self._inboxes: dict[str, Inbox] = {}
         threading.Thread(target=self._accept, name="stategraph-mailbox", daemon=True).start()
 

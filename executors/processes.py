@@ -59,7 +59,7 @@ class ProcessExecutor(Executor):
     """
 
     shares_main = False
-    closed = True
+    closed: bool = True
 
     def __init__(self, max_workers: int | None = None) -> None:
         if max_workers is not None and max_workers < 1:
@@ -234,7 +234,7 @@ class _Worker:
         self.handle: _ProcessHandle | None = handle
         self.frames: Frames
         self.process: subprocess.Popen[bytes]
-        self.started = False
+        self.started: bool = False
         self._poll = select.poll()
         self._end = -1
         self._sentinel = -1

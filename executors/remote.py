@@ -52,7 +52,9 @@ class RemoteFunction:
         if b"__main__" in data and not executor.shares_main and not has_cloudpickle():
             raise ValueError("it is defined in the script itself, which workers cannot import")
         key = blake2b(data, digest_size=16).hexdigest()
-        self.inject = tuple((name, KINDS[get]) for name, get in node.call.inject or ())
+        self.inject: tuple[tuple[str, str], ...] = tuple(
+            (name, KINDS[get]) for name, get in node.call.inject or ()
+        )
         self.executor = executor
         self._function = Function(data, key, is_async, self.inject)
 

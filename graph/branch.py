@@ -128,7 +128,8 @@ class BranchWriter(Writer):
         self.name = name
         self.ends: Ends | None = spec.ends
         self.body: Body = spec.body
-        self.keys, self.coerce = reads
+        self.keys: Sequence[str] = reads[0]
+        self.coerce: Callable[[dict[str, Any]], Any] | None = reads[1]
         self.passthrough: bool = passthrough and self.coerce is None and not scope.root
         self.root: bool = scope.root
         self.is_async: bool = spec.body.coro is not None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, overloa
 
 from typing_extensions import TypeVar, Unpack
 
+from ..channels.base import Channel
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
 from ..pregel.errors import InvalidGraphError
 from ..pregel.program.callables import Body, read_callable
@@ -131,15 +132,16 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         self.joins: list[Join] = []
         self.branches: dict[str, dict[str, BranchSpec]] = {}
         self._state = StateKeys(state_schema, self.first_values)
-        self.channels, self.managed = self._state.channels, self._state.managed
+        self.channels: dict[str, Channel] = self._state.channels
+        self.managed: dict[str, Any] = self._state.managed
         self.extra_keys = extra_keys
-        self.validated = read_places(validate)
+        self.validated: frozenset[str] = read_places(validate)
         self.context_schema: Any = check_context_schema(context_schema)
         self.state_schema = state_schema
         self.input_schema: Any = state_schema if input_schema is None else input_schema
         self.output_schema: Any = state_schema if output_schema is None else output_schema
-        self.compiled = False
-        self.defaults = Policies()
+        self.compiled: bool = False
+        self.defaults: Policies = Policies()
         self._state.add(state_schema)
         for kind in ("input_schema", "output_schema"):
             schema = getattr(self, kind)

@@ -15,6 +15,7 @@ from ..channels import EphemeralValue, LastValueAfterFinish
 from ..checkpoint.base import BaseCheckpointSaver
 from ..pregel.app import Pregel
 from ..pregel.names import END, ROOT, START, TAG_HIDDEN, trigger_name
+from ..pregel.program.join import Join
 from ..pregel.program.node import PregelNode
 from ..pregel.program.results import refuse_lookalike
 from ..pregel.program.writes import Writer, WriteScope
@@ -134,14 +135,14 @@ class Compiler:
     def __init__(self, spec: GraphSpec) -> None:
         self.spec = spec
         self.nodes: dict[str, NodeSpec] = spec.complete_nodes()
-        self.scope = WriteScope(
+        self.scope: WriteScope = WriteScope(
             frozenset(spec.channels),
             {name: trigger_name(name) for name in self.nodes},
             spec.extra_keys == "error",
             hints={key: channel.typ for key, channel in spec.channels.items()},
         )
         # What leads to END makes nothing run, and needs no channel.
-        self.joins = [join for join in spec.joins if join.target != END]
+        self.joins: list[Join] = [join for join in spec.joins if join.target != END]
         self.validators: KeyValidators | None = None
         if spec.validate:
             self.validators = KeyValidators(spec.channels, spec.schemas.values())

@@ -76,7 +76,9 @@ class ModelNode:
         system_prompt: str | None = None,
     ) -> None:
         self.model: OpenAIModel | Any = OpenAIModel(model) if isinstance(model, str) else model
-        self.system = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self.system: list[Message] = []
+        if system_prompt:
+            self.system.append({"role": "system", "content": system_prompt})
         # No tools at all are said by leaving them out: servers refuse an empty list.
         self.options: dict[str, list[dict[str, Any]]] = {"tools": list(schemas)} if schemas else {}
 

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from ..graph.functional import TaskFunction, task
 from ..pregel.errors import nearest
-from ..pregel.names import END
+from ..pregel.names import END, EndName
 from ..pregel.superstep.interrupts import interrupt
 from ..pregel.types import Command
 from .tool import Tool, ToolCallError, as_tool
@@ -210,7 +210,7 @@ class ToolNode:
 
 def tools_condition(
     state: Any, messages_key: str = "messages"
-) -> Literal["tools", END]:  # type: ignore[valid-type]  # drawings read the name of the end here
+) -> Literal["tools"] | EndName:  # drawings read the ends here
     """A router: to the node "tools" if the last message asks for tools, else to the end."""
     return "tools" if pending_calls(state, messages_key) else END
 

@@ -149,14 +149,14 @@ class Pregel(
             place_program(
                 self.program, self.executor, store
             )  # what cannot run there is refused now
-        self.channels = {**self.program.channels, **self.program.managed}
+        self.channels: dict[str, Any] = {**self.program.channels, **self.program.managed}
         self.input_channels = input_channels
         self.output_channels = output_channels
         self.stream_channels = stream_channels
         self.interrupt_before = check_breakpoints(interrupt_before_nodes, self.program)
         self.interrupt_after = check_breakpoints(interrupt_after_nodes, self.program)
         self.stream_mode: StreamMode = stream_mode
-        self.checkpointer = check_checkpointer(checkpointer)
+        self.checkpointer: Any = check_checkpointer(checkpointer)
         self.store: Any = check_lent("store", store, "put")
         self.cache: Any = check_lent("cache", cache, "set")
         self.set_serializer()
@@ -166,7 +166,7 @@ class Pregel(
             raise ValueError(f"step_timeout must be greater than 0 seconds, got {step_timeout!r}")
         self.step_timeout = step_timeout
         self.check_input = _check_input
-        self.migrate = None
+        self.migrate: Any = None
         self.config: RunnableConfig = {}
 
     # -- context -----------------------------------------------------------------------------------

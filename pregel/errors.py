@@ -56,7 +56,8 @@ class InvalidGraphError(StateGraphError, ValueError):
     """
 
     def __init__(self, mistakes: str | Sequence[str]) -> None:
-        self.mistakes = (mistakes,) if isinstance(mistakes, str) else tuple(mistakes)
+        several = (mistakes,) if isinstance(mistakes, str) else mistakes
+        self.mistakes: tuple[str, ...] = tuple(several)
         if len(self.mistakes) == 1:
             lines = self.mistakes[0]
         else:
@@ -108,7 +109,8 @@ class NodeTimeoutError(StateGraphError):
         self.node = node
         self.elapsed = elapsed
         self.kind = kind
-        self.timeout = self.limit = timeout
+        self.timeout: float = timeout
+        self.limit: float = timeout
         self.run_timeout: float | None = timeout if kind == "run" else None
         self.idle_timeout: float | None = timeout if kind == "idle" else None
 

@@ -10,7 +10,7 @@ test over the syntax tree holds that no other file spells a name or takes a name
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from ..channels.aggregate import Overwrite
 from ..checkpoint.base import ERROR, ERROR_SOURCE, INTERRUPT, NO_WRITES, RESUME, RETURN
@@ -23,6 +23,8 @@ START: Final = "__start__"
 """The name of the virtual node that takes the input."""
 END: Final = "__end__"
 """The name to route to when a path is over."""
+EndName: TypeAlias = Literal["__end__"]
+"""Its type, for the annotations of routers."""
 INPUT: Final = "__input__"
 """`as_node=` of an update that is taken as input; as such, the first part of its path."""
 COPY: Final = "__copy__"

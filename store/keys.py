@@ -328,7 +328,7 @@ class KeyWatch:
         self._runs = 0
         self._run: ref[Any] | None = None
         self._input: Any = None
-        self.done = False
+        self.done: bool = False
 
     def look(
         self, function: str, fn: Callable[..., Any], key: str, value: Any, run: Any

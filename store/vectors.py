@@ -77,7 +77,8 @@ class Index(AsyncCaller):
         self.dims: int = config["dims"]
         self.distance = config.get("distance_type") or "cosine"
         self.mark: int = self.dims if self.distance == "cosine" else -self.dims
-        self.paths = parse_fields(config.get("fields") or config.get("text_fields") or ["$"])
+        fields = config.get("fields") or config.get("text_fields") or ["$"]
+        self.paths: list[Path] = parse_fields(fields)
         self._documents, self._queries = _embedders(config["embed"])
 
     def texts(self, value: Any, paths: Sequence[Path] | None = None) -> list[str]:

@@ -106,8 +106,12 @@ class Reading:
     """
 
     def __init__(self, harness: Harness, places: list[Place] | None = None) -> None:
-        self.heads = {name: _tried(partial(harness.get, thread=name)) for name in THREADS}
-        self.lists = {name: _tried(partial(harness.listed, name)) for name in THREADS}
+        self.heads: dict[str, Any] = {
+            name: _tried(partial(harness.get, thread=name)) for name in THREADS
+        }
+        self.lists: dict[str, Any] = {
+            name: _tried(partial(harness.listed, name)) for name in THREADS
+        }
         places = (
             [_place(found) for name in THREADS for found in self.lists[name]]
             if places is None

@@ -136,7 +136,7 @@ class Harness:
     def __enter__(self) -> Harness:
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            self.saver = self.another()
+            self.saver: BaseCheckpointSaver = self.another()
         except BaseException:
             self._stack.close()
             raise
@@ -292,7 +292,7 @@ class Commits:
         self, call: Callable[..., Any], saver: BaseCheckpointSaver, thread: str = "t", ns: str = ""
     ) -> None:
         self.call = call
-        self.dumps = saver.serde.dumps
+        self.dumps: Callable[[Any], tuple[str, bytes]] = saver.serde.dumps
         self.thread = thread
         self.ns = ns
         self.head: str | None = None

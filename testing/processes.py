@@ -214,7 +214,7 @@ class KillAt:
 
     def __init__(self, at: int | None) -> None:
         self.at = at
-        self.calls = 0
+        self.calls: int = 0
 
     def _count(self, _frame: Any, event: str, _arg: Any) -> None:
         if event in ("call", "c_call"):

@@ -213,10 +213,14 @@ class FunctionSuite(SaverChecks):
     """
 
     def __init__(self, open: Callable[[Path], Any]) -> None:
-        self.open = open  # type: ignore[assignment,method-assign]  # that is what it is for
+        self._open = open
+
+    def open(self, folder: Path) -> Any:
+        """A new saver on a folder, made by the function."""
+        return self._open(folder)
 
     def __repr__(self) -> str:
-        return getattr(self.open, "__name__", repr(self.open))
+        return getattr(self._open, "__name__", repr(self._open))
 
 
 @dataclass(frozen=True, slots=True)

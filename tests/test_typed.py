@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 
@@ -16,7 +18,8 @@ import stategraph
 
 pytestmark = pytest.mark.trial
 
-PROGRAMS = Path(__file__).parent / "typed"
+ROOT = Path(__file__).parent.parent
+PROGRAMS = ROOT / "tests" / "typed"
 ERROR = re.compile(r"^(\w+\.py):(\d+): error: (.*)$", re.MULTILINE)
 Found = dict[str, dict[int, str]]
 """File → line → what is wrong there."""
@@ -65,3 +68,45 @@ def test_every_mistake_is_found_and_nothing_else(found: Found) -> None:
     missed = [lines[number - 1] for number in sorted(mistakes - found["wrong.py"].keys())]
     false = {lines[number - 1]: text for number, text in found["wrong.py"].items() if number not in mistakes}
     assert (missed, false) == ([], {})
+
+
+def langchain() -> str:
+    """Where LangChain lies: in the venv of the peer. `compat` subclasses its classes."""
+    named = os.environ.get("STATEGRAPH_PEER_PYTHON")
+    python = Path(named) if named else ROOT / ".bench" / "bin" / "python"
+    if not python.exists():
+        reason = f"LangChain is not installed: no {python} (run `make peer`)"
+        if os.environ.get("STATEGRAPH_REQUIRE_PEER") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    find = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return subprocess.run([python, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def install(home: Path) -> None:
+    """Put there what the wheel has, and nothing that merely lies beside it."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    for package in settings["packages"]:
+        folder = home / package.replace(".", "/")
+        folder.mkdir()
+        for file in (ROOT / folder.relative_to(home / "stategraph")).glob("*.py"):
+            shutil.copy(file, folder)
+    shutil.copy(ROOT / "py.typed", home / "stategraph")
+
+
+def test_the_type_of_everything_public_is_known(tmp_path: Path) -> None:
+    install(tmp_path)
+    # Here it is the `python` on the path that says where packages are.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    surroundings = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join([str(tmp_path), langchain()])}
+    command = [sys.executable, "-m", "pyright", "--verifytypes", "stategraph", "--ignoreexternal", "--outputjson"]
+    run = subprocess.run(command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False)
+    found = json.loads(run.stdout)["typeCompleteness"]
+    assert Path(found["packageRootDirectory"]) == tmp_path / "stategraph"
+    vague = {
+        each["name"]: [problem["message"] for problem in each["diagnostics"]]
+        for each in found["symbols"]
+        if each["isExported"] and not each["isTypeKnown"]
+    }
+    assert found["exportedSymbolCounts"]["withUnknownType"] == 0, vague
+    assert found["completenessScore"] >= 0.99, vague

@@ -79,7 +79,7 @@ class WorkerSession:
         self._limited = self._listens = self._notified = False
         self._channel = str(hash_name(terms.graph)).encode()
         self._connection: Patient | None = None
-        self.worker = 0
+        self.worker: int = 0
         self.kept: set[tuple[int, int]] = set()
 
     def open(self) -> WorkerSession:

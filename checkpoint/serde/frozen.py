@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from gc import is_tracked
 from itertools import chain, compress, repeat
 from operator import add, is_
-from typing import Any
+from typing import Any, ClassVar
 
 from .codec import Codec
 from .delta import Blob, list_body
@@ -41,7 +41,7 @@ class FrozenItems:
             return NotImplemented
         return self.types == other.types and self.parts == other.parts
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __add__(self, other: FrozenItems) -> FrozenItems:
         parts = dict(self.parts)

@@ -24,10 +24,10 @@ def _in_subinterpreter() -> bool:
 try:
     import ormsgpack
     from ormsgpack import Ext, packb, unpackb
-except ImportError as error:
+except ImportError as _error:
     if not _in_subinterpreter():
         raise
-    reason: str = str(error)
+    reason: str = str(_error)
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         """Say that this cannot be done here."""

@@ -145,7 +145,7 @@ class GroupCommit(WriteQueue):
     ) -> None:
         super().__init__()
         self._lock, self._group, self._is_undone = lock, group, is_undone
-        self.is_making = False
+        self.is_making: bool = False
 
     def _make_next(self) -> list[QueuedWrite]:
         with self._lock:
@@ -187,7 +187,8 @@ class QueuedWrite:
     __slots__ = ("_context", "args", "error", "function", "result")
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.function, self.args = function, args
+        self.function: Callable[..., Any] = function
+        self.args: tuple[Any, ...] = args
         self._context = copy_context()
         self.result: Any = None
         self.error: BaseException | None = None

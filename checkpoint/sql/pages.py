@@ -48,7 +48,8 @@ class Listed(dict[int, ThreadKey]):
         self, namespaces: Mapping[int, NamespaceRow], everything: bool, integrity: Integrity
     ) -> None:
         super().__init__()
-        self.namespaces, self.everything = namespaces, everything
+        self.namespaces: Mapping[int, NamespaceRow] = namespaces
+        self.everything: bool = everything
         self._integrity = integrity
 
     def __missing__(self, id: int) -> ThreadKey:

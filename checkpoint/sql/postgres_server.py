@@ -21,9 +21,9 @@ try:
     from psycopg import Connection, Error, OperationalError, errors
     from psycopg.conninfo import make_conninfo
     from psycopg_pool import ConnectionPool, PoolTimeout
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     advice = "threads and stores in Postgres need psycopg: pip install stategraph[postgres]"
-    raise ModuleNotFoundError(advice, name=error.name) from error
+    raise ModuleNotFoundError(advice, name=_error.name) from _error
 
 from .postgres_address import (
     escape_option,
@@ -155,7 +155,7 @@ class Server:
         self._lock = threading.RLock()  # held by the one user of a connection that was handed in
         self._starting = threading.Lock()
         self._ready = self._closed = False
-        self.can_pipeline = False  # until the sessions are known to be ours alone
+        self.can_pipeline: bool = False  # until the sessions are known to be ours alone
         self._lost = 0.0  # when a connection broke, by the monotonic clock
         self._one: Connection[Any] | None = target if isinstance(target, Connection) else None
         self._pool: ConnectionPool[Any] | None = (

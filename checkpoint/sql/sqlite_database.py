@@ -107,7 +107,7 @@ class Database:
             )
         self._process = os.getpid()
         # Whether a transaction is open in which others are savepoints.
-        self.grouped = False
+        self.grouped: bool = False
         self._closed = False
         self._advice = advice
         # How long to wait for a lock here; what SQLite waits by itself comes before.
@@ -117,7 +117,7 @@ class Database:
         self.error: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError)
         self.owned: bool = not isinstance(target, sqlite3.Connection)
         if isinstance(target, sqlite3.Connection):
-            self.connection = target
+            self.connection: sqlite3.Connection = target
         else:
             name = read_only_uri(str(target)) if read_only else str(target)
             self.connection = self._connect(name, timeout)

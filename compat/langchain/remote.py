@@ -15,7 +15,7 @@ from langchain_core.tracers._streaming import _StreamingCallbackHandler
 
 from ...pregel.runtime import running
 
-IGNORED_BY: Final = {
+IGNORED_BY: Final[dict[str, str | None]] = {
     "on_llm_start": "ignore_llm",
     "on_chat_model_start": "ignore_chat_model",
     "on_llm_new_token": "ignore_llm",
@@ -52,8 +52,8 @@ class RemoteCallbacks:
 
     def __init__(self, manager: Any, *, streams: bool) -> None:
         self.parent: UUID | None = manager.parent_run_id
-        self.tags = manager.tags, manager.inheritable_tags
-        self.metadata = manager.metadata, manager.inheritable_metadata
+        self.tags: tuple[Any, Any] = manager.tags, manager.inheritable_tags
+        self.metadata: tuple[Any, Any] = manager.metadata, manager.inheritable_metadata
         self.streams = streams
 
     def enter(self, send: Callable[[Told], None]) -> None:

@@ -305,7 +305,7 @@ class RouterSpan(CallbackSpan):
         return {"inputs": self.state, "name": self.name}
 
     def entered(self) -> None:
-        self.callbacks = self.manager.get_child()
+        self.callbacks: Any = self.manager.get_child()
         self.outer.callbacks = self.callbacks
         _set_config_context({**self.config, "callbacks": self.callbacks})
 

@@ -56,7 +56,7 @@ class DeltaChannel(BinaryOperatorAggregate[Any]):
             InvalidUpdateError: two overwrites in one superstep.
             Exception: whatever the reducer raises.
         """
-        self.dropped = 0
+        self.dropped: int = 0
         if not values:
             return False
         overwrites = [write for write in values if is_overwrite(write)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ...graph.functional import entrypoint as _entrypoint
 from ...graph.functional import task as _task
+from ...pregel.app import Pregel as _Pregel
 from .deprecated import rename
 from .pregel import Pregel
 
@@ -13,7 +14,7 @@ from .pregel import Pregel
 class entrypoint(_entrypoint):  # a decorator
     """Make a graph of a function; see `stategraph.entrypoint`."""
 
-    compiled_class = Pregel
+    compiled_class: ClassVar[type[_Pregel[Any, Any, Any, Any]]] = Pregel
 
     def __init__(self, checkpointer: Any = None, store: Any = None, **options: Any) -> None:
         renamed = ("config_schema", "retry")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings as _warnings
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from langchain_core.runnables import Runnable
 
@@ -33,7 +33,7 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
         deprecated: the spellings `config_schema`, `input` and `output`.
     """
 
-    compiled_class = CompiledStateGraph
+    compiled_class: ClassVar[type[_CompiledStateGraph[Any, Any, Any, Any]]] = CompiledStateGraph
     first_values = False
 
     def __init__(

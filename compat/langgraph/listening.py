@@ -44,7 +44,7 @@ class PeerListener(Listener):
 
     def __init__(self, run: Any, name: str) -> None:
         super().__init__(run)
-        self.heard = False
+        self.heard: bool = False
         self._name = name
 
     @property

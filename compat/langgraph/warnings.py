@@ -21,7 +21,7 @@ class LangGraphDeprecationWarning(DeprecationWarning):
         super().__init__(message, *args)
         self.message: str = message.rstrip(".")
         self.since = since
-        self.expected_removal = expected_removal or (since[0] + 1, 0)
+        self.expected_removal: tuple[int, int] = expected_removal or (since[0] + 1, 0)
 
     def __str__(self) -> str:
         since, removal = (f"V{v[0]}.{v[1]}" for v in (self.since, self.expected_removal))

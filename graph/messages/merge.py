@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any
 
@@ -32,8 +33,8 @@ class MessageIndex:
     __slots__ = ("lock", "messages", "places", "version")
 
     def __init__(self, given: Iterable[Any], rewrite: bool) -> None:
-        self.lock = Lock()
-        self.version = 0
+        self.lock: AbstractContextManager[Any] = Lock()
+        self.version: int = 0
         self.messages: list[Any] = []
         self.places: dict[Any, int] = {}
         keep, places, read = self.messages.append, self.places, Normalizer(rewrite).read

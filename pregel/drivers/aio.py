@@ -25,7 +25,7 @@ from .awaits import AWAITS, arun_task, in_context
 from .backpressure import hold_writer
 from .driver import Driver, ReaderLeft
 from .pool import MAX_THREADS
-from .steps import PAUSE, arun_steps
+from .steps import PAUSE, Waits, arun_steps
 from .timeslice import time_slices
 
 
@@ -97,11 +97,11 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
 class AsyncDriver(Driver):
     """Answers the effects of one loop on an event loop."""
 
-    waits = AWAITS
+    waits: Waits = AWAITS
 
     def __init__(self, run: Run, effects: Effects | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        self.slices = time_slices()
+        self.slices: Any = time_slices()
         self.slice_end: Any = self.slices.end()
         super().__init__(run, effects)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import aclosing
 from contextvars import Context, copy_context
 from time import perf_counter
@@ -21,7 +21,7 @@ from .abackpressure import keep_pace
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover
 from .forks import FORKS, end_child
 from .pool import POOL
-from .steps import arun_steps
+from .steps import Steps, arun_steps
 from .waits import KeyLocks
 
 
@@ -125,9 +125,9 @@ class AsyncioWaits:
 
     _locks = KeyLocks(asyncio.Lock)
 
-    run = staticmethod(arun_steps)
-    run_task = staticmethod(arun_task)
-    attempt = staticmethod(aattempt)
+    run: staticmethod[[Steps[Any]], Awaitable[Any]] = staticmethod(arun_steps)
+    run_task: staticmethod[[Task], Awaitable[None]] = staticmethod(arun_task)
+    attempt: staticmethod[[Task], Awaitable[None]] = staticmethod(aattempt)
     start = _AsTask
 
     def enter(self, span: Span) -> Any:

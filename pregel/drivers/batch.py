@@ -38,7 +38,7 @@ class Batch(Generic[Job]):
         self._lock = threading.Lock()
         self._surplus = max(0, len(jobs) - limit)
         self.ended: deque[Job] = deque()
-        self.open = len(jobs)
+        self.open: int = len(jobs)
 
     def start(self, *, here: bool = False) -> None:
         """Call in the first worker; it will call in the next.

@@ -18,7 +18,7 @@ class CallFuture(Future[Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.retrieved = False
+        self.retrieved: bool = False
         self.coroutine: Any = None
 
     def result(self, timeout: float | None = None) -> Any:

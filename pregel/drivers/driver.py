@@ -42,7 +42,7 @@ class Driver:
     make_journal: Callable[[Run], Journal]
     make_calls: Callable[[Run], Any]
     slices: Any = None
-    slice_end = 0.0
+    slice_end: float = 0.0
 
     def __init__(self, run: Run, effects: Effects | None = None) -> None:
         self._run = run

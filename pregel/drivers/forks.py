@@ -15,7 +15,7 @@ class _Forks:
     """How often this process, and those it was forked from, have forked."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count: int = 0
 
     def add(self) -> None:
         """A child was forked, and this is it."""

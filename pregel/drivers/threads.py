@@ -16,7 +16,7 @@ from .driver import Driver, ReaderLeft
 from .futures import Calls
 from .journal import Journal
 from .pool import MAX_THREADS, ThreadBatch
-from .steps import PAUSE, run_steps
+from .steps import PAUSE, Waits, run_steps
 from .waits import WAITS, run_task
 
 
@@ -57,9 +57,9 @@ def stream(run: Run) -> Iterator[Any]:
 class ThreadDriver(Driver):
     """Answers the effects of one loop on threads."""
 
-    waits = WAITS
-    make_journal = Journal
-    make_calls = Calls
+    waits: Waits = WAITS
+    make_journal: Callable[[Run], Journal] = Journal
+    make_calls: Callable[[Run], Any] = Calls
 
     def run_alone(self, task: Task) -> None:
         copy_context().run(run_task, task)

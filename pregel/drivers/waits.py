@@ -21,7 +21,7 @@ from ..superstep.task import Task
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover
 from .forks import FORKS, end_child
 from .pool import POOL
-from .steps import run_steps
+from .steps import Steps, run_steps
 
 
 def run_task(task: Task) -> None:
@@ -95,7 +95,7 @@ class _OnThread:
     """An attempt on a thread of its own. Nothing can stop it, so it may have to be abandoned."""
 
     def __init__(self, task: Task) -> None:
-        self.done = False
+        self.done: bool = False
         self.error: BaseException | None = None
         self._ended = threading.Lock()  # free once it has
         self._ended.acquire()
@@ -125,9 +125,9 @@ class ThreadWaits:
 
     _locks = KeyLocks(threading.Lock)
 
-    run = staticmethod(run_steps)
-    run_task = staticmethod(run_task)
-    attempt = staticmethod(attempt)
+    run: staticmethod[[Steps[Any]], Any] = staticmethod(run_steps)
+    run_task: staticmethod[[Task], None] = staticmethod(run_task)
+    attempt: staticmethod[[Task], None] = staticmethod(attempt)
     start = _OnThread
 
     def enter(self, span: Span) -> None:

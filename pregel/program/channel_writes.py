@@ -77,7 +77,9 @@ class ChannelWrite(Writer):
     def __init__(
         self, writes: Sequence[ChannelWriteEntry | ChannelWriteTupleEntry | Send | str]
     ) -> None:
-        self.writes = [ChannelWriteEntry(w) if isinstance(w, str) else w for w in writes]
+        self.writes: list[ChannelWriteEntry | ChannelWriteTupleEntry | Send] = [
+            ChannelWriteEntry(w) if isinstance(w, str) else w for w in writes
+        ]
 
     def write(self, result: Any, task: Any) -> None:
         """Append what each entry makes of the result, in the order declared."""

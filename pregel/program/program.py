@@ -143,7 +143,7 @@ class CompiledNode:
         bodies = declared.bodies(name)
         body = chain(bodies, name)
         self.name: str = name
-        self.path = (PULL, name)
+        self.path: tuple[str, ...] = (PULL, name)
         self.triggers: tuple[str, ...] = tuple(sorted(declared.triggers))
         # What tells its PULL tasks from other nodes' (of a `@task`: its function), and how their
         # path is stored.
@@ -167,7 +167,8 @@ class CompiledNode:
             self.policies = AttemptPolicies(declared.timeout, cache)
         self.hidden: bool = declared.hidden
         only_writes = not bodies and self.mapper is None
-        self.plain = only_writes and all(type(writer) is StateWriter for writer in self.writers)
+        writers = self.writers
+        self.plain: bool = only_writes and all(type(each) is StateWriter for each in writers)
         self.tags: tuple[str, ...] = tuple(declared.tags)
         self.metadata: Mapping[str, Any] = declared.metadata
         self.defer: bool = declared.defer

@@ -91,9 +91,12 @@ class CommitBuilder:
             by_command = isinstance(settings.given, Command) and not thread.parents  # not nested
             if thread.run_id is not None and by_command:
                 self.metadata[BY_COMMAND] = True
-        self.parents = thread.parents
+        self.parents: Mapping[str, str] = thread.parents
         self.last: Commit | CheckpointTuple | None = None
-        self.holds_input = self.holds_start = self._may_hold_start = self.made_new = False
+        self.holds_input: bool = False
+        self.holds_start: bool = False
+        self.made_new: bool = False
+        self._may_hold_start = False
         self.exit_records: list[TaskWrites] = []
         self.inner: dict[str, tuple[Task, Commit]] = {}
 

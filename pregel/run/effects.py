@@ -38,7 +38,8 @@ class Load:
         self.saver: BaseCheckpointSaver | None = saver
         self.found: CheckpointTuple | None = None
         self.head: str | None = None
-        self.followed = False  # the call came before, and others have followed: `found` is its end
+        # The call came before, and others have followed: `found` is its end.
+        self.followed: bool = False
 
 
 class RunTasks:
@@ -84,7 +85,10 @@ class Entry:
         self.writes: Sequence[TaskWrites] = writes
         self.checkpoint_id: str = checkpoint_id
         self.revision: int | None = revision
-        self.done = self.posted = self.held = self.of_call = False
+        self.done: bool = False
+        self.posted: bool = False
+        self.held: bool = False
+        self.of_call: bool = False
         self.error: BaseException | None = None
 
 

@@ -58,23 +58,23 @@ class Output:
         self._program = program
         self.keys: Selection = program.outputs
         self._key_set = program.output_set
-        self.keeps_view = not program.outputs_settle
+        self.keeps_view: bool = not program.outputs_settle
         if call.output_keys is not None:
             self.select(check_keys(program, call.output_keys))
         self.streams = streams if call.observer is None else (*streams, call.observer)
         self.chunks: deque[Any] = deque()
         self.waiting: list[Callable[[], None]] = []
-        self.closed = False
+        self.closed: bool = False
         self.live_outputs: tuple[Output, ...] = ()
         if around is not None and streams:
             self.live_outputs = around.live_outputs
         self.wake: Callable[[], None] = _nobody_waits
         self._hold: Callable[[Output], None] = _never_hold
-        self.live = live
+        self.live: bool = live
         self.questions: tuple[Interrupt, ...] | None = None
-        self.only_asked = False
+        self.only_asked: bool = False
         self.breakpoint: Breakpoint = ""
-        self.viewed = False
+        self.viewed: bool = False
         self._view: Any = None
 
     def select(self, keys: Selection) -> None:

@@ -75,7 +75,7 @@ class Replay:
         self.route: ReplayRoute | None = (
             ReplayRoute([thread.nested]) if thread.nested is not None else None
         )
-        self.seeded = False
+        self.seeded: bool = False
         self._histories: dict[str, list[tuple[str, str]]] | None = None
 
     def begin_rewind(self) -> Rewind:

@@ -15,6 +15,7 @@ from ...checkpoint.base import BaseCheckpointSaver, coordinates
 from ...checkpoint.overrides import commits_at_once
 from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
 from ..program.hooked import with_hooks
+from ..program.program import Program
 from ..runtime import RUNNING
 from ..superstep.hooks import Hook
 from ..superstep.machine import Machine
@@ -109,7 +110,7 @@ class Run:
         self.thread: Final[Thread] = thread
         self.ns: Final = thread.ns
         self.settings: Final[Settings] = Settings(graph, given, merged, call, thread, outer)
-        self.program = self.settings.program
+        self.program: Program = self.settings.program
         self.hook: Hook | None = None
         slow = thread.saver is not None and not thread.saver.in_memory
         self.saves_in_background: Final = slow and self.settings.durability == "async"
@@ -138,7 +139,7 @@ class Run:
         self.journal: Any = None
         self._calls: Any = None
         self._open_calls: Callable[[Run], Any] | None = None
-        self.cancelled = False
+        self.cancelled: bool = False
         self.payload_cache: Final[dict[Any, Any]] = {}
 
     def _streams_around(self, around: Run) -> tuple[Stream, ...]:

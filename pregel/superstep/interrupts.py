@@ -291,7 +291,7 @@ class AnswerRejected(GraphInterrupt):
 
     def __init__(self, interrupts: Sequence[Interrupt], error: ValueError) -> None:
         super().__init__(interrupts)
-        self.error = error
+        self.error: ValueError = error
         self.by_hand = False
 
 

@@ -21,7 +21,7 @@ from ...channels.base import MISSING, Channel, EmptyChannelError
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
 from ..errors import InvalidUpdateError, nearest
 from ..names import GRAPH, INPUT, TASKS
-from ..program.program import CompiledNode, Program
+from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
 from .context import TaskContext
 from .ids import new_checkpoint_id
@@ -51,15 +51,15 @@ class Machine(LiveState):
         carried_ids: Mapping[tuple[Any, ...], str] = NONE_CARRIED,
     ) -> None:
         self.program = program
-        self.step = step
-        self.remaining = 0
+        self.step: int = step
+        self.remaining: int = 0
         self.changed: Iterable[str] | None = ()
         self.held: set[str] = set()
         self.unsaved: set[str] = set()
         self.unsaved_seen: set[str] = set()
-        self.cache = {}
-        self.carried_ids = carried_ids
-        self.checkpoint_id = ""
+        self.cache: dict[Reader, dict[str, Any]] = {}
+        self.carried_ids: Mapping[tuple[Any, ...], str] = carried_ids
+        self.checkpoint_id: str = ""
         self.versions: dict[str, int] = {}
         self.seen: dict[str, dict[str, int]] = {}
         stored: Mapping[str, Any] = {}
@@ -71,17 +71,18 @@ class Machine(LiveState):
             # Not `updated_channels`: a node that was held, or pending before an edit, may wait for
             # a change that is older.
             self.changed = None
-        self.tick = max(self.versions.values(), default=0)
+        self.tick: int = max(self.versions.values(), default=0)
         # Most channels are blank and shared with the program as they are: a call costs what its
         # thread holds, not how large the graph is (benchmark P2, and the curves of nodes and keys
         # that rest).
-        self.channels = channels = dict(program.channels)
+        channels = dict(program.channels)
+        self.channels: dict[str, Channel] = channels
         kinds = program.kinds
         made = [name for name in dict.fromkeys((*kinds.unshared, *stored)) if name in channels]
         for name in made:
             channels[name] = channels[name].from_checkpoint(stored.get(name, MISSING))
         # The only channels that `apply` must look at though nobody wrote to them.
-        self.expiring = {
+        self.expiring: set[str] = {
             name for name in made if name in kinds.step_scoped and channels[name].is_available()
         }
 

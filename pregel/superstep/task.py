@@ -82,8 +82,8 @@ class Task:
         self.order: tuple[Any, ...] | int = order
         self.input: Any = value
         self.writes: list[Pair] = []
-        self.finished = False
-        self.recorded = False
+        self.finished: bool = False
+        self.recorded: bool = False
         self.run: TaskContext[Task] = run  # type: ignore[assignment]
         self.send: Any = send
         self.noted: AttemptState | None = None

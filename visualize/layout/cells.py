@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf
+from typing import ClassVar
 
 from ..model import GraphEdge, GraphModel, GraphNode
 from .arrange import Arranger, Component, Piece, align
@@ -56,13 +57,13 @@ def arrange_cells(model: GraphModel, sizes: CellSizes, widest: int) -> GraphLayo
 class CellArranger(Arranger):
     """Arranges a model in character cells. There is at most one edge from a node to itself."""
 
-    margin = 0
-    between = 4
+    margin: ClassVar[float] = 0
+    between: ClassVar[float] = 4
 
     def __init__(self, model: GraphModel, sizes: CellSizes, widest: int) -> None:
         super().__init__(model)
         self.sizes = sizes
-        self.widest = widest
+        self.widest: float = widest
 
     # -- items -------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 from ...pregel.names import NS_END
 from ..group import group
@@ -37,9 +38,9 @@ def arrange(model: GraphModel) -> GraphLayout:
 class PixelArranger(Arranger):
     """Arranges a model in px."""
 
-    margin = 16.0
-    between = 40.0
-    widest = 1200.0
+    margin: ClassVar[float] = 16.0
+    between: ClassVar[float] = 40.0
+    widest: float = 1200.0
 
     def __init__(self, model: GraphModel) -> None:
         super().__init__(model)

@@ -320,11 +320,11 @@ class ViewUpdater:
         self._view = view
         self._progress = Progress(model, clock(), earlier)
         self._events: deque[Event] = deque()
-        self.put = self._events.append
+        self.put: Callable[[Event], None] = self._events.append
         self._over = threading.Event()
         self._broken: Exception | None = None
         self._drawn = 0.0
-        self.pause = PERIOD
+        self.pause: float = PERIOD
         # In the caller's context, by which a notebook knows the cell.
         self._thread = threading.Thread(
             target=copy_context().run, args=(self._work,), name="stategraph-watch", daemon=True

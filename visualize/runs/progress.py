@@ -81,11 +81,11 @@ class Progress:
         self.model = model
         self.state: RunState = "starting"
         self.supersteps: list[Superstep] = []
-        self.tasks = 0
-        self.kept = 0
+        self.tasks: int = 0
+        self.kept: int = 0
         self.earlier = earlier
         self.questions: dict[str, tuple[str, str]] = {}
-        self.error = ""
+        self.error: str = ""
         self._known = {n.id: n for n in model.parts}
         self._tallies: dict[str, Tally] = {}
         self._ids: dict[tuple[tuple[str, ...], str], tuple[str, bool]] = {}
