@@ -332,6 +332,7 @@ class PregelTask(NamedTuple):
         result: what it wrote, as a dict of state keys; None if it has not finished.
         spans: its attempts as (start, duration), in seconds since the epoch and seconds; () if they
             were not recorded.
+        input: what its node is called with, as it is stored.
     """
 
     id: str
@@ -342,6 +343,7 @@ class PregelTask(NamedTuple):
     state: Any = None
     result: Any = None
     spans: tuple[tuple[float, float], ...] = ()
+    input: Any = None
 
 
 class StateSnapshot(NamedTuple, Generic[StateT]):

@@ -16,11 +16,11 @@ from browser import Browser, browsing, needs_chromium
 from odd import Broken
 from test_trace import Timeless
 
-from stategraph import START, Command, InMemorySaver, StateGraph, interrupt
+from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrupt
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.runs.diff import diff
 from stategraph.visualize.runs.report import draw_report, report
-from stategraph.visualize.runs.report_data import gather, within
+from stategraph.visualize.runs.report_data import MOST_ROWS, gather, within
 
 HOSTILE = "</script><img src=x onerror=\"document.title='pwned'\">&amp;'`${1}\u202e\x00\x1b\u2028"
 
@@ -96,6 +96,39 @@ def test_a_question_is_told_once_where_it_was_asked_deepest() -> None:
     app.invoke({"log": []}, thread)
     [question] = gather(app, thread).questions
     assert (question.node, question.text, question.step) == ("holder:deep:ask", "deep?", 2)
+
+
+def broken_map(count: int, broken: set[int]) -> told.Told:
+    """A fan-out in which some of the tasks fail."""
+
+    def check(state: Any) -> Any:
+        if state["n"] in broken:
+            raise ValueError(f"item {state['n']} is broken")
+        return {"log": [f"item {state['n']}"]}
+
+    graph = StateGraph(told.Log).add_node("check", check)
+    graph.add_conditional_edges(START, lambda state: [Send("check", {"n": n}) for n in range(count)], ["check"])
+    app = told.compiled(graph, "checks")
+    with pytest.raises((ValueError, ExceptionGroup)):
+        app.invoke({"log": []}, told.THREAD)
+    return app, told.THREAD
+
+
+def test_each_of_many_tasks_is_told_with_its_input_and_result() -> None:
+    found = gather(*broken_map(30, {7, 19}))
+    step = found.steps[-1]
+    assert step["l"] == "2 of 30 failed"
+    rows = {row[3]: (row[0], row[1], row[4]) for row in step["k"]}
+    assert rows["{'n': 6}"] == ("check", "done", "{'log': ['item 6']}")
+    assert [given for given, (_, state, _) in rows.items() if state == "failed"] == ["{'n': 7}", "{'n': 19}"]
+    assert rows["{'n': 19}"][2] == "ValueError: item 19 is broken"
+    assert [error.input for error in found.errors] == ["{'n': 7}", "{'n': 19}"]
+
+
+def test_of_very_many_tasks_those_that_failed_are_told_in_any_case() -> None:
+    [*_, step] = gather(*broken_map(300, {298})).steps
+    assert step["k"][-1] == ["…", "", f"{300 - MOST_ROWS} more"] and len(step["k"]) == MOST_ROWS + 1
+    assert [row[3] for row in step["k"] if row[1] == "failed"] == ["{'n': 298}"]
 
 
 def test_an_answered_question_is_not_told_as_open() -> None:

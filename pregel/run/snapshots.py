@@ -162,6 +162,7 @@ def describe(
         state=_nested_config(task, *where),
         result=_result(known, where[0]) if known.finished else None,
         spans=known.spans,
+        input=task.input,
     )
 
 

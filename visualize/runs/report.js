@@ -56,7 +56,7 @@
     const step = steps[place], item = make("li"), head = make("button", "head"), name = make("span", "h", step.h || "nothing ran");
     item.dataset.place = place;
     head.setAttribute("aria-expanded", "false");
-    if (step.s) name.append(" ", make("span", "chip " + (step.s === "handled" ? "paused" : step.s), step.s));
+    if (step.s) name.append(" ", make("span", "chip " + (step.s === "handled" ? "paused" : step.s), step.l || step.s));
     const keys = Object.keys(step.v || {}).filter(Boolean).concat(step.x || []);
     if (keys.length) name.append(make("small", "", keys.slice(0, 6).join(", ") + (keys.length > 6 ? ", …" : "")));
     head.append(make("span", "n", step.n), name);
@@ -85,13 +85,15 @@
   }
 
   function table(rows) {
-    const found = make("table");
-    for (const [name, standing, times, note] of rows) {
-      const line = found.insertRow();
+    const found = make("table", "tasks"), head = found.createTHead().insertRow();
+    for (const title of ["task", "", "took", "input", "result"]) head.append(make("th", "", title));
+    const body = found.createTBody();
+    for (const [name, standing, ...texts] of rows) {
+      const line = body.insertRow();
       line.insertCell().textContent = name;
       line.insertCell().append(make("span", standing, standing));
-      line.insertCell().textContent = times;
-      line.insertCell().textContent = note;
+      for (const text of texts) line.insertCell().textContent = text;
+      if (standing === "failed") line.className = "bad";
     }
     return found;
   }

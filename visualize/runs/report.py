@@ -160,10 +160,11 @@ def _header(told: ReportData) -> Iterator[str]:
 def _trouble(told: Trouble, look: str, verb: str) -> str:
     """A question or an error, with a button that leads to its step."""
     name = _text(told.path, 120)
+    called = f", called with {escape(told.input)}" if told.input else ""
     return (
         f'<section class="card {look}"><p><b>{name}</b> {verb} '
         f"{_go_to(told.step)}</p>"
-        f'<pre>{escape(told.text)}</pre><p class="chk">{escape(told.title)}</p></section>\n'
+        f'<pre>{escape(told.text)}</pre><p class="chk">{escape(told.title)}{called}</p></section>\n'
     )
 
 

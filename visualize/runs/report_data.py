@@ -31,7 +31,10 @@ BUDGET = 1_200_000
 MOST = 50
 """So many errors and questions are shown."""
 
-MOST_ROWS = 40
+BAD = ("failed", "paused")
+"""States of tasks that are shown first."""
+
+MOST_ROWS = 60
 """So many rows of tasks are shown for a step."""
 
 Data = dict[str, Any]
@@ -39,13 +42,14 @@ Data = dict[str, Any]
 
 class Trouble(NamedTuple):
     """An error or a question of a task. `step` is its place in the list of steps, `path` what the
-    task is called."""
+    task is called, `input` what an error's task was called with."""
 
     step: int
     node: str
     path: str
     title: str
     text: str
+    input: str = ""
 
 
 @dataclass
@@ -191,15 +195,13 @@ def within(changes: Iterable[Change], room: int) -> Iterator[Change]:
 def _step(timeline: Timeline, place: int, step: TraceStep, changes: Iterable[Change]) -> Data:
     """One step as the page's script reads it.
 
-    n: number, h: headline, s: how it stands, t: how long it ran, c: checkpoint, a: stored at
-    (milliseconds since the epoch), w: ids of its nodes with the nested ones, d: changes as HTML, b:
-    key → who wrote it, k: its tasks as rows, m: the caller's metadata; v: key → number of its
-    value, x: keys that went, f: how many branches leave here.
+    n: number, h: headline, s: how it stands, l: how many tasks stand so, t: how long it ran, c:
+    checkpoint, a: stored at (milliseconds since the epoch), w: ids of its nodes with the nested
+    ones, d: changes as HTML, b: key → who wrote it, k: its tasks as rows, m: the caller's metadata;
+    v: key → number of its value, x: keys that went, f: how many branches leave here.
     """
     took = timeline.took(place)
     rows = list(_task_rows(step))
-    ran_once = [len(task.spans) for task in step.tasks] == [1]
-    obvious = ran_once and [state for _, state, _, _ in rows] == ["done"]
     who = writers(step) if len(rows) > 1 else {}
     own = {k: v for k, v in step.metadata.items() if k not in ("source", "step", "parents")}
     ids = dict.fromkeys(drop_illegal(task.node) for task in step.all_tasks() if task.name != START)
@@ -216,7 +218,8 @@ def _step(timeline: Timeline, place: int, step: TraceStep, changes: Iterable[Cha
             drop_illegal(sanitize(key, 80)): drop_illegal(", ".join(names))
             for key, names in who.items()
         },
-        "k": [] if obvious else rows,
+        "k": rows,
+        "l": _count_states(step) if len(rows) > 1 else "",
         "m": drop_illegal(format_value(own, 400)) if own else "",
     }
 
@@ -229,17 +232,32 @@ def _standing(step: TraceStep) -> str:
 
 
 def _task_rows(step: TraceStep) -> Iterator[list[str]]:
-    """[node, state, attempts and times, note] of each task worth a row; many equal ones share
-    one."""
+    """[node, state, attempts and times, input, result, note] of each task, without the last two
+    where there are none; equal ones share a row. Of very many, those that did not end well are
+    shown rather than others."""
     groups = group(
-        ((task.node, task.state, len(task.spans), _note(task)), task)
+        ((task.node, task.state, len(task.spans), _in_and_out(task)), task)
         for task in step.all_tasks()
         if task.name != START
     )
-    for (_, state, attempts, note), tasks in list(groups.items())[:MOST_ROWS]:
-        yield [drop_illegal(tasks[0].path), state, _describe_times(tasks, attempts), note]
-    if len(groups) > MOST_ROWS:
-        yield ["…", "", f"{len(groups) - MOST_ROWS:,} more", ""]
+    rows = list(groups.items())
+    shown = set(sorted(range(len(rows)), key=lambda n: rows[n][0][1] not in BAD)[:MOST_ROWS])
+    for number, ((_, state, attempts, texts), tasks) in enumerate(rows):
+        if number in shown:
+            name = drop_illegal(tasks[0].path)
+            yield [name, state, _describe_times(tasks, attempts), *map(drop_illegal, texts)]
+    if len(rows) > MOST_ROWS:
+        yield ["…", "", f"{len(rows) - MOST_ROWS:,} more"]
+
+
+def _count_states(step: TraceStep) -> str:
+    """How the tasks of a step stand, if not all of them are done: `2 of 30 failed`."""
+    states = Counter(task.state for task in step.tasks)
+    return ", ".join(
+        f"{count:,} of {len(step.tasks):,} {state}"
+        for state, count in states.items()
+        if state in BAD
+    )
 
 
 def _describe_times(tasks: list[TraceTask], attempts: int) -> str:
@@ -255,13 +273,14 @@ def _describe_times(tasks: list[TraceTask], attempts: int) -> str:
     return " ".join(parts)
 
 
-def _note(task: TraceTask) -> str:
-    text = ""
+def _in_and_out(task: TraceTask) -> tuple[str, ...]:
+    """What a task got, and what became of it: its result, what it raised, what it asked."""
+    note = ""
     if task.error is not None:
-        text = sanitize(format_value(task.error, 160), 200)
+        note = format_value(task.error, 160)
     elif task.questions:
-        text = "asked: " + format_value(task.questions[0].value, 160)
-    return drop_illegal(text)
+        note = f"asked: {format_value(task.questions[0].value, 160)}"
+    return tuple(sanitize(text) for text in (task.input, task.result, note) if text)
 
 
 # -- what needs a person ---------------------------------------------------------------------------
@@ -321,4 +340,5 @@ def _describe_error(place: int, number: int, task: TraceTask) -> Trouble:
         task.path,
         f"in step {number}",
         drop_illegal(sanitize("".join(lines), 6000).rstrip()),
+        drop_illegal(sanitize(task.input)),
     )

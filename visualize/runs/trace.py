@@ -33,6 +33,8 @@ class TraceTask:
         waits: after each attempt, for how many seconds at most the node's policies let it wait for
             the next one.
         wrote: the keys that it wrote.
+        input, result: what it was called with and what it wrote, as short texts; an empty one if it
+            has no result.
         steps: of the nested graph that it ran.
     """
 
@@ -46,6 +48,8 @@ class TraceTask:
     questions: tuple[Interrupt, ...] = ()
     wrote: tuple[str, ...] = ()
     steps: tuple[TraceStep, ...] = ()
+    input: str = ""
+    result: str = ""
 
     @property
     def path(self) -> str:

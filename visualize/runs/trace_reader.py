@@ -22,10 +22,13 @@ from ..labels import natural_key
 from ..model import join_id
 from .orphans import Orphans, find_orphans
 from .trace import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
+from .values import format_value
 
 MOST_NESTED = 200
 """So many histories of nested graphs are read at most."""
 
+LONGEST_TEXT = 240
+"""Characters of a task's input, and of its result."""
 
 StepVisitor = Callable[[TraceStep, Any, Any], None]
 """Called with every step, the newest first but an open one last, and the state before and after
@@ -198,6 +201,8 @@ class _TraceReader:
             task.interrupts,
             tuple(map(str, task.result)) if isinstance(task.result, dict) else (),
             tuple(self._list_nested(place, task, base)),
+            format_value(task.input, LONGEST_TEXT),
+            "" if task.result is None else format_value(task.result, LONGEST_TEXT),
         )
 
     def _list_nested(self, place: _TraceLevel, task: PregelTask, base: str) -> Iterator[TraceStep]:
