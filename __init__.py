@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from .graph.functional import entrypoint, task
     from .pregel.app import Pregel
+    from .pregel.control import RunControl
     from .pregel.errors import (
         CheckpointConflictError,
         EmptyChannelError,
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
         IsLastStep,
         NodeError,
         RemainingSteps,
-        RunControl,
         Runtime,
         get_config,
         get_runtime,
@@ -128,7 +128,8 @@ _NAMES = {
     ".pregel.superstep.interrupts": "interrupt",
     ".pregel.types": "CachePolicy Command Interrupt Overwrite PregelTask RetryPolicy "
     "RunnableConfig Send StateSnapshot StateUpdate StreamWriter TimeoutPolicy",
-    ".pregel.runtime": "IsLastStep NodeError RemainingSteps RunControl Runtime get_config "
+    ".pregel.control": "RunControl",
+    ".pregel.runtime": "IsLastStep NodeError RemainingSteps Runtime get_config "
     "get_runtime get_store get_stream_writer",
     ".pregel.errors": "CheckpointConflictError EmptyChannelError EmptyInputError GraphBubbleUp "
     "GraphChangedError GraphDrained GraphInterrupt GraphRecursionError InPlaceEditError "

@@ -49,7 +49,8 @@ class RunnableConfig(TypedDict, total=False):
     `configurable` holds `thread_id` (which thread to continue), `checkpoint_id` (from which of its
     checkpoints), `checkpoint_ns` (which nested graph) and any key of your own. `recursion_limit` is
     the number of supersteps of user nodes one call may take; `max_concurrency` how many of them may
-    run at once.
+    run at once. `deadline` is when no further task starts, a time with a zone: those that run come
+    to their ends and are kept, then the call raises `GraphDrained`; `invoke(None)` goes on.
     """
 
     tags: list[str]
@@ -59,6 +60,7 @@ class RunnableConfig(TypedDict, total=False):
     run_id: UUID | str | None
     max_concurrency: int | None
     recursion_limit: int
+    deadline: datetime | None
     configurable: dict[str, Any]
 
 

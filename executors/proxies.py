@@ -11,8 +11,9 @@ import os
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from ..pregel.control import RunControl
 from ..pregel.errors import ShippingError, StateGraphError
-from ..pregel.runtime import RunControl, Runtime
+from ..pregel.runtime import Runtime
 from ..pregel.superstep.attempt_state import AttemptState
 from ..pregel.superstep.hooks import RemoteSpan
 from ..pregel.types import RunnableConfig, StreamMode, StreamWriter

@@ -24,6 +24,7 @@ from ..pregel.types import (
     CachePolicy,
     ContextT,
     InputT,
+    OnFailure,
     OutputT,
     RetryPolicy,
     StateT,
@@ -335,6 +336,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         name: str | None = None,
         migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None = None,
         executor: Any = None,
+        on_failure: OnFailure | None = None,
     ) -> CompiledStateGraph[StateT, ContextT, InputT, OutputT]:
         """Check the graph and make it runnable. The builder may be changed and compiled again.
 
@@ -356,10 +358,16 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
                 a `stategraph.executors.ProcessExecutor`, any `concurrent.futures.Executor`, a
                 `distributed.Client`, or the module `ray`. Everything else stays here. A call's own
                 `executor=` wins over this, and a node's over both.
+            on_failure: what the failure of a task does to the others of its superstep. "stop" (the
+                default): no further one starts, coroutines are cancelled, functions on threads
+                run to their ends. "finish": all are started and run to their ends. Either way
+                those that finish are kept for `invoke(None)`, and the first failure in path order
+                is raised; `get_state(...).tasks` has all. Graphs inside do as this one, unless
+                they say otherwise.
 
         Raises:
             InvalidGraphError: with a sentence for every mistake.
-            TypeError: an argument is none of the kinds above.
+            TypeError, ValueError: an argument is none of the kinds above.
         """
         if name is not None and not isinstance(name, str):
             raise TypeError(f"compile(name=...) must be a string, got {name!r}")
@@ -377,6 +385,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
             cache=cache,
             debug=debug,
             executor=executor,
+            on_failure=on_failure,
         )
         app.builder = self
         app.migrate = migrate

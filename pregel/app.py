@@ -22,6 +22,7 @@ from .run.checks import (
     check_checkpointer,
     check_context_schema,
     check_lent,
+    check_on_failure,
     place_program,
     resolve_executor,
 )
@@ -36,6 +37,7 @@ from .types import (
     CachePolicy,
     ContextT,
     InputT,
+    OnFailure,
     OutputT,
     RetryPolicy,
     RunnableConfig,
@@ -78,6 +80,8 @@ class Pregel(
         name: its name in drawings and errors.
         step_timeout: for how many seconds a superstep may run, sync nodes included, before it fails
             with `StepTimeoutError`.
+        on_failure: what the failure of a task does to the others of its superstep; None as the
+            graph around this one has it, else "stop". See `StateGraph.compile`.
         debug: whether to refuse nodes that change their input in place. This is slower: each input
             is compared before and after.
         stream_eager: whether the reader's thread stays free while a node runs, so that chunks reach
@@ -88,7 +92,7 @@ class Pregel(
     Raises:
         InvalidGraphError: the graph has mistakes; the error names all of them.
         TypeError: `checkpointer`, `store` or `cache` is of none of the kinds above.
-        ValueError: `step_timeout` is not greater than 0.
+        ValueError: `step_timeout` is not greater than 0, or `on_failure` is unknown.
 
     >>> from stategraph.channels import EphemeralValue, LastValue
     >>> app = Pregel(
@@ -123,6 +127,7 @@ class Pregel(
         context_schema: Any = None,
         name: str = "Pregel",
         step_timeout: float | None = None,
+        on_failure: OnFailure | None = None,
         debug: bool = False,
         stream_eager: bool = False,
         executor: Any = None,
@@ -165,6 +170,7 @@ class Pregel(
         if step_timeout is not None and not step_timeout > 0:
             raise ValueError(f"step_timeout must be greater than 0 seconds, got {step_timeout!r}")
         self.step_timeout = step_timeout
+        self.on_failure: OnFailure | None = check_on_failure(on_failure)
         self.check_input = _check_input
         self.migrate: Any = None
         self.config: RunnableConfig = {}

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Generic, ParamSpec, Protocol, overl
 
 from typing_extensions import TypeVar
 
+from .control import RunControl
 from .types import RunnableConfig, StreamMode, StreamWriter
 
 ContextT_co = TypeVar("ContextT_co", default=Any, covariant=True)
@@ -54,29 +55,6 @@ class NodeError:
 
     node: str
     error: BaseException
-
-
-class RunControl:
-    """A handle by which a run can be asked to stop between two supersteps.
-
-    `request_drain` may be called from any thread, and by a node. The run stores everything and ends
-    with `GraphDrained` before its next superstep.
-    """
-
-    __slots__ = ("drain_reason",)
-
-    def __init__(self) -> None:
-        self.drain_reason: str | None = None
-
-    def request_drain(self, reason: str = "shutdown") -> None:
-        """Ask the run to stop before its next superstep. Only the first call counts."""
-        if self.drain_reason is None:
-            self.drain_reason = reason
-
-    @property
-    def drain_requested(self) -> bool:
-        """Whether `request_drain` was called."""
-        return self.drain_reason is not None
 
 
 def _no_op(_: Any = None) -> None:

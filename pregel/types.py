@@ -22,6 +22,7 @@ __all__ = [
     "CachePolicy",
     "Command",
     "Durability",
+    "OnFailure",
     "GraphOutput",
     "Interrupt",
     "Overwrite",
@@ -76,6 +77,10 @@ Selection = str | Sequence[str]
 Durability = Literal["sync", "async", "exit"]
 """When a superstep is stored: before its chunk reaches the reader ("sync"), at most one superstep
 later ("async"), or when the call ends ("exit")."""
+
+OnFailure = Literal["stop", "finish"]
+"""What the failure of a task does to the others of its superstep: no further one starts and
+coroutines are cancelled ("stop"), or all are started and run to their ends ("finish")."""
 
 Validated = Literal["input", "nodes", "writes"]
 """Where a `StateGraph` validates values: the input of a call, what nodes are given, what they

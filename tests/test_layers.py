@@ -32,7 +32,7 @@ MAY_IMPORT = {
 # Inside pregel/: a file may import those on its own line (but not in a circle) and on the lines above.
 PREGEL = """
     names
-    types errors
+    types errors control
     stream_parts runtime program.results program.json_schema
     program.callables program.join
     program.writes
@@ -46,7 +46,6 @@ PREGEL = """
     superstep.context superstep.ids
     superstep.task_answers
     superstep.task superstep.state superstep.question_ids
-    superstep.path_order
     superstep.interrupts superstep.machine
     run.tokens
     run.stream
@@ -104,6 +103,7 @@ DEFERRED = {
     (".pregel.superstep.retry", "random"): "loaded for the first retry",
     (".pregel.drivers.forks", "traceback"): "only a forked child that fails needs it",
     (".pregel.drivers.futures", ".pregel.drivers.call_future"): "loads concurrent.futures and logging: loaded with the first `@task` call",
+    (".pregel.drivers.futures", ".pregel.drivers.once"): "loaded with the first effect",
     ("*", "networkx"): "heavy: loaded when somebody draws",
     ("*", "graphviz"): "heavy: loaded when somebody draws",
     ("*", "rich*"): "an optional extra: loaded when somebody watches a run in a terminal",

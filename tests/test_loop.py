@@ -17,11 +17,11 @@ from stategraph.pregel import (
     NodeBuilder,
     Pregel,
 )
+from stategraph.pregel.control import RunControl
 from stategraph.pregel.run.config import Call
 from stategraph.pregel.run.effects import Load, RunTasks, Save
 from stategraph.pregel.run.loop import supersteps
 from stategraph.pregel.run.run import Run
-from stategraph.pregel.runtime import RunControl
 from stategraph.pregel.superstep.task import Task
 
 CONFIG = {"configurable": {"thread_id": "1"}}

@@ -16,7 +16,7 @@ from stategraph.pregel import ChannelWriteTupleEntry, NodeBuilder, Pregel, Send
 from stategraph.pregel.names import TASKS
 from stategraph.pregel.program.program import path_text
 from stategraph.pregel.superstep.ids import task_id
-from stategraph.pregel.superstep.path_order import in_path_order
+from stategraph.pregel.superstep.machine import in_path_order
 from stategraph.pregel.superstep.task import Task
 
 

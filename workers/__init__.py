@@ -9,7 +9,14 @@ from importlib import import_module as _load
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .jobs import JobOpenError, JobResult, Status, WorkerInfo, WorkersDiedError
+    from .jobs import (
+        JobDeadlineError,
+        JobOpenError,
+        JobResult,
+        Status,
+        WorkerInfo,
+        WorkersDiedError,
+    )
     from .queue import Queue
     from .worker import Worker
 
@@ -19,6 +26,7 @@ __all__ = [
     "JobResult",
     "Status",
     "WorkerInfo",
+    "JobDeadlineError",
     "JobOpenError",
     "WorkersDiedError",
 ]

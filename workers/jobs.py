@@ -15,11 +15,12 @@ from ..checkpoint.integrity import Integrity
 from ..checkpoint.records import check_names
 from ..checkpoint.serde import FORMAT, Serializer
 from ..checkpoint.serde.msgpack import packb
+from ..checkpoint.serde.registry import register
 from ..pregel.app import Pregel
+from ..pregel.control import RunControl
 from ..pregel.errors import StateGraphError
 from ..pregel.run import checks
 from ..pregel.run.config import normalize
-from ..pregel.runtime import RunControl
 from ..pregel.types import Durability, Interrupt, RunnableConfig
 
 Status = Literal["waiting", "running", "done", "paused", "failed", "parked", "cancelled"]
@@ -44,6 +45,14 @@ class WorkersDiedError(StateGraphError):
 
 class JobOpenError(StateGraphError):
     """A job has not come to its end yet, so it has no value."""
+
+
+class JobDeadlineError(StateGraphError, TimeoutError):
+    """The deadline in a job's config has come before its run has ended. What was done is kept: a
+    job with the input None and a later deadline goes on."""
+
+
+register(JobDeadlineError)  # it comes back as itself
 
 
 class JobName(NamedTuple):

@@ -24,7 +24,7 @@ from ..pregel.program.program import is_async
 from ..pregel.run.config import merge_configs
 from ..pregel.superstep.interrupts import looks_like_answers
 from ..pregel.types import Command, RunnableConfig
-from .jobs import Job, JobCodec, JobEnd
+from .jobs import Job, JobCodec, JobDeadlineError, JobEnd
 from .saver import WorkerSaver
 
 REPEATS = 10
@@ -136,8 +136,14 @@ class JobRunner:
                     raise
                 task["input"] = None  # its question was answered the last time
                 return invoke(None)
-        except GraphDrained:
-            return None
+        except GraphDrained as drained:
+            if job.control.drain_requested:
+                return None
+            # Its own deadline, which will not come later: given back, it would be tried for ever.
+            raise JobDeadlineError(
+                f"{job.name} has stopped: {drained.reason}. What was done is kept: submit the "
+                "input None with a later deadline to go on"
+            ) from None
 
     def _running(self, job: Job, *, trusted: bool) -> AbstractContextManager[None]:
         """A context in which the saver knows the job, if it is one that can use it."""

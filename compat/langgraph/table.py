@@ -88,7 +88,8 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     },
     "langgraph.utils.runnable": {".runnable": "RunnableCallable RunnableLike RunnableSeq"},
     "langgraph.runtime": {
-        "pregel.runtime": "ExecutionInfo RunControl Runtime",
+        "pregel.control": "RunControl",
+        "pregel.runtime": "ExecutionInfo Runtime",
         ".runtime": "BaseUser ServerInfo get_runtime",
     },
     "langgraph.managed": {".managed": "IsLastStep RemainingSteps"},

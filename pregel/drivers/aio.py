@@ -21,7 +21,7 @@ from . import batch
 from .abatch import AsyncBatch
 from .afutures import AsyncCalls
 from .ajournal import AsyncJournal
-from .awaits import AWAITS, arun_task, in_context
+from .awaits import AWAITS, arun_in_time, arun_task, in_context
 from .backpressure import hold_writer
 from .driver import Driver, ReaderLeft
 from .pool import MAX_THREADS
@@ -116,7 +116,8 @@ class AsyncDriver(Driver):
 
     def make_batch(self, tasks: Sequence[Task]) -> AsyncBatch[Task]:
         limit = self._run.settings.config.get("max_concurrency") or _width(tasks)
-        return AsyncBatch(arun_task, tasks, limit, self.end, _is_coroutine)
+        execute = arun_task if self._run.settings.deadline is None else arun_in_time
+        return AsyncBatch(execute, tasks, limit, self.end, _is_coroutine)
 
     async def abort_whole(self, error: BaseException) -> None:
         """`abort` to its end, even if this task is being cancelled."""

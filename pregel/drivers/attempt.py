@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-from ..errors import GraphBubbleUp, GraphInterrupt, ParentCommand
+from ..control import TimedControl
+from ..errors import GraphBubbleUp, GraphDrained, GraphInterrupt, ParentCommand
 from ..superstep.deadline import Deadline
 from ..superstep.interrupts import merge_questions, unwrap_signals
 from ..superstep.outcome import (
@@ -33,6 +34,17 @@ from ..superstep.retry import wait_before_retry
 from ..superstep.task import Task
 from ..types import TimeoutPolicy
 from .steps import Steps, Waits
+
+
+def refuse_late(task: Task) -> None:
+    """Let no further task of a run start whose deadline has come.
+
+    Raises:
+        GraphDrained: it has.
+    """
+    control = task.run.settings.control
+    if isinstance(control, TimedControl) and control.is_late:
+        raise GraphDrained(control.drain_reason or "deadline")
 
 
 def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:

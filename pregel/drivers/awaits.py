@@ -12,17 +12,27 @@ from time import perf_counter
 from types import coroutine
 from typing import Any
 
-from ..errors import GraphBubbleUp
+from ..errors import GraphBubbleUp, GraphDrained
 from ..runtime import RUNNING
 from ..superstep.hooks import Span
 from ..superstep.outcome import failure_of
 from ..superstep.task import Task
 from .abackpressure import keep_pace
-from .attempt import attempt_with_policies, join_calls, receive_signal, recover
+from .attempt import attempt_with_policies, join_calls, receive_signal, recover, refuse_late
 from .forks import FORKS, end_child
 from .pool import POOL
 from .steps import Steps, arun_steps
 from .waits import KeyLocks
+
+
+async def arun_in_time(task: Task) -> None:
+    """`arun_task`, in a run that starts no further task when its deadline has come."""
+    try:
+        refuse_late(task)
+    except GraphDrained as drained:
+        task.fail(drained)
+    else:
+        await arun_task(task)
 
 
 async def arun_task(task: Task) -> None:

@@ -176,11 +176,14 @@ class Driver:
     def end(self, task: Task, error: BaseException | None) -> None:
         """A task has ended. After a failure (a signal is none) no further one is started, but for
         those that could have been started with it, and coroutines are cancelled. A function on a
-        worker thread cannot be: it is waited for and its result kept."""
+        worker thread cannot be: it is waited for and its result kept. With on_failure="finish" all
+        go on."""
         if error is not None and task.error is None:
             task.fail(error)  # it must not raise; if it does, nobody may wait for ever
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
-            self._batch.stop(at_once=wants_out(task.error))
+            out = wants_out(task.error)
+            if out or self._run.settings.on_failure == "stop":
+                self._batch.stop(at_once=out)
 
     def wake(self) -> None:
         """A chunk is waiting for the reader; may be called from any thread."""

@@ -33,7 +33,7 @@ from ..runtime import OnceRecord
 from ..superstep.ids import call_id
 from ..superstep.task import Task
 from ..types import Interrupt
-from .once import begin_once
+from .attempt import refuse_late
 from .pool import POOL
 from .steps import Steps, Waits, run_steps
 from .waits import WAITS
@@ -84,6 +84,8 @@ class Calls:
 
     def begin_once(self, task: Task, key: str, *, awaits: bool) -> OnceRecord:
         """What is recorded of an effect of a task, and where it is to be recorded."""
+        from .once import begin_once
+
         return begin_once(self.run, self._once, task, key, awaits=awaits)
 
     def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
@@ -104,6 +106,8 @@ class Calls:
                 # be at work.
                 made = child.id in self._made
                 future = self._made_before(child) if made else self._find_recorded(child)
+            if future is None:
+                refuse_late(parent)
             current.calls.append(future)
         return child, future
 

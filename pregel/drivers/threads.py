@@ -17,7 +17,7 @@ from .futures import Calls
 from .journal import Journal
 from .pool import MAX_THREADS, ThreadBatch
 from .steps import PAUSE, Waits, run_steps
-from .waits import WAITS, run_task
+from .waits import WAITS, run_in_time, run_task
 
 
 def drive(run: Run, effects: Effects | None = None) -> None:
@@ -66,7 +66,8 @@ class ThreadDriver(Driver):
 
     def make_batch(self, tasks: Sequence[Task]) -> ThreadBatch[Task]:
         limit = self._run.settings.config.get("max_concurrency") or MAX_THREADS
-        return ThreadBatch(run_task, tasks, limit, self.end)
+        execute = run_task if self._run.settings.deadline is None else run_in_time
+        return ThreadBatch(execute, tasks, limit, self.end)
 
 
 def side_by_side(

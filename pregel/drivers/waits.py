@@ -13,12 +13,12 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from ..errors import GraphBubbleUp
+from ..errors import GraphBubbleUp, GraphDrained
 from ..runtime import RUNNING
 from ..superstep.hooks import Span
 from ..superstep.outcome import failure_of
 from ..superstep.task import Task
-from .attempt import attempt_with_policies, join_calls, receive_signal, recover
+from .attempt import attempt_with_policies, join_calls, receive_signal, recover, refuse_late
 from .forks import FORKS, end_child
 from .pool import POOL
 from .steps import Steps, run_steps
@@ -45,6 +45,16 @@ def run_task(task: Task) -> None:
     if error is not None:
         run_steps(recover(task, error, WAITS))
         error = None  # its traceback holds this frame: no circle for the garbage collector
+
+
+def run_in_time(task: Task) -> None:
+    """`run_task`, in a run that starts no further task when its deadline has come."""
+    try:
+        refuse_late(task)
+    except GraphDrained as drained:
+        task.fail(drained)
+    else:
+        run_task(task)
 
 
 def attempt(task: Task) -> None:

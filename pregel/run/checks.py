@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from ...checkpoint.base import BaseCheckpointSaver
 from ..errors import InvalidGraphError, nearest
 from ..program.program import CompiledNode, Program
-from ..types import LOCAL, All, Durability, Selection
+from ..types import LOCAL, All, Durability, OnFailure, Selection
 
 
 def check_durability(durability: Durability) -> Durability:
@@ -23,6 +23,18 @@ def check_durability(durability: Durability) -> Durability:
         choices = ", ".join(map(repr, get_args(Durability)))
         raise ValueError(f"durability must be one of {choices}, got {durability!r}")
     return durability
+
+
+def check_on_failure(on_failure: OnFailure | None) -> OnFailure | None:
+    """The same choice, once it is known to be one.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if on_failure is not None and on_failure not in get_args(OnFailure):
+        choices = " or ".join(map(repr, get_args(OnFailure)))
+        raise ValueError(f"on_failure must be {choices}, got {on_failure!r}")
+    return on_failure
 
 
 def resolve_executor(given: Any) -> Any:

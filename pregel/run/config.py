@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Literal
 from uuid import UUID
@@ -12,17 +13,19 @@ from uuid import UUID
 from typing_extensions import TypedDict
 
 from ...channels.base import MISSING
+from ..control import RunControl
 from ..errors import nearest, warn
-from ..runtime import RunControl
 from ..types import (
     DEFAULT_RECURSION_LIMIT,
     All,
     ContextT,
     Durability,
+    OnFailure,
     RunnableConfig,
     Selection,
     StreamMode,
 )
+from .checks import check_on_failure
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -48,6 +51,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "tags": ((list, tuple, set, frozenset), "a list of strings"),
     "recursion_limit": (int, "an integer, the number of supersteps"),
     "max_concurrency": (int, "an integer, the number of tasks"),
+    "deadline": (datetime, "a datetime with a time zone"),
     "run_name": (str, "a string"),
     "run_id": ((str, UUID), "a string or UUID"),
 }
@@ -71,6 +75,8 @@ class CallOptions(TypedDict, Generic[ContextT], total=False):
             `visualize.watch` shows comes from one.
         debug: refuse nodes that change their input in place, or do not; None as `compile(debug=)`
             says.
+        on_failure: what the failure of a task does to its siblings, "stop" or "finish"; None as
+            `compile(on_failure=)` says, or the run around this one.
     """
 
     context: ContextT | None
@@ -81,6 +87,7 @@ class CallOptions(TypedDict, Generic[ContextT], total=False):
     executor: Any
     observer: Stream | None
     debug: bool | None
+    on_failure: OnFailure | None
 
 
 class Options(CallOptions[ContextT], total=False):
@@ -117,8 +124,11 @@ class Call:
     executor: Any = None
     observer: Stream | None = None
     debug: bool | None = None
+    on_failure: OnFailure | None = None
 
     def __post_init__(self) -> None:
+        if self.on_failure is not None:
+            check_on_failure(self.on_failure)
         if self.version not in ("v1", "v2"):
             raise ValueError(f'version must be "v1" or "v2", got {self.version!r}')
         if self.control is not None and not isinstance(self.control, RunControl):
@@ -210,6 +220,8 @@ def _check_kinds(config: RunnableConfig) -> bool:
             raise TypeError(f"config: {key} must be {_KINDS[key][1]}, got {value!r}")
         elif key == "max_concurrency" and value < 1:  # type: ignore[operator]
             raise ValueError(f"config: max_concurrency must be an integer >= 1, got {value!r}")
+        elif key == "deadline" and value.tzinfo is None:  # type: ignore[attr-defined]
+            raise ValueError(f"config: deadline must have a time zone, got {value!r}")
     return plain
 
 

@@ -18,8 +18,7 @@ from ...checkpoint.base import ERROR, ERROR_SOURCE
 from ..errors import GraphDrained, GraphRecursionError, ParentCommand
 from ..superstep.attempt_state import Pause
 from ..superstep.interrupts import is_listed, questions
-from ..superstep.machine import Machine
-from ..superstep.path_order import in_path_order
+from ..superstep.machine import Machine, in_path_order
 from ..superstep.task import Task, handler_of
 from .begin import begin
 from .effects import Effect, Effects, GiveWay, Load, RunTasks, Save

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from ...channels.base import MISSING
 from ...checkpoint.base import BaseCheckpointSaver, Checkpoint, address
 from ...checkpoint.serde import Serializer
+from ..control import RunControl, TimedControl
 from ..program.program import Program
-from ..runtime import RunControl
-from ..types import DEFAULT_RECURSION_LIMIT, LOCAL, All, Durability, RunnableConfig
+from ..types import DEFAULT_RECURSION_LIMIT, LOCAL, All, Durability, OnFailure, RunnableConfig
 from .checks import check_breakpoints, check_durability, place_program, resolve_executor
 from .config import Call, inheritable, merge_configs, recursion_limit, warn_of_context
 
@@ -30,6 +30,7 @@ class Graph(Protocol):
     interrupt_before: All | Sequence[str]
     interrupt_after: All | Sequence[str]
     step_timeout: float | None
+    on_failure: OnFailure | None
     executor: Any
     context_schema: Any
     migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None
@@ -120,13 +121,15 @@ class Settings:
         executor: where nodes run that have no executor of their own; None for the driver's threads.
         interrupt_before, interrupt_after: the nodes at which a run stops, or "*".
         serde: the saver's, or the graph's own without a saver.
+        on_failure: what the failure of a task does to its siblings.
+        deadline: when no further task starts, or None.
         migrate: makes a checkpoint of an earlier version of the graph one of this version.
     """
 
     __slots__ = (
-        "cache", "check_input", "config", "context", "control", "durability", "executor", "given",
-        "interrupt_after", "interrupt_before", "limit", "migrate", "program", "serde",
-        "step_timeout", "store",
+        "cache", "check_input", "config", "context", "control", "deadline", "durability",
+        "executor", "given", "interrupt_after", "interrupt_before", "limit", "migrate",
+        "on_failure", "program", "serde", "step_timeout", "store",
     )  # fmt: skip
 
     def __init__(
@@ -164,7 +167,13 @@ class Settings:
         self.context: Final[Any] = context
         self.store: Final[Any] = outer.store if graph.store is None else graph.store
         self.cache: Final[Any] = outer.cache if graph.cache is None else graph.cache
-        self.control: Final[RunControl] = call.control or outer.control or RunControl()
+        self.deadline: Final = config.get("deadline")
+        control = call.control or outer.control or RunControl()
+        # That of the run around it has its own deadline: the earlier one counts.
+        if self.deadline is not None and (call.control or self.deadline != outer.deadline):
+            control = TimedControl(control, self.deadline)
+        self.control: Final[RunControl] = control
+        self.on_failure: Final[OnFailure] = call.on_failure or graph.on_failure or outer.on_failure
         self.limit: Final = recursion_limit(config) if config else DEFAULT_RECURSION_LIMIT
         self.interrupt_before: Final = _breakpoints(
             call.interrupt_before, graph.interrupt_before, program
@@ -184,8 +193,10 @@ class Outermost(NamedTuple):
     cache: None = None
     context: None = None
     control: None = None
+    deadline: None = None
     durability: Durability = "sync"
     executor: None = None
+    on_failure: OnFailure = "stop"
     store: None = None
 
 

@@ -19,8 +19,7 @@ from ...checkpoint.base import CONTINUES, TaskWrites
 from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
 from ..names import COPY, END, INPUT
 from ..program.program import CompiledNode, NodeCall
-from ..superstep.machine import Machine
-from ..superstep.path_order import in_path_order
+from ..superstep.machine import Machine, in_path_order
 from ..superstep.task import Task
 from ..types import StateUpdate
 from .begin import input_writes

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ...checkpoint.serde import Serializer
+from ..control import RunControl
 from ..program.program import Program, Reader
 from ..program.writes import Pair
-from ..runtime import RunControl
 from ..types import Interrupt, RunnableConfig, StreamWriter
 from .deadline import Deadline
 from .hooks import Hook

@@ -22,7 +22,7 @@ from ..types import Command, TimeoutPolicy
 from .attempt_state import Pause
 from .deadline import Deadline
 from .interrupts import questions_of
-from .path_order import in_path_order
+from .machine import in_path_order
 from .task import Task
 
 FullKey = tuple[tuple[str, ...], str]

@@ -17,7 +17,7 @@ import stategraph.pregel.run.start as start
 import stategraph.pregel.run.task_records as task_records
 import stategraph.pregel.run.update_state as update_state
 from stategraph.pregel.run.answers import Answers
-from stategraph.pregel.superstep.path_order import in_path_order
+from stategraph.pregel.superstep.machine import in_path_order
 
 from .planted import bug, swap
 
