@@ -1,7 +1,7 @@
 """Rows that only who has the key can read or write: authenticated encryption, in place of the
 checksum.
 
-Needs the package `cryptography` (`pip install stategraph[encryption]`).
+Needs the package `cryptography`: the extra `encryption`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from ..extras import install_command
 from .errors import DamagedError
 from .integrity import Integrity
 
@@ -69,7 +70,7 @@ class Encryption(Integrity):
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError as error:
             raise ImportError(
-                "Encryption needs the package cryptography: pip install stategraph[encryption]"
+                f"Encryption needs the package cryptography: {install_command('encryption')}"
             ) from error
         if not keys or not all(isinstance(key, bytes) and len(key) in LENGTHS for key in keys):
             raise ValueError(

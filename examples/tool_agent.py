@@ -5,7 +5,7 @@ nothing is asked.
 
 By default the model is a script that knows one question. With OPENAI_BASE_URL (such as
 http://localhost:8000/v1) and OPENAI_API_KEY in the environment, and OPENAI_MODEL if it matters, a
-server that speaks the /chat/completions protocol answers; that needs `stategraph[openai]`. Both
+server that speaks the /chat/completions protocol answers; that needs the extra `openai`. Both
 give an answer in parts, which are printed as they come.
 """
 

@@ -1,4 +1,4 @@
-"""Functions of nodes on the workers of a Dask cluster: `stategraph[dask]`.
+"""Functions of nodes on the workers of a Dask cluster: the extra `dask`.
 
 Dask by itself restarts a call whose worker dies. Large parts are scattered once and go from worker
 to worker.

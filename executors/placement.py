@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
+from ..extras import install_command
 from ..pregel.errors import InvalidGraphError
 from ..pregel.program.program import CompiledNode, NodeCall, Program
 from ..pregel.superstep.task import Task
@@ -210,7 +211,9 @@ def _explain_unpicklable(node: CompiledNode, error: Exception, executor: Executo
         path, why = find_culprit(function, "its function", shares_main=executor.shares_main)
     way_out = ""
     if not has_cloudpickle():
-        way_out = "; or install cloudpickle, for lambdas and closures (stategraph[processes])"
+        way_out = (
+            f"; or install cloudpickle, for lambdas and closures: {install_command('processes')}"
+        )
     return (
         f"node {node.name!r} cannot run on an executor: {path}: {why}. "
         f"Use a function defined at the top of a module that workers can import{way_out}"

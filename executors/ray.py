@@ -1,4 +1,4 @@
-"""Functions of nodes as Ray tasks: `stategraph[ray]`.
+"""Functions of nodes as Ray tasks: the extra `ray`.
 
 A task of Ray's can be ended for real. A call that sends events while it runs is a generator: its
 last item is its end. Large parts are put into Ray's object store once.

@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
+from ..extras import install_command
 from ..graph.messages.strip import strip_messages
 
 Message = dict[str, Any]
@@ -20,7 +21,7 @@ class OpenAIModel:
     """A model at an OpenAI-like endpoint, for `create_agent` and `call_model`.
 
     The client reads `OPENAI_API_KEY` and `OPENAI_BASE_URL` (such as `http://localhost:8000/v1`)
-    from the environment. Needs the extra: `pip install stategraph[openai]`.
+    from the environment. Needs the extra `openai`.
 
     Args:
         model: the name of the model; `OPENAI_MODEL` of the environment by default.
@@ -113,7 +114,9 @@ def _load() -> Any:
     try:
         import openai
     except ImportError as error:
-        raise ImportError("OpenAIModel needs: pip install stategraph[openai]") from error
+        raise ImportError(
+            f"OpenAIModel needs the package openai: {install_command('openai')}"
+        ) from error
     return openai
 
 

@@ -4,40 +4,82 @@ name is there."""
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import cluster
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PROGRAMS = ["README.md", "docs/reference/channels.md", "docs/reference/streaming.md", "docs/how-to/time-travel.md", "docs/how-to/questions.md", "docs/how-to/memory.md", "docs/explanation/security.md", "docs/how-to/agents.md", "docs/reference/types.md"]
 PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "prebuilt", "visualize", "workers", "compat", "testing", "cli"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+FENCE = re.compile(r"^```(?P<kind>python|output)\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
+SKIPPED = re.compile(r"<!-- not run: (\S.*?\S) -->\n+\Z")
+"""Above a block of python that cannot run in a test, with the reason."""
+
+
+def blocks_of(text: str) -> Iterator[tuple[str, str, int]]:
+    """The blocks of a page that run, and what is printed: kind, code and the line above it."""
+    for block in FENCE.finditer(text):
+        if not SKIPPED.search(text[: block.start()]):
+            yield block["kind"], block["code"], text.count("\n", 0, block.start("code"))
+
+
+PROGRAMS = [page for page in PAGES if any(kind == "python" for kind, _, _ in blocks_of(page.read_text()))]
+
+
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_python_of_a_page_runs_top_to_bottom_as_one_program(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = ROOT / name
-    text = page.read_text()
-    blocks = list(re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    assert blocks, f"{name} shows no python"
+    """A block marked `output` shows what the python since the last one has printed."""
     program = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", program)  # so that annotations in it can be resolved
     monkeypatch.chdir(tmp_path)
-    for block in blocks:
-        above = text.count("\n", 0, block.start(1))
-        exec(compile("\n" * above + block[1], str(page), "exec"), program.__dict__)
+    text = page.read_text()
+    if "<!-- needs Postgres: url -->" in text:
+        program.__dict__["url"] = cluster.shared().schema()
+    for kind, code, above in blocks_of(text):
+        if kind == "output":
+            assert capsys.readouterr().out.rstrip() == code.rstrip(), f"{page}:{above}"
+        else:
+            exec(compile("\n" * above + code, str(page), "exec"), program.__dict__)
+
+
+def test_a_block_that_is_not_run_says_why() -> None:
+    assert not [str(page) for page in PAGES if re.search(r"<!-- not run:?\s*-->", page.read_text())]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text())
+    text = FENCE.sub("", page.read_text())
+    targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", text)
     assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+def own_files() -> Iterator[Path]:
+    """The files of the repository; what was built, and other packages, are no part of it."""
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if name == ".ci" or not name.startswith((".", "build", "__"))]
+        yield from (Path(folder, name) for name in files)
+
+
+def test_each_mention_of_a_page_names_one_that_is_there() -> None:
+    """In code, errors, notebooks and pages: a page that moves is found by this."""
+    gone = [
+        f"{path.relative_to(ROOT)}: {page}"
+        for path in own_files()
+        if path.suffix in (".py", ".md", ".ipynb", ".toml", "")
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(errors="replace"))
+        if not (ROOT / page).exists()
+    ]
+    assert not gone
 
 
 def words_of(code: str) -> Iterator[str]:
@@ -100,6 +142,6 @@ def test_each_file_has_one_line_in_the_map() -> None:
     listed = files_of_the_map()
     assert len(listed) == len(set(listed))
     there = {str(path.relative_to(ROOT)) for room in PRODUCT for path in (ROOT / room).rglob("*.py")}
-    there = {"__init__.py", "__main__.py", *(file for file in there if not file.endswith("__init__.py"))}
+    there = {*(path.name for path in ROOT.glob("*.py")), *(file for file in there if not file.endswith("__init__.py"))}
     assert not there - {*listed}, "CONTRIBUTING.md, under 'The files': add a line for each of these"
     assert not {*listed} - there, "CONTRIBUTING.md, under 'The files': these are gone"

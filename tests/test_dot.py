@@ -146,7 +146,7 @@ def test_without_any_graphviz_there_is_no_layout_and_no_warning(no_path: Path, m
 
 def test_a_png_without_any_graphviz_says_what_to_install(no_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dot, "find_spec", lambda name: None)
-    with pytest.raises(GraphvizMissingError, match=r"apt install graphviz.*pip install stategraph\[graphviz\]") as raised:
+    with pytest.raises(GraphvizMissingError, match=r'apt install graphviz.*pip install -e "\.\[graphviz\]"') as raised:
         draw_png(chain())
     assert isinstance(raised.value, RuntimeError) and "not installed" in str(raised.value)
 

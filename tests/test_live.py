@@ -508,7 +508,7 @@ def test_what_cannot_be_watched_is_refused_before_anything_runs() -> None:
 
 def test_a_view_that_needs_what_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich", None)
-    with pytest.raises(ModuleNotFoundError, match=r'view="table" needs rich: pip install "stategraph\[rich\]"'):
+    with pytest.raises(ModuleNotFoundError, match=r'view="table" needs rich: pip install -e "\.\[rich\]"'):
         watch(graph("a").compile(), {"log": []}, view="table")
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
+from ..extras import install_command
 from ..pregel.errors import StateGraphError
 from .labels import edge_text, make_ids, notes, traits
 from .layout.geometry import Box, GraphLayout, Point, Route
@@ -54,7 +55,7 @@ class GraphvizMissingError(StateGraphError, RuntimeError):
         state = "gives no result (see the warning)" if any(_programs()) else "is not installed"
         super().__init__(
             f"{what} needs Graphviz, which {state}: `apt install graphviz` (or "
-            "https://graphviz.org/download), or `pip install stategraph[graphviz]`. draw_svg() and "
+            f"https://graphviz.org/download), or {install_command('graphviz')}. draw_svg() and "
             "draw_html() work without it"
         )
 

@@ -1,7 +1,7 @@
 """Many workers on one Postgres: a queue of runs, and the workers that take them. Sits on the engine
 and its savers.
 
-`Queue` takes jobs and gives their results, a `Worker` runs them. Needs `stategraph[postgres]`;
+`Queue` takes jobs and gives their results, a `Worker` runs them. Needs the extra `postgres`;
 Postgres is the queue; there is no other broker.
 """
 

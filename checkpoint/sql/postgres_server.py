@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
+from ...extras import install_command
 from ..errors import StorageError
 
 try:
@@ -22,8 +23,8 @@ try:
     from psycopg.conninfo import make_conninfo
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ModuleNotFoundError as _error:
-    advice = "threads and stores in Postgres need psycopg: pip install stategraph[postgres]"
-    raise ModuleNotFoundError(advice, name=_error.name) from _error
+    needs = f"threads and stores in Postgres need psycopg: {install_command('postgres')}"
+    raise ModuleNotFoundError(needs, name=_error.name) from _error
 
 from .postgres_address import (
     escape_option,
@@ -433,9 +434,7 @@ class Server:
             text = f"{text} (waited about {self._timeout:g} s; does another session hold a lock?)"
         elif isinstance(error, errors.DeadlockDetected | errors.SerializationFailure):
             text = f"{text} (try again)"
-        return StorageError(
-            f"the Postgres database refused: {text}. Nothing was done"
-        )
+        return StorageError(f"the Postgres database refused: {text}. Nothing was done")
 
 
 _UNKNOWN = (

@@ -193,16 +193,26 @@ def keep_sentence(app: Any, what: str, name: str, of: Any, options: Any, lines: 
         lines[:] = TEXTS.pop(name)
 
 
+def is_internal(target: str) -> bool:
+    """Whether a type is a type variable, or one of the records that are not described."""
+    module, _, name = target.rpartition(".")
+    kinds = ("TypeVar", "ParamSpec")
+    if name in INTERNAL:
+        return True
+    found = getattr(sys.modules.get(module), name, None)
+    return type(found).__name__ in kinds
+
+
 def link_to_public_name(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, text: nodes.TextElement
 ) -> nodes.Node | None:
     """A type in a signature leads to the name that users import."""
-    target = node.get("reftarget", "")
+    target = node.get("reftarget", "").removeprefix("~")
     home = PLACES.get(target) or SHORT.get(target.rpartition(".")[2])
     if node.get("refdomain") != "py":
         return None
     if home is None:
-        known = target.partition(".")[0] in FOREIGN or target.rpartition(".")[2] in INTERNAL
+        known = target.partition(".")[0] in FOREIGN or is_internal(target)
         return text if known else None
     shown = nodes.literal if isinstance(text, nodes.literal) else nodes.inline
     label = shown("", home.rpartition(".")[2])

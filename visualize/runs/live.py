@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol
 from typing_extensions import Unpack
 
 from ...checkpoint.base import address, coordinates
+from ...extras import install_command
 from ...pregel.app import Pregel
 from ...pregel.errors import GraphInterrupt, ParentCommand
 from ...pregel.names import NS_SEP, node_levels
@@ -193,9 +194,7 @@ def choose(view: ViewName | RunView | None) -> RunView:
     if isinstance(view, str) and view in VIEWS:
         kind, needs, extra = VIEWS[view]
         if needs and find_spec(needs) is None:
-            raise ModuleNotFoundError(
-                f'view="{view}" needs {needs}: pip install "stategraph[{extra}]"'
-            )
+            raise ModuleNotFoundError(f'view="{view}" needs {needs}: {install_command(extra)}')
         return kind()
     if isinstance(view, str) or not hasattr(view, "draw"):
         raise ValueError(
