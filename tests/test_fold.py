@@ -210,4 +210,4 @@ def test_printing_a_timeline_or_changes_shows_them() -> None:
 
 def test_a_headline_names_few_of_many_nodes() -> None:
     app, config = ran(30)
-    assert "step 2: a0, a1, a2, a3, a4, a5, a6, a7, 22 more nodes" in str(changes(app, config))
+    assert "step 2: a0, a1, a2, a3, a4, a5, a6, a7, 22 more" in str(changes(app, config))

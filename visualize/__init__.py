@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .dot import GraphvizMissingError, GraphvizWarning
     from .drawing import Drawing
+    from .runs.branches import branches, compare
     from .runs.changes import changes
     from .runs.live import awatch, watch
     from .runs.report import report
@@ -17,7 +18,9 @@ _HOMES = {
     "GraphvizMissingError": ".dot",
     "GraphvizWarning": ".dot",
     "awatch": ".runs.live",
+    "branches": ".runs.branches",
     "changes": ".runs.changes",
+    "compare": ".runs.branches",
     "report": ".runs.report",
     "timeline": ".runs.timeline",
     "watch": ".runs.live",
@@ -28,7 +31,9 @@ __all__ = [
     "GraphvizMissingError",
     "GraphvizWarning",
     "awatch",
+    "branches",
     "changes",
+    "compare",
     "report",
     "timeline",
     "watch",

@@ -261,6 +261,9 @@ class Drawing:
         """How Jupyter shows it."""
         return bundle(lambda: self, include, exclude)
 
+    def __str__(self) -> str:
+        return self.draw_ascii(width=terminal_width()).rstrip()
+
     def __repr__(self) -> str:
         return f"Drawing({self.name!r}, {len(self.nodes)} nodes, {len(self.edges)} edges)"
 

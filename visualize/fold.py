@@ -20,6 +20,7 @@ from .model import GraphEdge, GraphModel, GraphNode, join_id
 
 WIDEST = 1080.0
 """Pixels. A cell of a notebook has about 900; what is wider than this gets too small to be read."""
+FOLDABLE = ("node", "subgraph", "steps")
 FEWEST = 6
 """Fewer nodes than this are never drawn as one."""
 LINE, LINES = 44, 4
@@ -104,7 +105,7 @@ def _find_alike(model: GraphModel) -> Iterable[list[GraphNode]]:
     colours = _number(
         {
             # Metadata, label and data are no part of the place of a node; only nodes fold.
-            part.id: (steps.get(part.id), *part[2:-2], part.kind in ("node", "subgraph") or part.id)
+            part.id: (steps.get(part.id), *part[2:-2], part.kind in FOLDABLE or part.id)
             for part in model.parts
         }
     )

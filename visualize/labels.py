@@ -45,6 +45,7 @@ NODE_KINDS = {
     "unknown": "any node: the router does not say which",
     "cluster": "a graph, shown inside",
     "folded": "several nodes with the same edges",
+    "steps": "checkpoints in a row",
     "deferred": "deferred: runs when nothing else is left",
     "handler": "error handler",
     "breakpoint": "breakpoint: the run stops here",
@@ -97,9 +98,8 @@ def drop_illegal(text: str) -> str:
 
 
 def label_lines(node: GraphNode) -> list[str]:
-    """What stands in a node, line by line: only where several are drawn as one there is more than
-    one."""
-    return node.label.split("\n") if node.kind == "folded" else [node.label]
+    """What stands in a node, line by line: only one that stands for several things has more."""
+    return node.label.split("\n") if node.kind in ("folded", "steps") else [node.label]
 
 
 def natural_key(name: str) -> str:

@@ -17,10 +17,12 @@ from .group import group
 if TYPE_CHECKING:
     import networkx
 
-NodeKind = Literal["start", "end", "node", "subgraph", "join", "unknown", "cluster", "folded"]
+NodeKind = Literal[
+    "start", "end", "node", "subgraph", "join", "unknown", "cluster", "folded", "steps"
+]
 """`join` waits for all that lead to it; `unknown` stands for wherever a router without declared
 ends may go; `cluster` is a node whose graph is shown inside it; `folded` stands for several nodes,
-in drawings only."""
+in drawings only; `steps` for checkpoints in a row, in drawings of a thread's branches."""
 
 EdgeKind = Literal["plain", "join", "conditional", "goto", "send", "error"]
 """`plain`: always taken. `join`: to or from a join. `conditional`: a router decides. `goto`: a

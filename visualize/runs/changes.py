@@ -3,8 +3,9 @@ put together."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ MOST_TROUBLES = 20
 MOST_NAMES = 8
 """So many nodes are named in a headline."""
 
-_SOURCES = {
+SOURCES = {
     "input": "input",
     "update": "update_state",
     "fork": "fork",
@@ -54,47 +55,65 @@ class StepChanges(NamedTuple):
     writers: dict[str, tuple[str, ...]]
 
 
+class Block(NamedTuple):
+    """A headline with what is different below it, and with other lines, which may be urgent."""
+
+    headline: str
+    changes: Sequence[Change]
+    lines: Sequence[str] = ()
+    urgent: bool = False
+
+
+class ChangeList(ABC):
+    """Blocks of changes, as text or HTML; in a notebook they show themselves."""
+
+    remarks: tuple[str, ...] = ()
+
+    @abstractmethod
+    def blocks(self) -> Iterable[Block]:
+        """What is told."""
+
+    def draw_text(self) -> str:
+        """The changes as lines of text."""
+        found = [*map(sanitize, self.remarks)]
+        for title, changed, lines, _ in self.blocks():
+            told = "\n".join(filter(None, (draw_text(changed), *lines))) or "no change"
+            found.append("\n  ".join((title, *told.split("\n"))))
+        return "\n".join(found)
+
+    def draw_html(self) -> str:
+        """The changes as a piece of HTML: no scripts, everything from the state escaped."""
+        found = [f"<p><b>{escape(sanitize(remark))}</b></p>" for remark in self.remarks]
+        for title, changed, lines, urgent in self.blocks():
+            form = "<p><b>{}</b></p>" if urgent else "<p>{}</p>"
+            told = draw_html(changed) + "".join(form.format(escape(line)) for line in lines)
+            found.append(f"<h4>{escape(title)}</h4>{told or '<p><i>no change</i></p>'}")
+        name, css = style_sheet("auto", _RULES)
+        return f'<div class="{name}"><style>{css}</style>{"".join(found)}</div>'
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/html": self.draw_html(), "text/plain": self.draw_text()}
+
+    def __str__(self) -> str:
+        return self.draw_text()
+
+
 @dataclass(frozen=True)
-class Changes:
+class Changes(ChangeList):
     """The steps of a thread, the oldest first, each with what it changed."""
 
     trace: Trace
     steps: tuple[StepChanges, ...]
 
-    def draw_text(self) -> str:
-        """The changes as lines of text."""
-        blocks = [*map(sanitize, self.trace.remarks)]
+    @property
+    def remarks(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What a reader must know first: that the graph is not the one that made the thread."""
+        return self.trace.remarks
+
+    def blocks(self) -> Iterator[Block]:
+        """A block for each step."""
         for step, changed in zip(self.trace.steps, self.steps, strict=True):
-            told = (
-                "\n".join(filter(None, (draw_text(changed.changes), *troubles(step))))
-                or "no change"
-            )
-            blocks.append(
-                headline(step)
-                + _standing(step)
-                + "\n"
-                + "\n".join(f"  {line}" for line in told.split("\n"))
-            )
-        return "\n".join(blocks)
-
-    def draw_html(self) -> str:
-        """The changes as a piece of HTML: no scripts, everything from the state escaped."""
-        blocks = [f"<p><b>{escape(sanitize(remark))}</b></p>" for remark in self.trace.remarks]
-        for step, changed in zip(self.trace.steps, self.steps, strict=True):
-            told = draw_html(changed.changes) + "".join(
-                f"<p><b>{escape(line)}</b></p>" for line in troubles(step)
-            )
-            blocks.append(
-                f"<h4>{escape(headline(step) + _standing(step))}</h4>"
-                f"{told or '<p><i>no change</i></p>'}"
-            )
-        name, css = style_sheet("auto", _RULES)
-        return f'<div class="{name}"><style>{css}</style>{"".join(blocks)}</div>'
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/html": self.draw_html(), "text/plain": self.draw_text()}
-
-    __str__ = draw_text
+            yield Block(headline(step) + _standing(step), changed.changes, troubles(step), True)
 
     def __repr__(self) -> str:
         return (
@@ -147,15 +166,17 @@ def headline(step: TraceStep) -> str:
     who: Iterable[str] = (
         f"{name} {TIMES}{count:,}" if count > 1 else name for name, count in names(step).items()
     )
-    source = _SOURCES.get(step.source, "")
-    told = [sanitize(name, 60) for name in who]
-    more = len(told) - MOST_NAMES
-    text = ", ".join(
-        [*told[:MOST_NAMES], *([f"{more:,} more nodes"] if more > 1 else told[MOST_NAMES:])]
-    )
+    source = SOURCES.get(step.source, "")
+    text = ", ".join(shorten([sanitize(name, 60) for name in who], MOST_NAMES))
     if source and text != source:
         text = f"{source}: {text}" if text else source
     return f"step {step.number}: {text}"
+
+
+def shorten(words: list[str], most: int) -> list[str]:
+    """So many of them, and how many more there are."""
+    more = len(words) - most
+    return [*words[:most], f"{more:,} more"] if more > 1 else words
 
 
 def _standing(step: TraceStep) -> str:

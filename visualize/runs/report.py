@@ -23,6 +23,7 @@ from ..fold import fit
 from ..group import group
 from ..labels import TIMES, drop_illegal
 from ..svg import URGENT, Mark, State, count_of, draw_svg, fold_marks
+from .branches import branches
 from .report_data import ReportData, Trouble, gather
 from .trace import Trace
 from .values import count_noun, sanitize
@@ -101,7 +102,7 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
             '<div class="columns">'
             f"{_card('graph', 'Graph', graph)}{_card('told', 'Steps', _STEPS)}</div>",
             *_list_handled(told),
-            *_list_branches(trace),
+            *_list_branches(trace, app, config),
             "</main>",
             f"<footer>{_footer(told)}</footer>",
             f'<script type="application/json" id="data">{_data(told)}</script>\n',
@@ -200,8 +201,8 @@ _ORIGINS = {
 }
 
 
-def _list_branches(trace: Trace) -> Iterator[str]:
-    """Where the thread has other branches."""
+def _list_branches(trace: Trace, app: Pregel, config: RunnableConfig) -> Iterator[str]:
+    """Where the thread has other branches, and the tree of all of them."""
     places = {step.checkpoint: (place, step.number) for place, step in enumerate(trace.steps)}
     rows = []
     for branch in trace.branches[:100]:
@@ -221,7 +222,9 @@ def _list_branches(trace: Trace) -> Iterator[str]:
             '<p class="sub">To look at one, pass the id of its newest checkpoint as '
             "checkpoint_id.</p>"
         )
-        yield _card("branches", "Other branches", f"{note}<table>{''.join(rows)}</table>")
+        tree = draw_svg(branches(app, config).model)
+        body = f'{note}<table>{"".join(rows)}</table><div class="scroll">{tree}</div>'
+        yield _card("branches", "Other branches", body)
 
 
 def _footer(told: ReportData) -> str:

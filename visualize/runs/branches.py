@@ -1,0 +1,170 @@
+"""The branches of a stored thread: a drawing of where they leave each other, and what is different
+at the ends of two of them.
+
+Only reads, and puts together what others draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...checkpoint.base import RunnableConfig, address, coordinates
+from ...pregel.app import Pregel
+from ...pregel.types import StateSnapshot
+from ..drawing import Drawing
+from ..group import group
+from ..model import GraphEdge, GraphModel, GraphNode
+from .changes import MOST_NAMES, SOURCES, Block, ChangeList, headline, shorten
+from .diff import DIFF_LIMITS, Change, DiffLimits, diff
+from .trace import Trace, TraceStep
+from .trace_reader import read_snapshot, read_trace
+from .values import count_noun, display_name, sanitize
+
+
+class BranchTree(Drawing):
+    """The branches of a thread as a drawing: each node stands for checkpoints in a row, by the id
+    of the last of them.
+
+    Attributes:
+        tips: by the number that the drawing gives to a branch, the config of its newest checkpoint:
+            to look at it, to go on from it, or to `compare` it with another.
+    """
+
+    def __init__(self, model: GraphModel, tips: Mapping[int, RunnableConfig]) -> None:
+        super().__init__(model)
+        self.tips = tips
+
+    def __repr__(self) -> str:
+        return f"<BranchTree of {self.name}: {count_noun(len(self.tips), 'branch', 'branches')}>"
+
+
+class _Point(NamedTuple):
+    """A checkpoint: its parent's id, the number and the source of its step, and the nodes to run
+    next."""
+
+    parent: str
+    number: int
+    source: str
+    next: tuple[str, ...]
+    config: RunnableConfig
+
+
+def branches(app: Pregel, config: RunnableConfig) -> BranchTree:
+    """Where the branches of a thread leave each other: forks, replays from a checkpoint, and states
+    changed by `update_state` at an older one. In a notebook it shows itself; `print(tree)` draws it
+    with characters.
+
+    Args:
+        config: the thread.
+
+    Raises:
+        TypeError: `app` is no compiled graph.
+        ValueError: the graph has no saver, or the config names no thread, or one that is not
+            stored.
+    """
+    thread_id, ns, _ = coordinates(read_snapshot(app, config).config)
+    history = app.get_state_history(address(thread_id, ns))
+    points = dict(reversed([_read_point(snapshot) for snapshot in history]))
+    after = group((point.parent, id) for id, point in points.items() if point.parent in points)
+    newest, nodes, edges = next(reversed(points)), [], []
+    tips: dict[int, RunnableConfig] = {}
+    chains = {chain[-1]: chain for chain in _list_chains(points, after)}
+    held = {id: tip for tip, chain in chains.items() for id in chain}
+    for tip in sorted(chains, key=list(points).index):
+        chain = chains[tip]
+        lines = _describe_chain(chain, points)
+        if tip not in after:
+            tips[len(tips) + 1] = points[tip].config
+            lines.insert(0, f"branch {len(tips)}{', the newest' if tip == newest else ''}")
+        nodes.append(GraphNode(tip, "\n".join(lines), "steps", metadata={"checkpoint": tip}))
+        parent = points[chain[0]].parent
+        if parent in points:
+            edges.append(GraphEdge(held[parent], tip))
+    return BranchTree(GraphModel(f"thread {thread_id}", tuple(nodes), tuple(edges)), tips)
+
+
+def _read_point(snapshot: StateSnapshot) -> tuple[str, _Point]:
+    place, metadata = snapshot.config["configurable"], snapshot.metadata or {}
+    parent = (snapshot.parent_config or {}).get("configurable", {}).get("checkpoint_id", "")
+    names = tuple(dict.fromkeys(display_name(task.name) for task in snapshot.tasks))
+    source = metadata.get("source", "loop")
+    return place["checkpoint_id"], _Point(
+        parent, metadata.get("step", -1), source, names, snapshot.config
+    )
+
+
+def _list_chains(
+    points: Mapping[str, _Point], after: Mapping[str, Sequence[str]]
+) -> Iterator[list[str]]:
+    """Checkpoints in a row, from where a branch begins to where others leave it."""
+    for id, point in points.items():
+        if len(after.get(point.parent, ())) != 1:
+            chain = [id]
+            while len(after.get(chain[-1], ())) == 1:
+                chain += after[chain[-1]]
+            yield chain
+
+
+def _describe_chain(chain: Sequence[str], points: Mapping[str, _Point]) -> list[str]:
+    """The numbers of its steps, what ran in them, and what waits to be run at their end."""
+    first, last = points[chain[0]], points[chain[-1]]
+    names: dict[str, None] = {}
+    for point in map(points.__getitem__, chain):
+        ran = points[point.parent].next if point.parent in points else ()
+        names |= dict.fromkeys([SOURCES[point.source]] if point.source in SOURCES else ran)
+    numbers = f"step {last.number}"
+    if first.number != last.number:
+        numbers = f"steps {max(first.number, 0)} to {last.number}"
+    lines = [numbers, sanitize(", ".join(shorten(list(names), 3)), 60)]
+    return [*lines, f"next: {sanitize(', '.join(last.next), 60)}"] if last.next else lines
+
+
+# -- two of them -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison(ChangeList):
+    """Two lines of checkpoints: what both went through, what only one of them did, and what must be
+    done to the state of the first to have that of the second."""
+
+    one: Trace
+    other: Trace
+    changes: tuple[Change, ...]
+
+    def blocks(self) -> Iterator[Block]:
+        """What they share, what each has of its own, and how their states differ."""
+        both = sum(
+            a.checkpoint == b.checkpoint and a.checkpoint is not None
+            for a, b in zip(self.one.steps, self.other.steps, strict=False)
+        )
+        yield Block("both", (), _list_steps(self.one.steps[:both]))
+        yield Block("only the first", (), _list_steps(self.one.steps[both:]))
+        yield Block("only the second", (), _list_steps(self.other.steps[both:]))
+        yield Block("state: from the first to the second", self.changes)
+
+    def __repr__(self) -> str:
+        return f"<Comparison of two lines: {count_noun(len(self.changes), 'change')}>"
+
+
+def compare(
+    app: Pregel, one: RunnableConfig, other: RunnableConfig, limits: DiffLimits = DIFF_LIMITS
+) -> Comparison:
+    """What is different between two branches of a thread, or between two threads.
+
+    Args:
+        one, other: a thread, or one of its checkpoints: `branches(app, config).tips` has those at
+            the ends of branches.
+        limits: how much is told of the states.
+
+    Raises:
+        TypeError, ValueError: as `branches` does.
+    """
+    before, after = (read_snapshot(app, config).values for config in (one, other))
+    changes = diff(before, after, limits)
+    return Comparison(read_trace(app, one), read_trace(app, other), changes)
+
+
+def _list_steps(steps: Iterable[TraceStep]) -> list[str]:
+    return shorten([headline(step) for step in steps], 2 * MOST_NAMES) or ["nothing"]
