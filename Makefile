@@ -19,8 +19,9 @@ venv: .venv/stamp ## .venv: the package, editable, and the dev tools
 peer: .bench/stamp ## .bench: the engine we are compared with, apart from everything else
 others: .bench-others/stamp .bench-fleets/stamp ## .bench-others, .bench-fleets: further engines and queues for the benchmark
 
-demo: .venv/stamp ## index a folder of Python (FOLDER=..., else the standard library) with a graph
-	@.venv/bin/python -m stategraph demo $(FOLDER)
+# It needs the package alone, so it is there in seconds.
+demo: .venv/base ## a graph reads a folder (FOLDER=..., else the standard library), is killed, and goes on
+	@.venv/bin/python -P -m stategraph demo $(FOLDER) --out build/demo
 
 # Tests start hundreds of Python processes, and each worker of pytest rewrites all test files: bytecode is kept.
 test trials: export PYTHONDONTWRITEBYTECODE =
@@ -75,9 +76,16 @@ clean: ## remove what was built and cached; the two venvs stay
 	@.venv/bin/python $(PIP) install -e '.[docs]'
 	@touch $@
 
-.venv/stamp: pyproject.toml
+.venv/base: pyproject.toml
 	@.venv/bin/python -c 'import pip' 2>/dev/null || { echo "making .venv"; $(PYTHON) -m venv .venv; }
-	@.venv/bin/python $(PIP) install -e '.[dev]'
+	@echo "installing stategraph into .venv"
+	@.venv/bin/python $(PIP) install -e .
+	@touch $@
+
+# pip shows how far it is: these are some 700 MB.
+.venv/stamp: .venv/base
+	@echo "installing the dev tools into .venv, some 700 MB"
+	@.venv/bin/python -m pip --disable-pip-version-check install -e '.[dev]'
 	@touch $@
 
 .compat/stamp: pyproject.toml

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 from . import __version__
 
 COMMANDS: Final = {
-    "demo": ("examples.index_library", "index a folder of Python files with a graph"),
+    "demo": ("examples.demo", "show what this is for: a run that is killed, and goes on"),
     "run": ("cli.run_command", "run a graph, and print its result as JSON"),
     "resume": ("cli.run_command", "answer a thread's questions, or go on after a failure"),
     "draw": ("visualize.command", "draw a graph"),

@@ -1,7 +1,6 @@
-"""The first example, and the demo: a graph reads a folder of Python, all of its standard library if
-you name none.
+"""The first example: a graph reads a folder of Python, or its standard library if you name none.
 
-    python -m stategraph demo [FOLDER]
+    python -m stategraph.examples.index_library [FOLDER]
 
 `plan` lists the folder and sends one task per module to `read`; all tasks of a round run in one
 superstep. A package goes round again: its task sends one further task per submodule, one level per
@@ -230,11 +229,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--out", type=Path, default=out, help="where to draw (default: %(default)s)"
     )
     return parser
-
-
-def add_command(name: str, parser: argparse.ArgumentParser) -> None:
-    """As a command of `python -m stategraph`."""
-    add_arguments(parser).set_defaults(run=main)
 
 
 def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from chat_server import events, server, whole
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 TESTED = {
-    "approval", "functional", "index_library", "map_reduce", "newton", "research", "supervisor", "tool_agent",
+    "approval", "demo", "functional", "index_library", "map_reduce", "newton", "research", "supervisor", "tool_agent",
 }  # fmt: skip
 QUIET = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}  # no test asks outside
 
