@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, NS_END, NS_SEP, START, is_handler, is_reserved
 from ..pregel.program.callables import Body, infer_name, read_callable
-from ..pregel.types import All, Command, RetryPolicy
+from ..pregel.types import All, Command, RetryPolicy, Validated
 from .branch import literals
+
+VALIDATED: tuple[str, ...] = get_args(Validated)
 
 
 def plain_name(where: str, name: Any) -> str:
@@ -194,3 +196,18 @@ def number_name(name: str, taken: Mapping[str, Any]) -> str:
         count += 1
         found = f"{name}_{count}"
     return found
+
+
+def read_places(validate: Validated | Sequence[Validated]) -> frozenset[str]:
+    """Where values are validated.
+
+    Raises:
+        InvalidGraphError: it names no such place.
+    """
+    several = isinstance(validate, (list, tuple, set, frozenset))
+    places: tuple[Any, ...] = tuple(validate) if several else (validate,)
+    for place in places:
+        if place not in VALIDATED:
+            named = ", ".join(map(repr, VALIDATED))
+            raise InvalidGraphError(f"validate must be one or several of {named}, got {place!r}")
+    return frozenset(places)

@@ -38,6 +38,7 @@ from .arguments import (
     read_breakpoints,
     read_destinations,
     read_handler,
+    read_places,
     read_policies,
 )
 from .branch import BranchSpec
@@ -47,7 +48,6 @@ from .schema import Schema, is_schema
 from .spec import GraphSpec, NodeSpec, Policies
 from .state import StateKeys
 from .validate import check_graph
-from .validation import read_places
 
 if TYPE_CHECKING:
     from ..visualize.drawing import Drawing

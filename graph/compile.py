@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..channels import EphemeralValue, LastValueAfterFinish
 from ..checkpoint.base import BaseCheckpointSaver
@@ -21,11 +21,13 @@ from ..pregel.program.results import refuse_lookalike
 from ..pregel.program.writes import Writer, WriteScope
 from ..pregel.types import ContextT, InputT, OutputT, RunnableConfig, StateT
 from .branch import BranchWriter
+from .fields import config_of
 from .input_check import InputCheck
-from .json_schema import context_json_schema, json_schema
 from .schema import Channel, Schema
 from .spec import GraphSpec, NodeSpec
-from .validation import KeyValidators
+
+if TYPE_CHECKING:
+    from .validation import KeyValidators
 
 
 class CompiledStateGraph(Pregel[StateT, ContextT, InputT, OutputT]):
@@ -46,26 +48,29 @@ class CompiledStateGraph(Pregel[StateT, ContextT, InputT, OutputT]):
             whole: all keys of the output should be there. If False, a dict that makes no instance
                 is returned as it is.
         """
-        coerce = self._schema(self.spec.output_schema).coerce
-        if coerce is None or not isinstance(value, dict):
-            return value
-        try:
-            return coerce(value)
-        except Exception:
-            if whole:
-                raise
-            return value
+        return self._schema(self.spec.output_schema).make(value, whole)
+
+    def coerce_state(self, values: Any) -> Any:
+        """The values of a state as an instance of the state's class, if one can be made of them."""
+        return self._schema(self.spec.state_schema).make(values, whole=False)
 
     def get_input_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
-        """The JSON schema of what `invoke` takes. `config` is ignored."""
-        return json_schema(self._schema(self.spec.input_schema))
+        """The JSON schema of what `invoke` takes: of a model with aliases under those. `config` is
+        ignored."""
+        from .json_schema import json_schema
+
+        return json_schema(self._schema(self.spec.input_schema), "in")
 
     def get_output_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
-        """The JSON schema of what `invoke` returns. `config` is ignored."""
-        return json_schema(self._schema(self.spec.output_schema))
+        """The JSON schema of the dict that `invoke` returns. `config` is ignored."""
+        from .json_schema import json_schema
+
+        return json_schema(self._schema(self.spec.output_schema), "out")
 
     def get_context_jsonschema(self) -> dict[str, Any] | None:
         """The JSON schema of `context=`; None if the graph has no context schema."""
+        from .json_schema import context_json_schema
+
         return context_json_schema(self.context_schema)
 
     def _schema(self, declared: Any) -> Schema:
@@ -108,6 +113,7 @@ def compile_graph(
         **options,
     )
     app.spec = spec
+    app.output_names = output.names
     foldings = [getattr(channel, "folding", None) for channel in spec.channels.values()]
     held = [folding.stored_types() for folding in foldings if folding is not None]
     app.register_types(*spec.schemas, *held)
@@ -145,6 +151,8 @@ class Compiler:
         self.joins: list[Join] = [join for join in spec.joins if join.target != END]
         self.validators: KeyValidators | None = None
         if spec.validate:
+            from .validation import KeyValidators
+
             self.validators = KeyValidators(spec.channels, spec.schemas.values())
             if "writes" in spec.validate:
                 self.scope = replace(self.scope, make=self.validators.make_writer)
@@ -184,9 +192,13 @@ class Compiler:
         others = dict.fromkeys(spec.channels.keys() - taken, why)
         others |= dict.fromkeys(spec.managed, "which is computed")
         validate = None
+        forbids = False
         if self.validators is not None and "input" in spec.validate:
-            validate = partial(self.validators.check_input, schema.aliases)
-        return InputCheck(taken, others, shown or not self.scope.strict, validate)
+            # An input of the state's own schema may bring a part of the state.
+            whole = spec.input_schema is not spec.state_schema
+            validate = partial(self.validators.check_input, schema, whole)
+            forbids = config_of(schema.cls).get("extra") == "forbid"
+        return InputCheck(taken, others, shown or not self.scope.strict, validate, forbids)
 
     def make_nodes(self) -> dict[str, PregelNode]:
         """`__start__`, which spreads the input, and the user's nodes."""
@@ -249,7 +261,7 @@ class Compiler:
     def _make_mapper(self, schema: Schema) -> Callable[[dict[str, Any]], Any] | None:
         """What makes a node's input of the values of its keys; None for a dict of them."""
         if self.validators is not None and "nodes" in self.spec.validate and not schema.root:
-            return partial(self.validators.read, schema.coerce)
+            return partial(self.validators.read, schema)
         return schema.coerce
 
     def _scope_of(self, node: NodeSpec) -> WriteScope:

@@ -16,6 +16,7 @@ from ..pregel.program.results import (
     record_fields,
     record_items,
 )
+from ..pregel.run.nested import is_graph_node
 from ..pregel.runtime import RUNNING
 
 MOST_KEYS = 5
@@ -33,13 +34,15 @@ class InputCheck:
         keys: those of the input schema, which are taken, and their aliases.
         state: the state's other keys → why they are not taken from an input.
         lenient: other keys are legal: a router at START is shown them, or `extra_keys="ignore"`.
-        validate: refuses a value that does not fit its key; None if the input is not validated.
+        validate: refuses values that do not fit their keys; None if the input is not validated.
+        forbids: the schema allows no other keys.
     """
 
     keys: frozenset[str]
     state: Mapping[str, str]
     lenient: bool
-    validate: Callable[[str, Any], None] | None = None
+    validate: Callable[[Mapping[str, Any]], None] | None = None
+    forbids: bool = False
 
     def __call__(self, value: Any) -> None:
         """Refuse an input that no key can be read from; warn of keys that are dropped.
@@ -47,21 +50,22 @@ class InputCheck:
         A graph inside another is given the keys of both by design, so they are not mistakes there.
 
         Raises:
-            InvalidUpdateError: it is neither a dict nor a schema instance, or has no key of the
-                input schema.
+            InvalidUpdateError: it is neither a dict nor a schema instance, has no key of the input
+                schema, or does not fit it.
         """
         given = _read_keys(value)
         if self.validate is not None:
-            for key, item in _read_items(value):
-                if key in self.keys:
-                    self.validate(key, item)
-        if self.lenient or self.keys.issuperset(given) or _is_node(RUNNING.get()):
+            self.validate({key: item for key, item in _read_items(value) if key in self.keys})
+        lenient = self.lenient and not self.forbids
+        if lenient or self.keys.issuperset(given) or is_graph_node(RUNNING.get()):
             return
         # The output of a call has this one besides; it may be given back as an input.
         others = [key for key in given if key not in self.keys and key != INTERRUPT]
         if not others:
             return
         text = f"the input has {self._explain(others)}"
+        if self.forbids:
+            raise InvalidUpdateError(f'{text}; and the config of its schema has extra="forbid"')
         if self.keys.isdisjoint(given):
             known = _list_names(self.keys)
             raise InvalidUpdateError(f"{text}; and none of the input's keys, which are {known}")
@@ -96,11 +100,6 @@ def _read_keys(value: Any) -> Iterable[Any]:
 
 def _read_items(value: Any) -> Iterable[tuple[Any, Any]]:
     return value.items() if isinstance(value, Mapping) else record_items(value)
-
-
-def _is_node(task: Any) -> bool:
-    """Whether the graph around this one runs it as a node, and so hands over its whole state."""
-    return task is not None and getattr(task.node.source, "is_stategraph", False) is True
 
 
 def _list_names(keys: frozenset[str]) -> str:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import partial
+from dataclasses import dataclass, field, is_dataclass
 from types import BuiltinFunctionType, MethodDescriptorType
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typing_extensions
 from typing_extensions import Format, get_annotations
@@ -23,11 +22,18 @@ from ..pregel.errors import InvalidGraphError
 from ..pregel.names import ROOT
 from ..pregel.program.callables import is_managed, signature_of
 from ..pregel.runtime import ManagedValue
+from .fields import (
+    declared_names,
+    default_of,
+    infos_of,
+    input_names,
+    maker_of,
+    output_names,
+    required_of,
+    strip,
+)
 
 Channel = BaseChannel[Any, Any, Any]
-
-# From 3.13 on typing has a ReadOnly of its own, which typing_extensions then re-exports.
-_QUALIFIERS = (typing.Required, typing.NotRequired, typing_extensions.ReadOnly)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +46,9 @@ class Schema:
         managed: keys that the engine computes.
         first: key with a reducer → makes the default of its field, with which it starts.
         aliases: the names by which an input may call keys → those keys.
+        names: the keys that have another name in what a call returns → that name.
+        required: the keys without which no instance can be made.
+        hints: key → its annotation, as declared.
         coerce: makes an instance of the class from a dict of values; None where a dict is what
             nodes get.
     """
@@ -50,6 +59,14 @@ class Schema:
     coerce: Callable[[dict[str, Any]], Any] | None
     first: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
+    hints: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def cls(self) -> Any:
+        """The class, without type arguments."""
+        return typing.get_origin(self.source) or self.source
 
     @property
     def root(self) -> bool:
@@ -60,6 +77,22 @@ class Schema:
     def keys(self) -> tuple[str, ...]:
         """All keys in declaration order, managed ones last."""
         return (*self.channels, *self.managed)
+
+    def make(self, values: Any, whole: bool) -> Any:
+        """The values as an instance of the class; as they are if that is none.
+
+        Args:
+            whole: all that is required should be there. If False, a dict that makes no instance is
+                returned as it is.
+        """
+        if self.coerce is None or not isinstance(values, dict):
+            return values
+        try:
+            return self.coerce({key: values[key] for key in self.channels if key in values})
+        except Exception:
+            if whole and not self.managed:  # no call returns those
+                raise
+            return values
 
 
 def read_schema(schema: Any, first_values: bool = True) -> Schema:
@@ -75,6 +108,7 @@ def read_schema(schema: Any, first_values: bool = True) -> Schema:
     """
     cls = typing.get_origin(schema) or schema
     if _has_keys(cls):
+        _check_init(cls)
         hints = _hints(cls, _type_arguments(schema))
         return _keyed(schema, cls, hints, first_values)
     if not _is_type(schema):
@@ -124,7 +158,7 @@ def _keyed(schema: Any, cls: type, hints: Mapping[str, Any], first_values: bool)
         if computed is not None:
             managed[key] = computed
         else:
-            default = _default(cls, key) if first_values else None
+            default = default_of(cls, key) if first_values else None
             channels[key] = channel_of(key, hint, default)
             if default is not None and channels[key].reducer is not None:
                 first[key] = default
@@ -132,31 +166,35 @@ def _keyed(schema: Any, cls: type, hints: Mapping[str, Any], first_values: bool)
         raise InvalidGraphError(f"{cls.__name__} declares no state keys")
     if ROOT in channels:
         raise InvalidGraphError(f"{cls.__name__}: state key {ROOT!r}: the name is reserved")
-    aliases = {alias: key for key, alias in _aliases(cls).items() if alias not in channels}
-    return Schema(schema, channels, managed, _coercer(cls), first, aliases)
+    return Schema(
+        schema,
+        channels,
+        managed,
+        maker_of(schema, cls),
+        first,
+        {
+            name: key
+            for key, names in input_names(cls, hints).items()
+            for name in names
+            if name not in channels
+        },
+        output_names(cls, hints),
+        required_of(cls, hints) & channels.keys(),
+        hints,
+    )
 
 
-def _default(cls: Any, key: str) -> Callable[[], Any] | None:
-    """What makes the default of a field; None if it has none."""
-    info = getattr(cls, "model_fields", {}).get(key)
-    if info is not None:
-        return None if info.is_required() else partial(_model_default, cls, key)
-    if is_dataclass(cls):
-        [declared] = [each for each in fields(cls) if each.name == key]
-        if declared.default is not MISSING or declared.default_factory is not MISSING:
-            return partial(_field_default, cls, key)
-    return None
-
-
-def _model_default(cls: Any, key: str) -> Any:
-    return cls.model_fields[key].get_default(call_default_factory=True)
-
-
-def _field_default(cls: Any, key: str) -> Any:
-    [declared] = [each for each in fields(cls) if each.name == key]
-    if declared.default_factory is not MISSING:
-        return declared.default_factory()
-    return declared.default
+def _check_init(cls: Any) -> None:
+    """Nodes are given instances made of the state, which has no value for an `InitVar`."""
+    signature = signature_of(cls) if is_dataclass(cls) else None
+    parameters = signature.parameters if signature is not None else {}
+    no_state = getattr(cls, "__dataclass_fields__", {}).keys() - set(declared_names(cls) or ())
+    for name in sorted(no_state & parameters.keys()):
+        if parameters[name].default is parameters[name].empty:
+            raise InvalidGraphError(
+                f"{cls.__name__}: the InitVar {name!r} must have a default: it is no key of the "
+                "state, of which nodes are given instances"
+            )
 
 
 # -- annotations -----------------------------------------------------------------------------------
@@ -171,7 +209,7 @@ def channel_of(key: str, hint: Any, first: Callable[[], Any] | None = None) -> C
     Raises:
         InvalidGraphError: its reducer does not take two arguments, or there are several.
     """
-    bare = _strip(hint)
+    bare = strip(hint)
     metadata = getattr(bare, "__metadata__", ())
     for item in metadata:
         if isinstance(item, BaseChannel):
@@ -201,12 +239,6 @@ def describe_declaration(channel: Channel) -> str:
         name = getattr(reducer, "__qualname__", None) or repr(reducer)
         return f"{type(channel).__name__} with the reducer {name}"
     return repr(channel)
-
-
-def _strip(hint: Any) -> Any:
-    while typing.get_origin(hint) in _QUALIFIERS:
-        hint = typing.get_args(hint)[0]
-    return hint
 
 
 def _reducer(key: str, metadata: tuple[Any, ...]) -> Callable[[Any, Any], Any] | None:
@@ -240,23 +272,36 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 
 
 def _type_arguments(schema: Any) -> Mapping[Any, Any]:
-    """TypeVar → argument of a parametrised class."""
+    """TypeVar → argument of a parametrised class, and of those it is derived from."""
     origin = typing.get_origin(schema)
     parameters = getattr(origin, "__parameters__", ())
-    return dict(zip(parameters, typing.get_args(schema), strict=False))
+    found = dict(zip(parameters, typing.get_args(schema), strict=False))
+    for base in getattr(origin or schema, "__orig_bases__", ()):
+        for variable, argument in _type_arguments(base).items():
+            found.setdefault(variable, _substitute(argument, found))
+    return found
 
 
 def _hints(cls: type, arguments: Mapping[Any, Any]) -> dict[str, Any]:
-    """The annotations that declare state: no ClassVars, no private attributes of models."""
+    """The annotations that declare state: no ClassVars; of dataclasses and models only fields."""
     resolved = _resolve(cls)
-    private = hasattr(cls, "model_fields")
+    declared = declared_names(cls)
+    infos = infos_of(cls)
     return {
-        key: _substitute(hint, arguments)
+        key: _substitute(_generic(hint, infos.get(key)), arguments)
         for key, hint in resolved.items()
         if hint is not ClassVar
         and typing.get_origin(hint) is not ClassVar
-        and not (private and (key.startswith("_") or key == "model_config"))
+        and (declared is None or key in declared)
     }
+
+
+def _generic(hint: Any, info: Any) -> Any:
+    """The annotation of a field; of a generic model as pydantic has filled it in."""
+    generic = isinstance(hint, typing.TypeVar) or bool(getattr(hint, "__parameters__", None))
+    if info is None or not generic:
+        return hint
+    return Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
 
 
 def _resolve(cls: type) -> dict[str, Any]:
@@ -291,55 +336,6 @@ def _substitute(hint: Any, arguments: Mapping[Any, Any]) -> Any:
         return arguments.get(hint, hint)
     parameters = getattr(hint, "__parameters__", ())
     return hint[tuple(arguments.get(p, p) for p in parameters)] if parameters else hint
-
-
-# -- instances -------------------------------------------------------------------------------------
-
-
-def _coercer(cls: type) -> Callable[[dict[str, Any]], Any] | None:
-    """How nodes get this schema: pydantic validates at every node's entry, a dataclass or
-    NamedTuple only binds."""
-    if hasattr(cls, "model_fields"):
-        if aliases := _aliases(cls):
-            return partial(_renamed, cls, aliases)
-        return partial(_bound, cls)
-    if is_dataclass(cls):
-        if later := [each.name for each in fields(cls) if not each.init]:
-            return partial(_built, cls, later)
-        return partial(_bound, cls)
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return partial(_bound, cls)
-    return None
-
-
-# Partials of functions at the top of a module: a compiled graph can be pickled.
-
-
-def _bound(cls: Any, values: dict[str, Any]) -> Any:
-    return cls(**values)
-
-
-def _renamed(cls: Any, aliases: Mapping[str, str], values: dict[str, Any]) -> Any:
-    return cls(**{aliases.get(key, key): value for key, value in values.items()})
-
-
-def _built(cls: Any, later: list[str], values: dict[str, Any]) -> Any:
-    """For a dataclass with fields that its constructor does not take: they are set afterwards."""
-    made = cls(**{key: value for key, value in values.items() if key not in later})
-    for key in later:
-        if key in values:
-            object.__setattr__(made, key, values[key])  # also of a frozen dataclass
-    return made
-
-
-def _aliases(model: Any) -> dict[str, str]:
-    """Field name → the name that its constructor takes; nothing for a class that is no model."""
-    found = {}
-    for name, info in getattr(model, "model_fields", {}).items():
-        alias = info.validation_alias if info.validation_alias is not None else info.alias
-        if isinstance(alias, str):
-            found[name] = alias
-    return found
 
 
 def is_schema(hint: Any) -> bool:

@@ -9,159 +9,156 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, get_args
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+
+from typing_extensions import TypedDict
 
 from ..channels import Overwrite
 from ..channels.aggregate import is_overwrite, overwritten_value
-from ..pregel.errors import InvalidGraphError, InvalidUpdateError
+from ..pregel.errors import InvalidUpdateError
 from ..pregel.names import START
 from ..pregel.program.callables import signature_of
 from ..pregel.program.writes import Draft, Pair, StateWriter, WriteScope
-from ..pregel.types import Validated
+from .fields import config_of, infos_of
 from .schema import Channel, Schema
 
-PLACES: tuple[str, ...] = get_args(Validated)
 MOST_REASONS = 3
 """How many of the faults of one value a message explains."""
 
-
-def read_places(validate: Validated | Sequence[Validated]) -> frozenset[str]:
-    """Where values are validated.
-
-    Raises:
-        InvalidGraphError: it names no such place.
-    """
-    several = isinstance(validate, (list, tuple, set, frozenset))
-    places: tuple[Any, ...] = tuple(validate) if several else (validate,)
-    for place in places:
-        if place not in PLACES:
-            named = ", ".join(map(repr, PLACES))
-            raise InvalidGraphError(f"validate must be one or several of {named}, got {place!r}")
-    return frozenset(places)
+_OF_THE_CLASS: Final = frozenset(
+    {
+        "alias_generator", "defer_build", "extra", "field_title_generator", "frozen",
+        "json_schema_extra", "model_title_generator", "title", "validate_by_alias",
+    }
+)  # fmt: skip
+"""Settings of a class that say nothing of the values of its fields."""
 
 
 class Validator:
-    """Makes a value what an annotation says, or tells why that cannot be.
+    """Makes the values of keys what their annotations say, or tells why that cannot be.
 
     Args:
-        hint: the annotation, with pydantic's constraints and validators in its metadata.
+        hints: key → annotation, with pydantic's constraints and validators in its metadata.
+        config: pydantic's, of the class that declares the keys.
     """
 
-    def __init__(self, hint: Any) -> None:
-        self.hint = hint
+    def __init__(self, hints: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        self.hints = dict(hints)
+        self.config = dict(config)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Validator, (self.hint,)
+        return Validator, (self.hints, self.config)
 
-    def __call__(self, value: Any) -> Any:
-        """The value as the annotation wants it.
+    def __call__(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values as the annotations want them. Any key may be missing.
 
         Raises:
-            ValueError: it does not fit.
+            ValueError: one does not fit.
         """
-        return self._adapter.validate_python(value)
+        validated: dict[str, Any] = self._adapter.validate_python(values)
+        return validated
 
     @cached_property
     def _adapter(self) -> Any:
-        from pydantic import ConfigDict, TypeAdapter
-        from pydantic.errors import PydanticUserError
+        from pydantic import TypeAdapter, with_config
 
-        try:
-            return TypeAdapter(self.hint, config=ConfigDict(arbitrary_types_allowed=True))
-        except PydanticUserError:  # a class with a config of its own
-            return TypeAdapter(self.hint)
+        config: Any = {
+            **{name: self.config[name] for name in self.config.keys() - _OF_THE_CLASS},
+            "arbitrary_types_allowed": True,
+            "populate_by_name": True,
+        }
+        keys = TypedDict("keys", self.hints, total=False)  # type: ignore[misc]
+        return TypeAdapter(with_config(config)(keys))
 
 
 class KeyValidators:
     """The validators of all keys of a state.
 
     Attributes:
-        values: key → validator of what it holds.
-        updates: key → validator of what may be written to it.
+        values: those of what the keys hold, one for each schema that declares some.
+        updates: those of what may be written to them.
     """
 
     def __init__(self, channels: Mapping[str, Channel], schemas: Iterable[Schema]) -> None:
-        hints: dict[str, Any] = {}
+        self.values: list[Validator] = []
+        self.updates: list[Validator] = []
+        known: set[str] = set()
         for schema in schemas:
-            for key, channel in schema.channels.items():
-                hints.setdefault(key, _value_hint(schema.source, key, channel))
-        self.values: dict[str, Validator] = {key: Validator(hint) for key, hint in hints.items()}
-        self.updates: dict[str, Validator] = {
-            key: Validator(_update_hint(channel, hints[key])) for key, channel in channels.items()
-        }
+            own = {key: channels[key] for key in schema.channels if key not in known}
+            known.update(own)
+            config = config_of(schema.cls)
+            hints = {key: value_hint(schema, key) for key in own}
+            updates = {key: update_hint(own[key], hint) for key, hint in hints.items()}
+            self.values.append(Validator(hints, config))
+            self.updates.append(Validator(updates, config))
 
-    def check_update(self, key: str, value: Any, who: str) -> Any:
-        """What is written in place of `value`.
+    def check_updates(self, pairs: Sequence[Pair], who: str) -> list[Pair]:
+        """What is written in place of these.
 
         Args:
-            who: what brings it, as an error begins.
+            who: what brings them, as an error begins.
 
         Raises:
-            InvalidUpdateError: it does not fit its key.
+            InvalidUpdateError: one does not fit its key.
         """
-        if is_overwrite(value):
-            return Overwrite(_validated(self.values, key, overwritten_value(value), who))
-        return _validated(self.updates, key, value, who)
+        plain = [pair for pair in pairs if not is_overwrite(pair[1])]
+        # A validator sees the values that come with its own.
+        once = len(dict(plain)) == len(plain)
+        together = _validate(self.updates, dict(plain), who) if once else {}
+        return [
+            (key, together[key] if key in together else self._check_alone(key, value, who))
+            for key, value in pairs
+        ]
 
-    def check_input(self, aliases: Mapping[str, str], key: str, value: Any) -> None:
-        """Refuse an input's value that does not fit.
+    def _check_alone(self, key: str, value: Any, who: str) -> Any:
+        if is_overwrite(value):
+            return Overwrite(_validate(self.values, {key: overwritten_value(value)}, who)[key])
+        return _validate(self.updates, {key: value}, who)[key]
+
+    def check_input(self, schema: Schema, whole: bool, given: Mapping[str, Any]) -> None:
+        """Refuse an input that does not fit.
+
+        Args:
+            whole: nothing of the schema that is required may be missing, and validators of the
+                whole model hold.
+            given: what the input has for keys of the schema, under their names or aliases.
 
         Raises:
             InvalidUpdateError: naming the key.
         """
-        self.check_update(aliases.get(key, key), value, "the input has")
+        values = {schema.aliases.get(name, name): value for name, value in given.items()}
+        _validate(self.updates, values, "the input has")
+        if not whole:
+            return
+        if missing := [key for key in schema.channels if key in schema.required - values.keys()]:
+            listed = ", ".join(map(repr, missing))
+            raise InvalidUpdateError(
+                f"the input must have a value for {listed}, as {schema.cls.__name__} says"
+            )
+        if infos_of(schema.cls) and schema.coerce is not None:
+            _coerce(schema, values, "the input has")
 
     def make_writer(self, scope: WriteScope, fixed: Sequence[Pair]) -> ValidatingWriter:
         """A writer that validates."""
         return ValidatingWriter(scope, fixed, self)
 
-    def read(
-        self, coerce: Callable[[dict[str, Any]], Any] | None, values: dict[str, Any]
-    ) -> Any:
+    def read(self, schema: Schema, values: dict[str, Any]) -> Any:
         """What a node is given of these values.
 
         Raises:
             InvalidUpdateError: one does not fit its key.
         """
-        checked = {
-            key: _validated(self.values, key, value, "the state holds")
-            for key, value in values.items()
-        }
-        return checked if coerce is None else coerce(checked)
-
-
-def _validated(validators: Mapping[str, Validator], key: str, value: Any, who: str) -> Any:
-    validator = validators.get(key)
-    if validator is None:
-        return value
-    try:
-        return validator(value)
-    except ValueError as error:
-        text = repr(value)
-        shown = text if len(text) <= 80 else text[:77] + "..."
-        raise InvalidUpdateError(
-            f"{who} {shown} for the key {key!r}, which does not fit: {_reasons(error)}"
-        ) from error
-
-
-def _reasons(error: Any) -> str:
-    """Pydantic's reasons in one line."""
-    faults = error.errors(include_url=False) if hasattr(error, "errors") else ()
-    told = [
-        f"{fault['msg']}" + (f" (at {'.'.join(map(str, fault['loc']))})" if fault["loc"] else "")
-        for fault in faults[:MOST_REASONS]
-    ]
-    if len(faults) > MOST_REASONS:
-        told.append(f"and {len(faults) - MOST_REASONS} more")
-    return "; ".join(told) or str(error)
+        if infos_of(schema.cls):  # made by pydantic, which validates
+            return _coerce(schema, values, "the state holds")
+        checked = _validate(self.values, values, "the state holds")
+        return checked if schema.coerce is None else schema.coerce(checked)
 
 
 class ValidatingWriter(StateWriter):
     """A `StateWriter` that writes what the validators of the keys return."""
 
-    def __init__(
-        self, scope: WriteScope, fixed: Sequence[Pair], validators: KeyValidators
-    ) -> None:
+    def __init__(self, scope: WriteScope, fixed: Sequence[Pair], validators: KeyValidators) -> None:
         super().__init__(scope, fixed)
         self.validators = validators
 
@@ -170,23 +167,83 @@ class ValidatingWriter(StateWriter):
         draft = Draft(task.name)
         super().write(result, draft)
         who = "the input has" if task.name == START else f"node {task.name!r} wrote"
-        written = [
-            (key, self.validators.check_update(key, value, who) if key in self.keys else value)
-            for key, value in draft.writes
-        ]
-        task.writes.extend(written)
+        updates = [pair for pair in draft.writes if pair[0] in self.keys]
+        checked = iter(self.validators.check_updates(updates, who))
+        task.writes.extend(next(checked) if pair[0] in self.keys else pair for pair in draft.writes)
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def _validate(
+    validators: Iterable[Validator], values: Mapping[str, Any], who: str
+) -> dict[str, Any]:
+    """The values as validated, in their order; those of keys that nobody validates as they are."""
+    checked = dict(values)
+    for validator in validators:
+        given = {key: values[key] for key in validator.hints if key in values}
+        if given:
+            checked.update(_explained(validator, given, who))
+    return checked
+
+
+def _coerce(schema: Schema, values: dict[str, Any], who: str) -> Any:
+    assert schema.coerce is not None
+    return _explained(schema.coerce, values, who, schema.aliases)
+
+
+def _explained(
+    validate: Callable[[dict[str, Any]], Any],
+    values: dict[str, Any],
+    who: str,
+    aliases: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
+    """What the validators return.
+
+    Raises:
+        InvalidUpdateError: naming the first key that does not fit, and its value.
+    """
+    try:
+        return validate(values)
+    except ValueError as error:
+        raise InvalidUpdateError(_explain(error, values, who, aliases)) from error
+    except Exception as error:
+        keys = ", ".join(map(repr, values))
+        error.add_note(f"in a validator, called for what {who} for {keys}")
+        raise
+
+
+def _explain(error: Any, values: Mapping[str, Any], who: str, aliases: Mapping[str, str]) -> str:
+    faults = error.errors(include_url=False) if hasattr(error, "errors") else ()
+    of_keys: dict[str, list[str]] = {}
+    for fault in faults:
+        name, place = (fault["loc"] or ("",))[0], ".".join(map(str, fault["loc"][1:]))
+        reason = f"{fault['msg']}" + (f" (at {place})" if place else "")
+        of_keys.setdefault(aliases.get(name, name), []).append(reason)
+    for key, reasons in of_keys.items():
+        if len(reasons) > MOST_REASONS:
+            reasons[MOST_REASONS:] = [f"and {len(reasons) - MOST_REASONS} more"]
+        told = "; ".join(reasons)
+        if key not in values:  # it is missing, or the fault is of no key alone
+            what = f"nothing for the key {key!r}" if key else "values that do not fit"
+            return f"{who} {what}: {told}"
+        text = repr(values[key])
+        shown = text if len(text) <= 80 else text[:77] + "..."
+        others = ", ".join(map(repr, list(of_keys)[1:]))
+        more = f". Others do not fit either: {others}" if others else ""
+        return f"{who} {shown} for the key {key!r}, which does not fit: {told}{more}"
+    return f"{who} values that do not fit: {error}"
 
 
 # -- annotations -----------------------------------------------------------------------------------
 
 
-def _value_hint(source: Any, key: str, channel: Channel) -> Any:
+def value_hint(schema: Schema, key: str) -> Any:
     """The annotation of what a key holds; of a pydantic model with the field's validators."""
-    cls = typing.get_origin(source) or source
-    field = getattr(cls, "model_fields", {}).get(key)
-    if field is None:
-        return channel.ValueType
-    from pydantic import AfterValidator, BeforeValidator, PlainValidator, WrapValidator
+    info = infos_of(schema.cls).get(key)
+    if info is None:
+        return schema.channels[key].ValueType
+    from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WrapValidator
 
     kinds: Mapping[str, Any] = {
         "after": AfterValidator,
@@ -194,17 +251,16 @@ def _value_hint(source: Any, key: str, channel: Channel) -> Any:
         "plain": PlainValidator,
         "wrap": WrapValidator,
     }
-    declared = cls.__pydantic_decorators__.field_validators.values()
-    own = [
-        kinds[each.info.mode](each.func)
-        for each in declared
-        if key in each.info.fields or "*" in each.info.fields
-    ]
-    metadata = (*field.metadata, *own)
-    return Annotated[(field.annotation, *metadata)] if metadata else field.annotation
+    metadata = list(info.metadata)
+    if info.discriminator is not None:
+        metadata.append(Field(discriminator=info.discriminator))
+    for each in schema.cls.__pydantic_decorators__.field_validators.values():
+        if key in each.info.fields or "*" in each.info.fields:
+            metadata.append(kinds[each.info.mode](each.func))
+    return Annotated[(info.annotation, *metadata)] if metadata else info.annotation
 
 
-def _update_hint(channel: Channel, value_hint: Any) -> Any:
+def update_hint(channel: Channel, value_hint: Any) -> Any:
     """The annotation of what may be written: what the reducer's second parameter says, if it has
     one; without a reducer, what the key holds."""
     reducer = channel.reducer

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Generic, Literal, Self, overload
 
 from typing_extensions import TypeVar, Unpack
@@ -16,8 +17,9 @@ from .drivers import threads
 from .errors import ParentCommand
 from .program.program import Program, with_debug
 from .run.config import Call, CallOptions, Options, concurrency, read_options, spread
-from .run.nested import in_parent, pause_parent
+from .run.nested import in_parent, is_graph_node, pause_parent
 from .run.run import Run
+from .run.stream import Form, rename
 from .stream_parts import StreamPart
 from .types import (
     Command,
@@ -25,6 +27,7 @@ from .types import (
     GraphOutput,
     IsDataclass,
     IsModel,
+    RecordT,
     RunnableConfig,
     StreamMode,
 )
@@ -38,10 +41,15 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
 
     A graph whose output is a dataclass or a model returns a dict of its keys, or, as an
     `entrypoint`, the value itself; only `version="v2"` always returns an instance.
+
+    Attributes:
+        output_names: keys that have another name in a dict that a call returns, or shows in the
+            mode "values" → that name.
     """
 
     program: Program
     stream_mode: StreamMode
+    output_names: Mapping[str, str] = MappingProxyType({})
 
     def copy(self, update: Mapping[str, Any] | None = None) -> Self:
         """The same graph, with other values for some attributes."""
@@ -203,8 +211,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         **options: Unpack[CallOptions[ContextT]],
     ) -> Iterator[tuple[StreamMode, Any]]: ...
     @overload
-    def stream(
-        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
+    def stream(  # type: ignore[overload-overlap]  # only classes have dicts besides
+        self: Invocable[ContextT, GivenT, RecordT],
         input: GivenT | Command | None,
         config: RunnableConfig | None = None,
         *,
@@ -212,7 +220,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         stream_mode: StreamMode | Sequence[StreamMode] | None = None,
         subgraphs: bool = False,
         **options: Unpack[CallOptions[ContextT]],
-    ) -> Iterator[StreamPart[Any, Any]]: ...
+    ) -> Iterator[StreamPart[RecordT | dict[str, Any], Any]]: ...
     @overload
     def stream(
         self,
@@ -293,8 +301,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         **options: Unpack[CallOptions[ContextT]],
     ) -> AsyncIterator[tuple[StreamMode, Any]]: ...
     @overload
-    def astream(
-        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
+    def astream(  # type: ignore[overload-overlap]  # only classes have dicts besides
+        self: Invocable[ContextT, GivenT, RecordT],
         input: GivenT | Command | None,
         config: RunnableConfig | None = None,
         *,
@@ -302,7 +310,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         stream_mode: StreamMode | Sequence[StreamMode] | None = None,
         subgraphs: bool = False,
         **options: Unpack[CallOptions[ContextT]],
-    ) -> AsyncIterator[StreamPart[Any, Any]]: ...
+    ) -> AsyncIterator[StreamPart[RecordT | dict[str, Any], Any]]: ...
     @overload
     def astream(
         self,
@@ -403,7 +411,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         modes = call.stream_mode
         if modes is None:
             modes = "values" if run.parent is not None else self.stream_mode
-        run.output.attach_reader(call, modes)
+        run.output.attach_reader(call, modes, self.output_form(call.version == "v2"))
         return run
 
     def _result(self, run: Run, call: Call) -> Any:
@@ -413,6 +421,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         if call.version == "v2":
             whole = not questions and call.output_keys is None
             return GraphOutput(self.coerce_output(value, whole=whole), questions)
+        if self.output_names and not is_graph_node(run.parent):
+            value = rename(self.output_names, value)
         if questions:
             return {**(value if isinstance(value, dict) else {}), INTERRUPT: list(questions)}
         return value
@@ -421,3 +431,13 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         """The output as an instance of the output schema, if that is a class. What is not the whole
         output may stay a dict."""
         return value
+
+    def output_form(self, typed: bool) -> Form:
+        """What a reader of the mode "values" is shown.
+
+        Args:
+            typed: with `version="v2"`.
+        """
+        if typed:
+            return partial(self.coerce_output, whole=False)
+        return partial(rename, self.output_names) if self.output_names else None

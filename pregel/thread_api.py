@@ -1,26 +1,23 @@
-"""The methods of a graph that read and change stored threads: state, history, updates, and why a
-node did not run."""
+"""The methods of a graph that read stored threads: state, history, and why a node did not run."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 from typing_extensions import TypeVar
 
-from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, address, coordinates
+from ..checkpoint.base import CheckpointTuple
 from ..checkpoint.serde import Serializer
-from .drivers import threads
+from .edit_api import EditableThreads
 from .errors import nearest
 from .names import graph_keys, join_ns, split_number
-from .program.program import Program
 from .program.version import Migrate, apply_migration
-from .run.config import Call, merge_configs, normalize
-from .run.nested import ns_of, saver_of
-from .run.run import Run
+from .run.config import check_version
+from .run.nested import ns_of
 from .run.snapshots import empty_snapshot, snapshot_of
-from .types import IsDataclass, IsModel, RunnableConfig, StateSnapshot, StateUpdate
+from .types import IsDataclass, IsModel, RecordT, RunnableConfig, StateSnapshot, Version
 
 if TYPE_CHECKING:
     from .run.explain import NodeStatus
@@ -30,17 +27,22 @@ Found = TypeVar("Found", CheckpointTuple, CheckpointTuple | None)
 Loads = Generator[RunnableConfig, CheckpointTuple | None, StateSnapshot]
 
 
-class StoredThreads(Generic[ValuesT]):
+class StoredThreads(EditableThreads, Generic[ValuesT]):
     """The methods of a graph with a saver that read and change its threads."""
 
-    program: Program
-    checkpointer: BaseCheckpointSaver | bool | None
-    config: RunnableConfig
     serde: Serializer
     migrate: Migrate | None
 
     # -- look --------------------------------------------------------------------------------------
 
+    @overload
+    def get_state(
+        self: StoredThreads[RecordT],
+        config: RunnableConfig,
+        *,
+        subgraphs: bool = False,
+        version: Literal["v2"],
+    ) -> StateSnapshot[RecordT | dict[str, Any]]: ...
     @overload
     def get_state(
         self: StoredThreads[IsDataclass | IsModel],
@@ -50,10 +52,18 @@ class StoredThreads(Generic[ValuesT]):
     ) -> StateSnapshot[Any]: ...
     @overload
     def get_state(
-        self, config: RunnableConfig, *, subgraphs: bool = False
+        self,
+        config: RunnableConfig,
+        *,
+        subgraphs: bool = False,
+        version: Version = "v1",
     ) -> StateSnapshot[ValuesT]: ...
     def get_state(
-        self, config: RunnableConfig, *, subgraphs: bool = False
+        self,
+        config: RunnableConfig,
+        *,
+        subgraphs: bool = False,
+        version: Version = "v1",
     ) -> StateSnapshot[Any]:
         """The state of a thread at its newest checkpoint, or at the one that `config` names.
 
@@ -62,13 +72,16 @@ class StoredThreads(Generic[ValuesT]):
             subgraphs: whether `tasks[...].state` holds the snapshots of nested graphs instead of
                 their configs. They show the nested graphs as they are now, even at an old
                 checkpoint.
+            version: with "v2" `values` are an instance of the state's class, if that is a dataclass
+                or a model. A dict as in "v1" if no instance can be made of them, such as before all
+                required keys are written.
 
         Raises:
             ValueError: the graph has no saver, or the config names no thread, or an unknown
                 checkpoint or nested graph.
         """
         saver, where = self._thread(config)
-        loads = self._state(where, subgraphs)
+        loads = self._state(where, subgraphs, check_version(version))
         try:
             wanted = next(loads)
             while True:
@@ -78,6 +91,14 @@ class StoredThreads(Generic[ValuesT]):
 
     @overload
     async def aget_state(
+        self: StoredThreads[RecordT],
+        config: RunnableConfig,
+        *,
+        subgraphs: bool = False,
+        version: Literal["v2"],
+    ) -> StateSnapshot[RecordT | dict[str, Any]]: ...
+    @overload
+    async def aget_state(
         self: StoredThreads[IsDataclass | IsModel],
         config: RunnableConfig,
         *,
@@ -85,14 +106,22 @@ class StoredThreads(Generic[ValuesT]):
     ) -> StateSnapshot[Any]: ...
     @overload
     async def aget_state(
-        self, config: RunnableConfig, *, subgraphs: bool = False
+        self,
+        config: RunnableConfig,
+        *,
+        subgraphs: bool = False,
+        version: Version = "v1",
     ) -> StateSnapshot[ValuesT]: ...
     async def aget_state(
-        self, config: RunnableConfig, *, subgraphs: bool = False
+        self,
+        config: RunnableConfig,
+        *,
+        subgraphs: bool = False,
+        version: Version = "v1",
     ) -> StateSnapshot[Any]:
         """`get_state` for coroutines."""
         saver, where = self._thread(config)
-        loads = self._state(where, subgraphs)
+        loads = self._state(where, subgraphs, check_version(version))
         try:
             wanted = next(loads)
             while True:
@@ -100,6 +129,16 @@ class StoredThreads(Generic[ValuesT]):
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
+    @overload
+    def get_state_history(
+        self: StoredThreads[RecordT],
+        config: RunnableConfig,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+        version: Literal["v2"],
+    ) -> Iterator[StateSnapshot[RecordT | dict[str, Any]]]: ...
     @overload
     def get_state_history(
         self: StoredThreads[IsDataclass | IsModel],
@@ -117,6 +156,7 @@ class StoredThreads(Generic[ValuesT]):
         filter: Mapping[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
+        version: Version = "v1",
     ) -> Iterator[StateSnapshot[ValuesT]]: ...
     def get_state_history(
         self,
@@ -125,6 +165,7 @@ class StoredThreads(Generic[ValuesT]):
         filter: Mapping[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
+        version: Version = "v1",
     ) -> Iterator[StateSnapshot[Any]]:
         """The checkpoints of a thread, newest first, each as it was when its superstep began.
 
@@ -133,14 +174,26 @@ class StoredThreads(Generic[ValuesT]):
             filter: keys of the metadata and the values that they must have.
             before: only checkpoints that are older than the one that this config names.
             limit: the highest number of checkpoints.
+            version: as in `get_state`.
 
         Raises:
             ValueError: as `get_state`.
         """
+        typed = check_version(version)
         saver, where = self._thread(config)
         for found in saver.list(where, filter=filter, before=before, limit=limit):
-            yield self.nested(ns_of(where))._snapshot(found, live=False)
+            yield self.nested(ns_of(where))._snapshot(found, typed, live=False)
 
+    @overload
+    def aget_state_history(
+        self: StoredThreads[RecordT],
+        config: RunnableConfig,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+        version: Literal["v2"],
+    ) -> AsyncIterator[StateSnapshot[RecordT | dict[str, Any]]]: ...
     @overload
     def aget_state_history(
         self: StoredThreads[IsDataclass | IsModel],
@@ -158,6 +211,7 @@ class StoredThreads(Generic[ValuesT]):
         filter: Mapping[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
+        version: Version = "v1",
     ) -> AsyncIterator[StateSnapshot[ValuesT]]: ...
     async def aget_state_history(
         self,
@@ -166,15 +220,17 @@ class StoredThreads(Generic[ValuesT]):
         filter: Mapping[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
+        version: Version = "v1",
     ) -> AsyncIterator[StateSnapshot[Any]]:
         """`get_state_history` for coroutines."""
         from .drivers.timeslice import time_slices
 
+        typed = check_version(version)
         saver, where = self._thread(config)
         slices = time_slices()
         slice_end = slices.end()
         async for found in saver.alist(where, filter=filter, before=before, limit=limit):
-            yield self.nested(ns_of(where))._snapshot(found, live=False)
+            yield self.nested(ns_of(where))._snapshot(found, typed, live=False)
             if monotonic() > slice_end:
                 slice_end = await slices.give_way()
 
@@ -229,7 +285,7 @@ class StoredThreads(Generic[ValuesT]):
         graph = self.nested(ns_of(where))
         return explain(graph.program, graph._as_mine(_existing(where, found)))
 
-    def _state(self, where: RunnableConfig, subgraphs: bool) -> Loads:
+    def _state(self, where: RunnableConfig, subgraphs: bool, typed: bool) -> Loads:
         """A snapshot and, below it, those of the nested graphs its tasks have run; asks for what it
         must load."""
         found = _existing(where, (yield where))
@@ -237,19 +293,24 @@ class StoredThreads(Generic[ValuesT]):
             return empty_snapshot(where)
         checkpoint_id = where["configurable"].get("checkpoint_id")
         graph = self.nested(ns_of(where))
-        snapshot = graph._snapshot(found, live=checkpoint_id is None)
+        snapshot = graph._snapshot(found, typed, live=checkpoint_id is None)
         if not subgraphs:
             return snapshot
         tasks = []
         for task in snapshot.tasks:
             if task.state is not None:
-                below = yield from self._state(task.state, subgraphs)
+                below = yield from self._state(task.state, subgraphs, typed)
                 task = task._replace(state=below if below.metadata is not None else None)
             tasks.append(task)
         return snapshot._replace(tasks=tuple(tasks))
 
-    def _snapshot(self, found: CheckpointTuple, *, live: bool) -> StateSnapshot:
-        return snapshot_of(self.program, self._as_mine(found), live=live)
+    def _snapshot(self, found: CheckpointTuple, typed: bool, *, live: bool) -> StateSnapshot:
+        snapshot = snapshot_of(self.program, self._as_mine(found), live=live)
+        return snapshot._replace(values=self.coerce_state(snapshot.values)) if typed else snapshot
+
+    def coerce_state(self, values: Any) -> Any:
+        """The values of a state as an instance of the state's class, if one can be made of them."""
+        return values
 
     def _as_mine(self, found: Found) -> Found:
         """A checkpoint as this version of the graph would go on with it."""
@@ -275,101 +336,6 @@ class StoredThreads(Generic[ValuesT]):
                 )
             graph = known[name]
         return graph
-
-    # -- change ------------------------------------------------------------------------------------
-
-    def update_state(
-        self,
-        config: RunnableConfig,
-        values: Any,
-        as_node: str | None = None,
-        task_id: str | None = None,
-    ) -> RunnableConfig:
-        """Write to a thread as if a node had returned `values`: its edges and routers are followed,
-        but its function does not run.
-
-        Args:
-            config: the thread; with a `checkpoint_id`, the update forks from that checkpoint.
-            values: what to write, like a node's return value.
-            as_node: the node; by default the one that ran last. END (with `values=None`) drops the
-                pending work, "__input__" takes the values as input, "__copy__" copies the
-                checkpoint.
-            task_id: the id under which the values are stored as the result of a task.
-
-        Returns:
-            A config that identifies the new checkpoint.
-
-        Raises:
-            InvalidUpdateError: the node is unknown or ambiguous, or it cannot write these values.
-        """
-        return self.bulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
-
-    async def aupdate_state(
-        self,
-        config: RunnableConfig,
-        values: Any,
-        as_node: str | None = None,
-        task_id: str | None = None,
-    ) -> RunnableConfig:
-        """`update_state` for coroutines."""
-        return await self.abulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
-
-    def bulk_update_state(
-        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
-    ) -> RunnableConfig:
-        """Apply several updates. Those of one inner list are applied together and make one
-        checkpoint.
-
-        Raises:
-            ValueError: there are no updates.
-            InvalidUpdateError: as `update_state`; or one of several updates has no `as_node`.
-        """
-        from .run.update_state import edits, read_supersteps
-
-        steps = read_supersteps(supersteps)
-        run = self._editing(config)
-        threads.drive(run, edits(run, steps))
-        return run.thread.config_of(run.position.saved_id)
-
-    async def abulk_update_state(
-        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
-    ) -> RunnableConfig:
-        """`bulk_update_state` for coroutines."""
-        from .drivers import aio
-        from .run.update_state import edits, read_supersteps
-
-        steps = read_supersteps(supersteps)
-        run = self._editing(config)
-        await aio.drive(run, edits(run, steps))
-        return run.thread.config_of(run.position.saved_id)
-
-    def _editing(self, config: RunnableConfig) -> Run:
-        """A run that changes the thread without running nodes."""
-        saver, where = self._thread(config)
-        ns = ns_of(where)
-        graph: Any = self.nested(ns)
-        if not ns:
-            return Run(graph, None, config, Call())
-        graph = graph.copy({"checkpointer": saver, "serde": saver.serde})
-        return Run(
-            graph,
-            None,
-            {"configurable": {**where["configurable"], "checkpoint_ns": ""}},
-            Call(),
-            ns,
-        )
-
-    def _thread(self, config: RunnableConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
-        if not isinstance(self.checkpointer, BaseCheckpointSaver):
-            raise ValueError(
-                "no checkpointer set: compile(checkpointer=...) to store and inspect threads"
-            )
-        where = address(*coordinates(merge_configs(self.config, normalize(config))))
-        return self._saver_at(self.checkpointer, where), where
-
-    def _saver_at(self, saver: BaseCheckpointSaver, where: RunnableConfig) -> BaseCheckpointSaver:
-        """The saver of the graph that a namespace belongs to; `saver` if it has none of its own."""
-        return saver_of(self.program, saver, ns_of(where))
 
 
 def _below(

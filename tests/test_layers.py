@@ -82,7 +82,8 @@ PREGEL = """
     drivers.threads
     drivers.aio
     run.explain pickling
-    thread_api run_api
+    edit_api run_api
+    thread_api
     app
     program superstep run drivers __init__
 """
@@ -120,8 +121,8 @@ DEFERRED = {
     (".executors.interpreters", "importlib"): "travels as code, without this module's names",
     (".executors.worker", "asyncio"): "asyncio is loaded by those who await",
     (".pregel.run_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
-    (".pregel.thread_api", ".pregel.run.update_state"): "loaded by those who edit a thread",
-    (".pregel.thread_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
+    (".pregel.edit_api", ".pregel.run.update_state"): "loaded by those who edit a thread",
+    (".pregel.edit_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
     (".pregel.thread_api", ".pregel.run.explain"): "loaded when somebody asks why a node did not run",
     (".pregel.thread_api", ".pregel.drivers.timeslice"): "asyncio is loaded by those who await",
     (".checkpoint.threads", "asyncio"): "asyncio is loaded by those who await",
@@ -130,6 +131,8 @@ DEFERRED = {
     (".checkpoint.serde.serializer", ".checkpoint.serde.builtin_codecs"): "a dozen standard modules, loaded with the first Serializer",
     (".checkpoint.sql.sqlite_database", "sqlite3"): "loaded when somebody opens a database",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
+    (".graph.compile", ".graph.validation"): "loaded when a graph validates",
+    (".graph.compile", ".graph.json_schema"): "loaded when somebody asks for a JSON schema",
     (".graph.builder", ".visualize*"): "a builder can show itself, though drawing sits above it",
 }
 MOST_LINES = 450  # the fence; the compass is 400

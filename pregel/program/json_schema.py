@@ -14,34 +14,55 @@ from ..types import Selection
 Channels = Mapping[str, Channel]
 
 
-def type_schema(hint: Any) -> dict[str, Any] | None:
-    """One annotation; None if it cannot be described."""
+def type_schema(hint: Any, *, by_alias: bool = True) -> dict[str, Any] | None:
+    """One annotation; None if it cannot be described.
+
+    Args:
+        by_alias: whether fields have the names by which they are given.
+    """
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticUserError
 
     try:
-        return TypeAdapter(hint).json_schema()
+        return TypeAdapter(hint).json_schema(by_alias=by_alias)
     except PydanticUserError:
         return None
 
 
 def object_schema(
-    name: str, hints: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]
+    name: str,
+    hints: Mapping[str, Any],
+    fields: Mapping[str, Mapping[str, Any]],
+    extra: Any = None,
 ) -> dict[str, Any]:
     """An object with these keys. A type that JSON has no word for may be anything.
 
     Args:
         fields: key → what pydantic's `Field` takes besides; a key is required unless a default
             stands here.
+        extra: what pydantic's config calls so: whether other keys are allowed.
     """
-    from pydantic import Field, create_model
+    from pydantic.errors import PydanticUserError
+
+    try:
+        return _describe(name, hints, fields, extra)
+    except PydanticUserError:
+        known = {key: Any if type_schema(hint) is None else hint for key, hint in hints.items()}
+        return _describe(name, known, fields, extra)
+
+
+def _describe(
+    name: str, hints: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]], extra: Any
+) -> dict[str, Any]:
+    from pydantic import ConfigDict, Field, create_model
 
     # Under names of our own: a key may be one that a model does not take, such as "_x" or "copy".
     shown: dict[str, Any] = {}
     for place, (key, hint) in enumerate(hints.items()):
         more = {"alias": key, "title": key.replace("_", " ").title(), **fields.get(key, {})}
-        shown[f"f{place}"] = (hint if type_schema(hint) is not None else Any, Field(**more))
-    model: Any = create_model(name, **shown)
+        shown[f"f{place}"] = (hint, Field(**more))
+    config = ConfigDict() if extra is None else ConfigDict(extra=extra)
+    model: Any = create_model(name, __config__=config, **shown)
     found: dict[str, Any] = model.model_json_schema()
     return found
 

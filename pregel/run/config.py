@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic
 from uuid import UUID
 
 from typing_extensions import TypedDict
@@ -24,6 +24,7 @@ from ..types import (
     RunnableConfig,
     Selection,
     StreamMode,
+    Version,
 )
 from .checks import check_on_failure
 
@@ -99,13 +100,25 @@ class Options(CallOptions[ContextT], total=False):
         output_keys: the channels to show: a name for its bare value, or several for a dict.
         subgraphs: show the chunks of nested graphs too; each chunk then comes with its namespace.
         version: "v2" makes every chunk a dict of type, ns and data, and `invoke` return a
-            `GraphOutput`.
+            `GraphOutput`; both hold instances of the output schema, if that is a dataclass or a
+            model.
     """
 
     stream_mode: StreamMode | Sequence[StreamMode] | None
     output_keys: Selection | None
     subgraphs: bool
-    version: Literal["v1", "v2"]
+    version: Version
+
+
+def check_version(version: Version) -> bool:
+    """Whether results are what the graph's schemas say.
+
+    Raises:
+        ValueError: there is no such version.
+    """
+    if version not in ("v1", "v2"):
+        raise ValueError(f'version must be "v1" or "v2", got {version!r}')
+    return version == "v2"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -120,7 +133,7 @@ class Call:
     durability: Durability | None = None
     control: RunControl | None = None
     subgraphs: bool = False
-    version: Literal["v1", "v2"] = "v1"
+    version: Version = "v1"
     executor: Any = None
     observer: Stream | None = None
     debug: bool | None = None
@@ -129,8 +142,7 @@ class Call:
     def __post_init__(self) -> None:
         if self.on_failure is not None:
             check_on_failure(self.on_failure)
-        if self.version not in ("v1", "v2"):
-            raise ValueError(f'version must be "v1" or "v2", got {self.version!r}')
+        check_version(self.version)
         if self.control is not None and not isinstance(self.control, RunControl):
             raise TypeError(f"control must be a RunControl, got {self.control!r}")
 

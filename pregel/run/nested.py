@@ -243,6 +243,11 @@ def saver_of(program: Program, saver: Saver, ns: str) -> Saver | BaseCheckpointS
 # -- back to the graph around ----------------------------------------------------------------------
 
 
+def is_graph_node(task: Any) -> bool:
+    """Whether a task's node is a graph itself, not a function that calls one."""
+    return task is not None and getattr(task.node.source, "is_stategraph", False) is True
+
+
 def pause_parent(run: Run) -> None:
     """Let the task that ran this graph pause, if the run has paused."""
     questions = run.output.questions

@@ -12,7 +12,7 @@ from ..superstep.machine import Machine
 from ..types import Interrupt, Selection, StreamMode
 from .checks import check_keys
 from .config import Call
-from .stream import Envelope, Stream, read_modes
+from .stream import Envelope, Form, Stream, read_modes
 
 MOST_WAITING: Final = 256
 """Chunks that wait for their reader before those who send more wait for it, too."""
@@ -83,10 +83,16 @@ class Output:
         self._key_set = frozenset((keys,) if isinstance(keys, str) else keys)
         self.keeps_view = not self._program.settles(keys)
 
-    def attach_reader(self, call: Call, modes: StreamMode | Sequence[StreamMode]) -> None:
-        """Stream what the call has asked for."""
+    def attach_reader(
+        self, call: Call, modes: StreamMode | Sequence[StreamMode], form: Form = None
+    ) -> None:
+        """Stream what the call has asked for.
+
+        Args:
+            form: what `values` show.
+        """
         envelope = Envelope(not isinstance(modes, str), call.subgraphs, call.version == "v2")
-        own = Stream(read_modes(modes), envelope, self._hand_over, self.keys)
+        own = Stream(read_modes(modes), envelope, self._hand_over, self.keys, form=form)
         self.streams = (*self.streams, own)
         self.live = self.live or own.live or self._program.eager
         if self.live:

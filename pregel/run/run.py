@@ -127,7 +127,7 @@ class Run:
             self.commits.allow_holding(_repeats_input(graph, thread, task))
         self.answers: Final[Answers] = Answers(task, self.position)
         self.replay: Final[Replay] = Replay(None if around is None else around.replay, thread)
-        streams = () if around is None else self._streams_around(around)
+        streams = () if around is None else self._streams_around(around, graph)
         self.output: Final[Output] = Output(
             self.program,
             call,
@@ -142,11 +142,11 @@ class Run:
         self.cancelled: bool = False
         self.payload_cache: Final[dict[Any, Any]] = {}
 
-    def _streams_around(self, around: Run) -> tuple[Stream, ...]:
+    def _streams_around(self, around: Run, graph: Graph) -> tuple[Stream, ...]:
         """The readers of the enclosing run see this one, too."""
-        own, shown = last_level(self.ns), self.program.stream
+        own = last_level(self.ns)
         below = (
-            stream.below(shown, (*stream.ns, *own), self.deadline)
+            stream.below(graph, (*stream.ns, *own), self.deadline)
             for stream in around.output.streams
         )
         return tuple(filter(None, below))

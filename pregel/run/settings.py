@@ -37,6 +37,8 @@ class Graph(Protocol):
 
     def coerce_context(self, context: Any) -> Any: ...
 
+    def output_form(self, typed: bool) -> Callable[[Any], Any] | None: ...
+
 
 NO_PARENTS: Mapping[str, str] = {}
 

@@ -5,10 +5,10 @@ Watching never changes a run: chunks are made from finished tasks and copies of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 from ...checkpoint.base import INTERRUPT, RETURN
 from ..names import METADATA
@@ -39,6 +39,17 @@ def read_modes(stream_mode: StreamMode | Sequence[StreamMode]) -> tuple[StreamMo
     return modes
 
 
+Form: TypeAlias = Callable[[Any], Any] | None
+"""What a reader is shown in place of the values of the output's keys; None for those values."""
+
+
+def rename(names: Mapping[str, str], value: Any) -> Any:
+    """A dict of the output's keys under the names they have outside."""
+    if not isinstance(value, dict):
+        return value
+    return {names.get(key, key): item for key, item in value.items()}
+
+
 class Envelope:
     """How chunks are wrapped for one reader.
 
@@ -55,14 +66,23 @@ class Envelope:
         self.subgraphs: bool = subgraphs
         self.typed: bool = typed
 
-    def wrap(self, ns: tuple[str, ...], mode: StreamMode, data: Any) -> Any:
+    def wrap(self, ns: tuple[str, ...], mode: StreamMode, data: Any, form: Form) -> Any:
         """The chunk as the reader gets it."""
+        if mode == "values":
+            return self._wrap_values(ns, data, form)
         if self.typed:
-            part = {"type": mode, "ns": ns, "data": data}
-            if mode == "values":
-                asked = isinstance(data, dict) and INTERRUPT in data
-                part["interrupts"] = data.pop(INTERRUPT) if asked else ()
-            return part
+            return {"type": mode, "ns": ns, "data": data}
+        return self._place(ns, mode, data)
+
+    def _wrap_values(self, ns: tuple[str, ...], data: Any, form: Form) -> Any:
+        if not self.typed:
+            return self._place(ns, "values", data if form is None else form(data))
+        asked = isinstance(data, dict) and INTERRUPT in data
+        interrupts = data.pop(INTERRUPT) if asked else ()
+        shown = data if form is None else form(data)
+        return {"type": "values", "ns": ns, "data": shown, "interrupts": interrupts}
+
+    def _place(self, ns: tuple[str, ...], mode: StreamMode, data: Any) -> Any:
         if self.subgraphs:
             return (ns, mode, data) if self.tagged else (ns, data)
         return (mode, data) if self.tagged else data
@@ -77,9 +97,10 @@ class Stream:
         put: takes a wrapped chunk; may be called from any thread.
         keys: the channels that values and updates show.
         ns: the run's namespace, one item per level.
+        form: what `values` show.
     """
 
-    __slots__ = ("_envelope", "_put", "_sent", "_shown", "_unnamed", "keys", "modes", "ns")
+    __slots__ = ("_envelope", "_form", "_put", "_sent", "_shown", "_unnamed", "keys", "modes", "ns")
 
     def __init__(
         self,
@@ -88,11 +109,13 @@ class Stream:
         put: Callable[[Any], None],
         keys: Selection,
         ns: tuple[str, ...] = (),
+        form: Form = None,
     ) -> None:
         self.modes: frozenset[StreamMode] = frozenset(modes)
         self.keys: Selection = keys
         self.ns: tuple[str, ...] = ns
         self._envelope = envelope
+        self._form = form
         self._put = put
         self._sent: set[Any] = set()
         self._unnamed = False  # messages were sent that get their ids from a reducer
@@ -103,14 +126,15 @@ class Stream:
         """Whether chunks may come while a node runs."""
         return self._envelope.subgraphs or not LIVE.isdisjoint(self.modes)
 
-    def below(self, keys: Selection, ns: tuple[str, ...], deadline: Any = None) -> Stream | None:
-        """The stream of a nested run that reports here; None without `subgraphs`: then only what
-        the node around that run returns is shown. With a `deadline`, nothing once that is
+    def below(self, graph: Any, ns: tuple[str, ...], deadline: Any = None) -> Stream | None:
+        """The stream of a nested graph's run that reports here; None without `subgraphs`: then only
+        what the node around that run returns is shown. With a `deadline`, nothing once that is
         abandoned."""
         if not self._envelope.subgraphs:
             return None
         put = self._put if deadline is None else deadline.fence(self._put)
-        stream = Stream(self.modes, self._envelope, put, keys, ns)
+        form = graph.output_form(self._envelope.typed)
+        stream = Stream(self.modes, self._envelope, put, graph.program.stream, ns, form)
         stream._sent = (
             self._sent
         )  # a message shown inside is not shown again when the parent returns it
@@ -121,7 +145,7 @@ class Stream:
         if mode in self.modes:
             if mode == "messages":
                 self._sent.add(message_id(data[0]))
-            self._put(self._envelope.wrap(self.ns, mode, data))
+            self._put(self._envelope.wrap(self.ns, mode, data, self._form))
 
     def wants(self, *modes: StreamMode) -> bool:
         """Whether the reader asked for one of these modes."""

@@ -10,6 +10,7 @@ from typing import Any, overload
 
 from ...channels.base import MISSING
 from ..errors import GraphAbandoned, GraphBubbleUp, GraphDrained, GraphInterrupt
+from ..program.json_schema import type_schema
 from ..runtime import AnswerLookup, Running, refuse_in_effect, running
 from ..types import Interrupt, ValueT
 from .question_ids import at_place, keyed_id, question_id, unworded_id
@@ -282,7 +283,10 @@ def _adapter(schema: Any) -> Any:
 
 
 def _json_schema(schema: Any) -> Any:
-    return schema if schema is None or isinstance(schema, dict) else _adapter(schema).json_schema()
+    if schema is None or isinstance(schema, dict):
+        return schema
+    found = type_schema(schema)
+    return {} if found is None else found  # JSON has no word for it: it may be anything
 
 
 class AnswerRejected(GraphInterrupt):

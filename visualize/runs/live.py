@@ -232,9 +232,7 @@ class Observer(Stream):
         super().__init__((), Envelope(True, True, False), put, (), ns)
         self._take, self._clock, self._place = put, clock, place_of(ns)
 
-    def below(
-        self, keys: str | Sequence[str], ns: tuple[str, ...], deadline: Any = None
-    ) -> Observer:
+    def below(self, graph: Any, ns: tuple[str, ...], deadline: Any = None) -> Observer:
         """The observer of a nested run."""
         return Observer(
             self._take if deadline is None else deadline.fence(self._take), self._clock, ns
