@@ -27,7 +27,6 @@ from .types import (
     GraphOutput,
     IsDataclass,
     IsModel,
-    RecordT,
     RunnableConfig,
     StreamMode,
 )
@@ -211,8 +210,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         **options: Unpack[CallOptions[ContextT]],
     ) -> Iterator[tuple[StreamMode, Any]]: ...
     @overload
-    def stream(  # type: ignore[overload-overlap]  # only classes have dicts besides
-        self: Invocable[ContextT, GivenT, RecordT],
+    def stream(
+        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
         input: GivenT | Command | None,
         config: RunnableConfig | None = None,
         *,
@@ -220,7 +219,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         stream_mode: StreamMode | Sequence[StreamMode] | None = None,
         subgraphs: bool = False,
         **options: Unpack[CallOptions[ContextT]],
-    ) -> Iterator[StreamPart[RecordT | dict[str, Any], Any]]: ...
+    ) -> Iterator[StreamPart[Any, Any]]: ...
     @overload
     def stream(
         self,
@@ -301,8 +300,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         **options: Unpack[CallOptions[ContextT]],
     ) -> AsyncIterator[tuple[StreamMode, Any]]: ...
     @overload
-    def astream(  # type: ignore[overload-overlap]  # only classes have dicts besides
-        self: Invocable[ContextT, GivenT, RecordT],
+    def astream(
+        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
         input: GivenT | Command | None,
         config: RunnableConfig | None = None,
         *,
@@ -310,7 +309,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         stream_mode: StreamMode | Sequence[StreamMode] | None = None,
         subgraphs: bool = False,
         **options: Unpack[CallOptions[ContextT]],
-    ) -> AsyncIterator[StreamPart[RecordT | dict[str, Any], Any]]: ...
+    ) -> AsyncIterator[StreamPart[Any, Any]]: ...
     @overload
     def astream(
         self,

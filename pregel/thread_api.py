@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, Literal, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from typing_extensions import TypeVar
 
@@ -17,7 +17,7 @@ from .program.version import Migrate, apply_migration
 from .run.config import check_version
 from .run.nested import ns_of
 from .run.snapshots import empty_snapshot, snapshot_of
-from .types import IsDataclass, IsModel, RecordT, RunnableConfig, StateSnapshot, Version
+from .types import IsDataclass, IsModel, RunnableConfig, StateSnapshot, Version
 
 if TYPE_CHECKING:
     from .run.explain import NodeStatus
@@ -37,18 +37,11 @@ class StoredThreads(EditableThreads, Generic[ValuesT]):
 
     @overload
     def get_state(
-        self: StoredThreads[RecordT],
-        config: RunnableConfig,
-        *,
-        subgraphs: bool = False,
-        version: Literal["v2"],
-    ) -> StateSnapshot[RecordT | dict[str, Any]]: ...
-    @overload
-    def get_state(
         self: StoredThreads[IsDataclass | IsModel],
         config: RunnableConfig,
         *,
         subgraphs: bool = False,
+        version: Version = "v1",
     ) -> StateSnapshot[Any]: ...
     @overload
     def get_state(
@@ -91,18 +84,11 @@ class StoredThreads(EditableThreads, Generic[ValuesT]):
 
     @overload
     async def aget_state(
-        self: StoredThreads[RecordT],
-        config: RunnableConfig,
-        *,
-        subgraphs: bool = False,
-        version: Literal["v2"],
-    ) -> StateSnapshot[RecordT | dict[str, Any]]: ...
-    @overload
-    async def aget_state(
         self: StoredThreads[IsDataclass | IsModel],
         config: RunnableConfig,
         *,
         subgraphs: bool = False,
+        version: Version = "v1",
     ) -> StateSnapshot[Any]: ...
     @overload
     async def aget_state(
@@ -131,22 +117,13 @@ class StoredThreads(EditableThreads, Generic[ValuesT]):
 
     @overload
     def get_state_history(
-        self: StoredThreads[RecordT],
-        config: RunnableConfig,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-        version: Literal["v2"],
-    ) -> Iterator[StateSnapshot[RecordT | dict[str, Any]]]: ...
-    @overload
-    def get_state_history(
         self: StoredThreads[IsDataclass | IsModel],
         config: RunnableConfig,
         *,
         filter: Mapping[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
+        version: Version = "v1",
     ) -> Iterator[StateSnapshot[Any]]: ...
     @overload
     def get_state_history(
@@ -186,22 +163,13 @@ class StoredThreads(EditableThreads, Generic[ValuesT]):
 
     @overload
     def aget_state_history(
-        self: StoredThreads[RecordT],
-        config: RunnableConfig,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-        version: Literal["v2"],
-    ) -> AsyncIterator[StateSnapshot[RecordT | dict[str, Any]]]: ...
-    @overload
-    def aget_state_history(
         self: StoredThreads[IsDataclass | IsModel],
         config: RunnableConfig,
         *,
         filter: Mapping[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
+        version: Version = "v1",
     ) -> AsyncIterator[StateSnapshot[Any]]: ...
     @overload
     def aget_state_history(

@@ -61,8 +61,6 @@ class IsModel(Protocol):
     def model_fields_set(self) -> set[str]: ...
 
 
-RecordT = TypeVar("RecordT", bound=IsDataclass | IsModel)
-
 Version = Literal["v1", "v2"]
 """The shape of results: dicts, or what the graph's schemas say."""
 

@@ -301,6 +301,7 @@ async def calls() -> None:
     async for mode, chunk in app.astream({"n": 1}, stream_mode=["updates"]):
         print(mode, chunk)
     assert_type((await app.aget_state(config)).values, State)
+    assert_type((await app.aget_state(config, version="v2")).values, State)
     async for past in app.aget_state_history(config):
         assert_type(past.values["n"], int)
 
@@ -330,6 +331,15 @@ assert_type(data.invoke({"n": 1}, version="v2").value, Data)
 model = StateGraph(Model).add_node(model_node).add_node(model_update).add_edge(START, "model_node").compile()
 print(model.invoke(Model(n=1))["n"])
 assert_type(model.invoke({"n": 1}, version="v2").value.n, int)
+for model_part in model.stream({"n": 1}, stream_mode="values", version="v2"):
+    if model_part["type"] == "values":
+        print(model_part["data"].n)  # or a dict, before an instance can be made
+print(model.get_state(config, version="v2").values.n)
+for model_past in model.get_state_history(config, version="v2"):
+    print(model_past.values.n)
+print(data.get_state(config, version="v2").values.n)
+assert_type(app.get_state(config, version="v2").values, State)
+print(model.get_state(config).values["n"])
 
 
 def ask(state: Question) -> Answer:
