@@ -12,7 +12,6 @@ from ..checkpoint.base import BaseCheckpointSaver
 from .errors import nearest
 from .pickling import Portable
 from .program.join import Join
-from .program.json_schema import input_schema, output_schema, type_schema
 from .program.node import NodeBuilder, PregelNode, with_defaults
 from .program.program import Program, freeze, with_debug
 from .program.results import refuse_lookalike
@@ -247,14 +246,20 @@ class Pregel(
 
     def get_input_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
         """The JSON schema of what `invoke` takes. `config` is ignored."""
+        from .program.json_schema import input_schema
+
         return input_schema(f"{self.name}Input", self.program.inputs, self.program.channels)
 
     def get_output_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
         """The JSON schema of what `invoke` returns."""
+        from .program.json_schema import output_schema
+
         return output_schema(f"{self.name}Output", self.program.outputs, self.program.channels)
 
     def get_context_jsonschema(self) -> dict[str, Any] | None:
         """The JSON schema of `context=`; None if the graph has no context schema."""
+        from .program.json_schema import type_schema
+
         return None if self.context_schema is None else type_schema(self.context_schema)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:

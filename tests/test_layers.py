@@ -82,8 +82,7 @@ PREGEL = """
     drivers.threads
     drivers.aio
     run.explain pickling
-    edit_api run_api
-    thread_api
+    thread_api run_api
     app
     program superstep run drivers __init__
 """
@@ -121,8 +120,8 @@ DEFERRED = {
     (".executors.interpreters", "importlib"): "travels as code, without this module's names",
     (".executors.worker", "asyncio"): "asyncio is loaded by those who await",
     (".pregel.run_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
-    (".pregel.edit_api", ".pregel.run.update_state"): "loaded by those who edit a thread",
-    (".pregel.edit_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
+    (".pregel.thread_api", ".pregel.run.update_state"): "loaded by those who edit a thread",
+    (".pregel.thread_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
     (".pregel.thread_api", ".pregel.run.explain"): "loaded when somebody asks why a node did not run",
     (".pregel.thread_api", ".pregel.drivers.timeslice"): "asyncio is loaded by those who await",
     (".checkpoint.threads", "asyncio"): "asyncio is loaded by those who await",
@@ -132,6 +131,8 @@ DEFERRED = {
     (".checkpoint.sql.sqlite_database", "sqlite3"): "loaded when somebody opens a database",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
     (".graph.compile", ".graph.validation"): "loaded when a graph validates",
+    (".pregel.app", ".pregel.program.json_schema"): "loaded when somebody asks for a JSON schema",
+    (".pregel.superstep.interrupts", ".pregel.program.json_schema"): "loaded for the first question with a response_schema",
     (".graph.compile", ".graph.json_schema"): "loaded when somebody asks for a JSON schema",
     (".graph.builder", ".visualize*"): "a builder can show itself, though drawing sits above it",
 }

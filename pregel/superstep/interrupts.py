@@ -10,7 +10,6 @@ from typing import Any, overload
 
 from ...channels.base import MISSING
 from ..errors import GraphAbandoned, GraphBubbleUp, GraphDrained, GraphInterrupt
-from ..program.json_schema import type_schema
 from ..runtime import AnswerLookup, Running, refuse_in_effect, running
 from ..types import Interrupt, ValueT
 from .question_ids import at_place, keyed_id, question_id, unworded_id
@@ -285,6 +284,8 @@ def _adapter(schema: Any) -> Any:
 def _json_schema(schema: Any) -> Any:
     if schema is None or isinstance(schema, dict):
         return schema
+    from ..program.json_schema import type_schema
+
     found = type_schema(schema)
     return {} if found is None else found  # JSON has no word for it: it may be anything
 
