@@ -1,4 +1,4 @@
-"""Channels that wait until every one of a set of names has been written: the joins of a graph.
+"""Channels that wait for names to be written, for all of a set or for some: the joins of a graph.
 
 The names may be written over many supersteps and runs. Who writes them is of no concern here.
 """
@@ -20,9 +20,13 @@ from .base import (
 )
 from .common import clone, name_key
 
+Late = frozenset[str | int]
+"""Pending work that belongs to an earlier wave: the channels of triggers, the places of Sends."""
+NOTHING_LATE: Late = frozenset()
+
 
 class Barrier(BaseChannel[None, Value, Stored]):
-    """What both barriers share: the names waited for and the names seen.
+    """What the barriers share: the names waited for and the names seen.
 
     Args:
         typ: the type of a name.
@@ -212,6 +216,127 @@ class NamedBarrierValueAfterFinish(Barrier[Value, tuple[set[Value], bool]]):
     def copy(self) -> Self:
         """A second barrier in the same state."""
         return clone(self)
+
+
+class WaveBarrier(Barrier[Value, tuple[list[Value], bool, list[str | int]]]):
+    """Gathers names in waves and opens once in each: when enough of the `names` have been written.
+    Closes when a node that waited for it has run. Names that are written while it is open belong to
+    the wave that is about to start. What is late for a wave is decided by the engine, and kept here
+    so that it is stored with the rest.
+
+    Args:
+        typ: the type of a name.
+        names: the names that may come, in any order.
+        count: how many of them open it; None leaves it to the engine, which calls `open`.
+        key: the name of the channel; the graph fills it in.
+
+    Attributes:
+        opened: whether a node that waits for it is to run.
+        late: what is pending of earlier waves.
+
+    >>> join = WaveBarrier(str, {"a", "b", "c"}, 2)
+    >>> join.update(["a"]), join.is_available()
+    (True, False)
+    >>> join.update(["c"]), join.is_available()
+    (True, True)
+    >>> join.consume(), join.is_available()
+    (True, False)
+    """
+
+    __slots__ = ("count", "late", "opened")
+
+    shares_blank = True
+
+    def __init__(
+        self, typ: Any, names: Iterable[Value], count: int | None = None, *, key: str = ""
+    ) -> None:
+        super().__init__(typ, names, key=key)
+        self.count = count
+        self.opened = False
+        self.late: Late = NOTHING_LATE
+
+    def is_available(self) -> bool:
+        """Whether the wave is complete."""
+        return self.opened
+
+    def get(self) -> None:
+        """None: a barrier is open or closed and has no value.
+
+        Raises:
+            EmptyChannelError: it is closed.
+        """
+        if not self.opened:
+            raise EmptyChannelError(name_key(self, f"this barrier {self.describe().text}"))
+
+    def describe(self) -> ChannelStatus:
+        """Says who has come, and for whom it waits."""
+        got = ", ".join(sorted(map(str, self.seen)))
+        if self.opened:
+            return ChannelStatus("available", f"is open (got {got})")
+        names = ", ".join(sorted(map(str, self.names)))
+        got = f"got {got}" if got else "no predecessor has finished yet"
+        if self.count is not None:
+            missing = tuple(sorted(map(str, self.names - self.seen)))
+            text = f"waits for {self.count} of {names} ({got})"
+            return ChannelStatus("waiting" if self.seen else "empty", text, missing)
+        if not self.seen:
+            text = f"waits for one of {names} ({got})"
+            return ChannelStatus("empty", text, tuple(sorted(map(str, self.names))))
+        text = f"waits until nothing under way leads to {names} any more ({got})"
+        return ChannelStatus("waiting", text)
+
+    def update(self, values: Sequence[Value]) -> bool:
+        """Note the names; True if one of them is new in this wave.
+
+        Raises:
+            InvalidUpdateError: a name the barrier does not wait for. Then no name is noted.
+        """
+        changed = super().update(values)
+        if self.count is not None and len(self.seen) >= self.count:
+            self.opened = True
+        return changed
+
+    def open(self) -> None:
+        """Let the nodes run that wait for it, whoever has come."""
+        self.opened = True
+
+    def finish(self) -> bool:
+        """Open, if somebody has come and no number was given: nobody else can come."""
+        if self.opened or self.count is not None or not self.seen:
+            return False
+        self.opened = True
+        return True
+
+    def consume(self) -> bool:
+        """Begin a new wave, if it is open."""
+        if not self.opened:
+            return False
+        self.seen = frozenset()
+        self.opened = False
+        return True
+
+    def checkpoint(self) -> tuple[list[Value], bool, list[str | int]] | Missing:
+        """The names of this wave, whether it is open, and what is late; `MISSING` if there is
+        none of it."""
+        if not self.seen and not self.late:
+            return MISSING
+        return sorted(self.seen, key=str), self.opened, sorted(self.late, key=str)
+
+    def from_checkpoint(self, stored: Sequence[Any] | Missing) -> Self:
+        """A live channel made of what `checkpoint` has returned. Unknown names are left out."""
+        new = self.copy()
+        seen, opened, late = ((), False, ()) if stored is MISSING else stored
+        new.seen = self.names.intersection(seen)
+        new.opened, new.late = opened and bool(new.seen), frozenset(late)
+        return new
+
+    def copy(self) -> Self:
+        """A second barrier in the same state."""
+        return clone(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the class, the names and the number are the same."""
+        return super().__eq__(other) and self.count == getattr(other, "count", None)
 
 
 def join_names(names: Iterable[Any]) -> str:

@@ -192,6 +192,7 @@ def collect_resources(task: DriverTask) -> Resources:
         attempt=task.attempt,
         config=_without_handlers(task.config),
         execution_info=task.runtime.execution_info,
+        joined=task.runtime.joined,
         drain_reason=task.runtime.drain_reason,
         can_ask=can_ask,
         edited=task.edited,

@@ -97,6 +97,7 @@ class Resources(NamedTuple):
         brought: the answers that this call brings for its questions.
         modes: the live stream modes that somebody reads.
         limited: a time limit waits for signs of life.
+        joined: the nodes that opened the joins which made the task run.
         span: the `RemoteSpan` of what surrounds the attempt, pickled; or None.
     """
 
@@ -111,6 +112,7 @@ class Resources(NamedTuple):
     brought: dict[str, Any]
     modes: frozenset[StreamMode]
     limited: bool
+    joined: tuple[str, ...] = ()
     span: bytes | None = None
 
 

@@ -110,6 +110,7 @@ class TaskProxy:
                 heartbeat=self.heartbeat,
                 idempotency_key=info.task_id if info else "",
                 execution_info=info,
+                joined=self._resources.joined,
             )
             # The class is frozen. Without this attribute `LazyRuntime` is asked for it, which opens
             # the store.

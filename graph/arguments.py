@@ -61,6 +61,41 @@ def check_join(starts: Sequence[str], end: str, nodes: Mapping[str, Any]) -> Non
         raise InvalidGraphError(f"a join leads to the unknown node {end!r}: add it first")
 
 
+def read_wait(
+    wait: Any, starts: Sequence[str], end: str, nodes: Mapping[str, Any]
+) -> tuple[str, int]:
+    """What a join waits for, as its kind and its number.
+
+    Raises:
+        InvalidGraphError: it is none of the kinds, the number cannot be reached, or the node that
+            waits cannot wait so.
+    """
+    where = f"the join of {', '.join(starts)} into {end!r}"
+    if wait == "all":
+        return "all", 1
+    count = 1 if wait == "any" else wait
+    if count == "reachable":
+        kind, count = "reachable", 1
+    elif isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= len(starts):
+        kind = "count"
+    else:
+        raise InvalidGraphError(
+            f'{where}: wait must be "all", "any", "reachable" or a number from 1 to '
+            f"{len(starts)}, got {wait!r}"
+        )
+    if end in starts:
+        raise InvalidGraphError(
+            f"{where}: with wait={wait!r} a node cannot wait for itself, since a turn of the join "
+            f"begins when {end!r} starts; use a plain edge from {end!r} to itself"
+        )
+    if end != END and nodes[end].defer:
+        raise InvalidGraphError(
+            f"{where}: with wait={wait!r} {end!r} cannot be deferred, since it would start later "
+            'than the join says; drop defer=True, or use wait="all"'
+        )
+    return kind, count
+
+
 def read_action(node: Any, action: Any) -> tuple[str, Any]:
     """What `add_node` was given, as (name, action).
 

@@ -25,8 +25,10 @@ from .fields import config_of
 from .input_check import InputCheck
 from .schema import Channel, Schema
 from .spec import GraphSpec, NodeSpec
+from .validate import complete_successors
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded for graphs that use them
+    from ..pregel.program.flow import Flow
     from .validation import KeyValidators
 
 
@@ -95,10 +97,11 @@ def compile_graph(
     """
     compiler = Compiler(spec)
     state, output = spec.schemas[spec.state_schema], spec.schemas[spec.output_schema]
+    triggers = compiler.make_channels()
     root = ROOT in spec.channels  # the state is one value, not a dict of keys
     app = compiled_class(
         nodes=compiler.make_nodes(),
-        channels={**spec.channels, **spec.managed, **compiler.make_channels()},
+        channels={**spec.channels, **spec.managed, **triggers},
         input_channels=START,
         output_channels=ROOT if root else tuple(output.channels),
         stream_channels=ROOT if root else tuple(spec.channels),
@@ -109,6 +112,7 @@ def compile_graph(
         name=name,
         _scope=compiler.scope,
         _joins=spec.joins,
+        _flow=compiler.make_flow(triggers),
         _check_input=refuse_lookalike if state.root else compiler.make_input_check(),
         **options,
     )
@@ -136,6 +140,8 @@ class Compiler:
         targets: node → the nodes that its plain edges lead to.
         joins_of: node → the channels of the joins that wait for it.
         joins_into: node → the channels of the joins that make it run.
+        deferred: how many nodes are deferred.
+        declared: node → where it may go; None if it may go anywhere.
     """
 
     def __init__(self, spec: GraphSpec) -> None:
@@ -149,6 +155,11 @@ class Compiler:
         )
         # What leads to END makes nothing run, and needs no channel.
         self.joins: list[Join] = [join for join in spec.joins if join.target != END]
+        self.deferred: int = 0
+        # Where a join waits for whoever can still come, nodes go where they say they go.
+        self.declared: dict[str, set[str]] | None = None
+        if any(join.kind == "reachable" for join in self.joins):
+            self.declared = complete_successors(spec)
         self.validators: KeyValidators | None = None
         if spec.validate:
             from .validation import KeyValidators
@@ -174,6 +185,7 @@ class Compiler:
         found: dict[str, Channel] = {START: EphemeralValue(self.spec.input_schema)}
         for name, node in self.nodes.items():
             if node.defer:
+                self.deferred += 1
                 found[triggers[name]] = LastValueAfterFinish(Any)
             else:
                 # Several tasks may lead to a node in one superstep: it runs once, without an error.
@@ -181,6 +193,15 @@ class Compiler:
         for join in self.joins:
             found[join.channel] = join.make_channel()
         return found
+
+    def make_flow(self, triggers: Mapping[str, Channel]) -> Flow | None:
+        """What leads to what; None if no node's turn depends on it."""
+        if self.deferred < 2 and not any(join.waves for join in self.joins):
+            return None
+        from ..pregel.program.flow import make_flow
+        from ..pregel.superstep.flow_machine import FlowMachine
+
+        return make_flow(self.joins, complete_successors(self.spec), triggers, FlowMachine)
 
     def make_input_check(self) -> InputCheck:
         """What an input may hold."""
@@ -217,7 +238,7 @@ class Compiler:
             channels=ROOT if schema.root else schema.keys,
             triggers=(self.scope.triggers[name], *self.joins_into.get(name, ())),
             bound=(node.body,),
-            writers=self._make_writers(name, self._scope_of(node), schema),
+            writers=self._make_writers(name, self._scope_of(name, node), schema),
             mapper=self._make_mapper(schema),
             metadata=node.metadata,
             defer=node.defer,
@@ -236,7 +257,7 @@ class Compiler:
             channels=(),
             triggers=(),
             bound=(node.policies.handler,),
-            writers=self._make_writers(name, self.scope, node.schema),
+            writers=self._make_writers(name, self._restrict(self.scope, name), node.schema),
             retry_policy=defaults.retry,
             timeout=defaults.timeout,
         )
@@ -264,11 +285,19 @@ class Compiler:
             return partial(self.validators.read, schema)
         return schema.coerce
 
-    def _scope_of(self, node: NodeSpec) -> WriteScope:
+    def _scope_of(self, name: str, node: NodeSpec) -> WriteScope:
         """What a node may write. A graph as a node returns its whole output, other keys too."""
-        if getattr(node.body.source, "is_stategraph", False) is True:
-            return replace(self.scope, nested=True)
-        return self.scope
+        nested = getattr(node.body.source, "is_stategraph", False) is True
+        scope = replace(self.scope, nested=True) if nested else self.scope
+        return self._restrict(scope, name)
+
+    def _restrict(self, scope: WriteScope, name: str) -> WriteScope:
+        """The scope without the nodes that a node does not declare, where that counts."""
+        if self.declared is None:
+            return scope
+        mine = self.declared.get(name, set())
+        triggers = {node: channel for node, channel in scope.triggers.items() if node in mine}
+        return replace(scope, triggers=triggers, undeclared=frozenset(scope.triggers) - mine)
 
     def _make_writers(self, name: str, scope: WriteScope, schema: Schema) -> tuple[Writer, ...]:
         """State and fixed edges first, then the routers, which read what was written."""
@@ -286,5 +315,6 @@ class Compiler:
             reads = schema if branch.schema is None else spec.schemas[branch.schema]
             passthrough = lenient and branch.schema is None
             selection = (reads.keys, self._make_mapper(reads))
-            writers.append(BranchWriter(label, branch, selection, self.scope, passthrough))
+            routed = self._restrict(self.scope, name)
+            writers.append(BranchWriter(label, branch, selection, routed, passthrough))
         return tuple(writers)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, START
 from ..pregel.program.callables import read_callable
 from ..pregel.program.join import Join
-from .arguments import check_join, infer_router_name, number_name, plain_name
+from .arguments import check_join, infer_router_name, number_name, plain_name, read_wait
 from .branch import BranchSpec, read_ends
 from .schema import is_schema
 from .spec import NodeSpec
 from .state import StateKeys
+
+Wait: TypeAlias = Literal["all", "any", "reachable"] | int
+"""For which of its starts a join waits."""
 
 
 class Edges:
@@ -33,12 +36,22 @@ class Edges:
     compiled: bool
     _state: StateKeys
 
-    def add_edge(self, start_key: str | Iterable[str], end_key: str) -> Self:
-        """Run `end_key` after `start_key`, or, given several starts, once all of them have run.
+    def add_edge(
+        self, start_key: str | Iterable[str], end_key: str, wait: Wait = "all"
+    ) -> Self:
+        """Run `end_key` after `start_key`; or, given several starts, after these.
+
+        Args:
+            start_key: a node, or several: a join.
+            wait: for which of several starts. "all"; "any", the first; a number, so many of them;
+                or "reachable": whoever is still to come, that is until nothing that is under way
+                leads to a start any more. `end_key` runs once for them. What has started by then
+                and comes later is ignored, until `end_key` leads there again. `runtime.joined`
+                says who came.
 
         Raises:
             InvalidGraphError: it starts at END or ends at START, a start of a join is not a node
-                yet, or a name is not a string.
+                yet, a name is not a string, or the join cannot wait so.
         """
         end_key = plain_name("an edge leads to", end_key)
         if end_key == START:
@@ -46,6 +59,11 @@ class Edges:
         if isinstance(start_key, str):
             if start_key == END:
                 raise InvalidGraphError("an edge cannot start at END")
+            if wait != "all":
+                raise InvalidGraphError(
+                    f"the edge {start_key!r} -> {end_key!r}: wait={wait!r} is for joins; to wait "
+                    f"for one node, give a list: [{start_key!r}]"
+                )
             self.edges.add((plain_name("an edge starts at", start_key), end_key))
         else:
             if not isinstance(start_key, Iterable):
@@ -55,8 +73,10 @@ class Edges:
             # The order is part of the join's name in checkpoints, and a set has none of its own.
             if isinstance(start_key, (set, frozenset)):
                 starts.sort()
+            sources = tuple(dict.fromkeys(starts))
+            kind, count = read_wait(wait, sources, end_key, self.nodes)
             deferred = end_key != END and self.nodes[end_key].defer
-            self.joins.append(Join(tuple(dict.fromkeys(starts)), end_key, deferred))
+            self.joins.append(Join(sources, end_key, deferred, kind, count))
         self._warn_if_compiled("edge")
         return self
 

@@ -125,6 +125,21 @@ def find_successors(graph: GraphSpec) -> dict[str, set[str]]:
     return found
 
 
+def complete_successors(graph: GraphSpec) -> dict[str, set[str]]:
+    """`find_successors` with nodes in the place of `ANYWHERE`; from a node it also leads to the
+    handler of its errors."""
+    found = find_successors(graph)
+    for ends in found.values():
+        if ANYWHERE in ends:
+            ends.discard(ANYWHERE)
+            ends.update(graph.nodes)
+    for name in graph.nodes:
+        handler = graph.find_handler(name)
+        if handler is not None:
+            found.setdefault(name, set()).add(handler)
+    return found
+
+
 def find_unreachable(graph: GraphSpec) -> Iterator[str]:
     """A sentence for every node that nothing is declared to lead to."""
     leads = find_successors(graph)

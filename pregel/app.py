@@ -46,6 +46,7 @@ from .types import (
 
 if TYPE_CHECKING:
     from ..visualize.drawing import Drawing
+    from .program.flow import Flow
 
 Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
 
@@ -132,6 +133,7 @@ class Pregel(
         executor: Any = None,
         _scope: WriteScope | None = None,
         _joins: Sequence[Join] = (),
+        _flow: Flow | None = None,
         _check_input: Callable[[Any], None] = refuse_lookalike,
     ) -> None:
         self.nodes: dict[str, PregelNode] = {
@@ -141,7 +143,9 @@ class Pregel(
             for n, d in nodes.items()
         }
         selections = (input_channels, output_channels, stream_channels)
-        self.program: Program = freeze(name, self.nodes, channels, selections, _scope, _joins)
+        self.program: Program = freeze(
+            name, self.nodes, channels, selections, _scope, _joins, _flow
+        )
         if stream_eager:
             self.program = replace(self.program, eager=True)
         if debug:

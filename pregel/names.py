@@ -10,7 +10,7 @@ test over the syntax tree holds that no other file spells a name or takes a name
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from ..channels.aggregate import Overwrite
 from ..checkpoint.base import ERROR, ERROR_SOURCE, INTERRUPT, NO_WRITES, RESUME, RETURN
@@ -73,6 +73,23 @@ PUSH: Final = "__pregel_push"
 HANDLER_PATH: Final = "node_error_handler"
 """In the path of an error handler's task, after the path of the task that failed."""
 
+
+def path_text(path: tuple[Any, ...]) -> str:
+    """A path as one string that sorts like the path; stored beside a task's writes.
+
+    >>> path_text(("__pregel_push", 3, False))
+    '~__pregel_push, 0000000003, 0000000000'
+    """
+    return "~" + ", ".join(map(_part_text, path))
+
+
+def _part_text(part: Any) -> str:
+    if isinstance(part, tuple):
+        return path_text(part)
+    # With leading zeros, numbers sort as text.
+    return f"{part:010d}" if isinstance(part, int) else str(part)
+
+
 # -- channels --------------------------------------------------------------------------------------
 
 TASKS: Final = "__pregel_tasks"
@@ -84,6 +101,9 @@ PREVIOUS: Final = "__previous__"
 
 _JOIN: Final = "join:"
 _JOIN_END: Final = ":"
+KIND_SEP: Final = "|"
+"""In the name of a join's channel, after what it waits for and between its sources; no node has it
+in its name."""
 
 
 def trigger_name(node: str) -> str:
@@ -126,6 +146,17 @@ def split_join(channel: str) -> tuple[str, str] | None:
         return None
     sources, _, target = channel.removeprefix(_JOIN).rpartition(_JOIN_END)
     return sources, target
+
+
+def split_kind(sources: str) -> tuple[str, tuple[str, ...]]:
+    """What a join waits for and its sources, if the sources in its channel's name tell both; else
+    two empty ones.
+
+    >>> split_kind("2|a|b"), split_kind("a+b")
+    (('2', ('a', 'b')), ('', ()))
+    """
+    kind, *names = sources.split(KIND_SEP)
+    return (kind, tuple(names)) if names else ("", ())
 
 
 ROUTING: Final = (TRIGGER, _JOIN)

@@ -76,6 +76,8 @@ class Runtime(Generic[ContextT_co]):
         idempotency_key: pass it to external services. It is the same for every retry and resume of
             this task, and a new one in a fork.
         heartbeat: a function that tells an idle timeout that the node is alive.
+        joined: the nodes that opened the join, or the joins, behind this task, in the order in
+            which the joins name them; () if an edge, a router or a `Send` made it run.
         server_info: always None; for programs written for LangGraph's server.
     """
 
@@ -87,6 +89,7 @@ class Runtime(Generic[ContextT_co]):
     control: RunControl | None = None
     idempotency_key: str = ""
     heartbeat: Callable[[], None] = _no_op
+    joined: tuple[str, ...] = ()
     server_info: None = None
 
     @property

@@ -36,6 +36,7 @@ PREGEL = """
     types errors control
     stream_parts runtime program.results program.json_schema
     program.callables program.join
+    program.flow
     program.writes
     program.channel_writes
     program.node
@@ -48,6 +49,7 @@ PREGEL = """
     superstep.task_answers
     superstep.task superstep.state superstep.question_ids
     superstep.interrupts superstep.machine
+    superstep.flow_machine
     run.tokens
     run.stream
     run.config run.checks run.claims
@@ -129,6 +131,8 @@ DEFERRED = {
     (".checkpoint.sql.group_commit", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.serde.serializer", ".checkpoint.serde.builtin_codecs"): "a dozen standard modules, loaded with the first Serializer",
     (".checkpoint.sql.sqlite_database", "sqlite3"): "loaded when somebody opens a database",
+    (".graph.compile", ".pregel.program.flow"): "loaded for graphs with a join that does not wait for all, or several deferred nodes",
+    (".graph.compile", ".pregel.superstep.flow_machine"): "loaded with the Flow of such a graph",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
     (".graph.compile", ".graph.validation"): "loaded when a graph validates",
     (".pregel.app", ".pregel.program.json_schema"): "loaded when somebody asks for a JSON schema",

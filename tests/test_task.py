@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from stategraph.channels import LastValue
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import ChannelWriteTupleEntry, NodeBuilder, Pregel, Send
-from stategraph.pregel.names import TASKS
-from stategraph.pregel.program.program import path_text
+from stategraph.pregel.names import TASKS, path_text
 from stategraph.pregel.superstep.ids import task_id
 from stategraph.pregel.superstep.machine import in_path_order
 from stategraph.pregel.superstep.task import Task

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...channels.base import BaseChannel, Channel
 from ...channels.topic import Topic
@@ -25,6 +25,9 @@ from .join import Join
 from .node import PregelNode, chain
 from .version import fingerprint
 from .writes import StateWriter, Writer, WriteScope
+
+if TYPE_CHECKING:  # loaded by graphs that have one
+    from .flow import Flow
 
 
 class Reader:
@@ -43,22 +46,6 @@ class Reader:
     ) -> None:
         self.keys: tuple[str, ...] = keys
         self.managed: tuple[tuple[str, type[ManagedValue]], ...] = managed
-
-
-def path_text(path: tuple[Any, ...]) -> str:
-    """A path as one string that sorts like the path; stored beside a task's writes.
-
-    >>> path_text(("__pregel_push", 3, False))
-    '~__pregel_push, 0000000003, 0000000000'
-    """
-    return "~" + ", ".join(map(_part_text, path))
-
-
-def _part_text(part: Any) -> str:
-    if isinstance(part, tuple):
-        return path_text(part)
-    # With leading zeros, numbers sort as text.
-    return f"{part:010d}" if isinstance(part, int) else str(part)
 
 
 class NodeCache:
@@ -191,12 +178,14 @@ class ChannelKinds(NamedTuple):
         blank: templates that a run may use as they are while they are empty: the engine updates
             copies only.
         unshared: the others, of which each run makes its own.
+        untracked: those that are never stored.
     """
 
     finishers: tuple[str, ...]
     step_scoped: frozenset[str]
     blank: Mapping[str, Channel]
     unshared: tuple[str, ...]
+    untracked: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,12 +198,12 @@ class Program:
         triggers: channel → names of the nodes it makes run, sorted.
         readers: channel → the selections it is part of.
         kinds: the channels that need care.
-        untracked: the channels that are never stored.
         consuming: some node's trigger wants to know when the node has run.
         inputs, outputs, stream: channel selections; a str means that channel's bare value.
         nested: the graphs that its nodes hold or have been seen to run, by node name; for drawings.
         eager: chunks may come while a node runs, whatever their mode.
         joins: of a `StateGraph`, those into END too.
+        flow: what leads to what, if joins or deferred nodes depend on it; else None.
         output_set, outputs_settle: the outputs as a set, and `settles(outputs)`.
         scope: the keys and nodes that a `Command` given as input may name.
         fingerprint: what tells a `StateGraph` from others; empty for a raw `Pregel`.
@@ -230,7 +219,6 @@ class Program:
     readers: Mapping[str, tuple[Reader, ...]]
     kinds: ChannelKinds
     consuming: bool
-    untracked: frozenset[str]
     inputs: str | tuple[str, ...]
     outputs: str | tuple[str, ...]
     stream: str | tuple[str, ...]
@@ -240,6 +228,7 @@ class Program:
     output_set: frozenset[str]
     outputs_settle: bool
     joins: tuple[Join, ...]
+    flow: Flow | None = None
     eager: bool = False
     variants: dict[Any, Program] = field(default_factory=dict)
 
@@ -268,6 +257,7 @@ def freeze(
     selections: tuple[Selection, Selection, Selection | None],
     scope: WriteScope | None = None,
     joins: Sequence[Join] = (),
+    flow: Flow | None = None,
 ) -> Program:
     """Check a graph and make its table.
 
@@ -308,8 +298,8 @@ def freeze(
         output_set=frozenset(list_names(outputs)),
         outputs_settle=_settle(templates, outputs),
         joins=tuple(joins),
+        flow=flow,
         kinds=_sort_channels(templates),
-        untracked=frozenset(name for name, channel in templates.items() if not channel.stored),
     )
 
 
@@ -334,6 +324,7 @@ def _sort_channels(templates: Mapping[str, Channel]) -> ChannelKinds:
         step_scoped=frozenset(name for name, channel in items if channel.step_scoped),
         blank={name: channel for name, channel in items if channel.shares_blank},
         unshared=tuple(name for name, channel in items if not channel.shares_blank),
+        untracked=frozenset(name for name, channel in items if not channel.stored),
     )
 
 

@@ -101,6 +101,8 @@ class WriteScope:
         hints: key → its annotation.
         first: of START: key → what makes the value that its reducer starts with. In a record such a
             value is no update, but the field's default.
+        undeclared: the nodes that a node must not go to, since it does not declare them and a join
+            waits for whoever can still come.
         make: makes the writer of the graph's nodes, if that is no plain `StateWriter`.
         misplaced: the classes whose instances are looked at twice before they become the value of a
             key.
@@ -113,12 +115,14 @@ class WriteScope:
     hints: Mapping[str, Any] = field(default_factory=dict)
     first: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     make: Callable[[WriteScope, Sequence[Pair]], StateWriter] | None = None
+    undeclared: frozenset[str] = frozenset()
     misplaced: frozenset[type] = field(default_factory=misplaced_classes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without what depends on the libraries that a process has loaded."""
         return WriteScope, (
             self.keys, self.triggers, self.strict, self.nested, self.hints, self.first, self.make,
+            self.undeclared,
         )  # fmt: skip
 
     def make_writer(self, fixed: Sequence[Pair] = ()) -> StateWriter:
@@ -320,6 +324,13 @@ class StateWriter(Writer):
 
     def _trigger(self, node: str, task: Any) -> str:
         channel = self.scope.triggers.get(node) if isinstance(node, str) else None
+        if channel is None and isinstance(node, str) and node in self.scope.undeclared:
+            raise InvalidUpdateError(
+                f"node {task.name!r} goes to {node!r}, which it does not declare. A join of this "
+                'graph has wait="reachable" and must know who can still come: declare it by '
+                f'add_node({task.name!r}, ..., destinations=[{node!r}]), '
+                f'-> Command[Literal["{node}"]], or the path_map of its router'
+            )
         if channel is None:
             why = nearest(node, self.scope.triggers)
             if node in (START, END):

@@ -110,7 +110,7 @@ class CommitBuilder:
                 thread.
         """
         dumps = self._thread.saver.serde.dumps  # type: ignore[union-attr]
-        skip, blobs = self._settings.program.untracked, self._blobs
+        skip, blobs = self._settings.program.kinds.untracked, self._blobs
         writes = []
         for name, value in task.writes:
             # Untracked channels are never stored, so what is written to them need not be encodable.

@@ -76,7 +76,7 @@ def load_machine(run: Run, loaded: Load) -> Machine:
     if found is None:
         if loaded.head is not None:
             run.position.find_head(loaded.head)
-        machine = Machine(program)
+        machine = Machine(program) if program.flow is None else program.flow.machine(program)
         if run.thread.saver is not None:
             machine.sign()
         elif run.ns:
@@ -86,7 +86,8 @@ def load_machine(run: Run, loaded: Load) -> Machine:
         return machine
     mine = apply_migration(found, program.fingerprint, run.settings.migrate)
     records = read_records(mine.pending_writes or ())
-    machine = Machine(program, mine.checkpoint, mine.metadata["step"] + 1, kept_ids(records))
+    machine_class = Machine if program.flow is None else program.flow.machine
+    machine = machine_class(program, mine.checkpoint, mine.metadata["step"] + 1, kept_ids(records))
     in_place = ns_of(mine.config) == run.ns
     if not in_place:  # it goes on in a namespace of its own, where nothing is stored yet
         machine.mark_all_unsaved()

@@ -90,6 +90,8 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
         if streams:
             _show_checkpoint(run, tasks)
         if not tasks:
+            if machine.program.flow is not None:
+                machine.program.flow.warn_of_unmet(machine.channels)
             return
         # Stop before it starts?
         # A hidden node (START) alone is no superstep that users count.

@@ -20,7 +20,7 @@ from ...checkpoint.base import (
     RESUME,
     TaskWrites,
 )
-from ..program.program import path_text
+from ..names import path_text
 from ..program.writes import Pair
 from ..superstep.machine import Machine
 from ..superstep.task import Task

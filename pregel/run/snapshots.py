@@ -57,7 +57,8 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     """Bring a stored checkpoint to life, with the tasks that follow it."""
     records = read_records(found.pending_writes or ())
     step = found.metadata.get("step", -1) + 1
-    machine = Machine(program, found.checkpoint, step, kept_ids(records))
+    machine_class = Machine if program.flow is None else program.flow.machine
+    machine = machine_class(program, found.checkpoint, step, kept_ids(records))
     for task_id, spans in (found.spans or {}).items():
         if task_id in records:
             records[task_id] = replace(records[task_id], spans=tuple(spans))

@@ -46,6 +46,9 @@ class SuperstepView(Protocol):
     def preview(self, reader: Reader, writes: Sequence[Pair]) -> dict[str, Any]:
         """The state as it will be with these writes alone."""
 
+    def find_joined(self, task: Any) -> tuple[str, ...]:
+        """The nodes that opened the joins which made a task run."""
+
 
 class StoredTask(Protocol):
     """What is stored of a task; `run.task_records` has the whole."""

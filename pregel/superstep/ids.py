@@ -11,7 +11,8 @@ from time import time_ns
 from typing import Any, Protocol
 
 from ...checkpoint.digest import blake2b
-from ..program.program import CompiledNode, path_text
+from ..names import path_text
+from ..program.program import CompiledNode
 from .attempt_state import AttemptState
 
 

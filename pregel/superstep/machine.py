@@ -174,6 +174,21 @@ class Machine(LiveState):
                 return True
         return False
 
+    def find_joined(self, task: Task) -> tuple[str, ...]:
+        """The nodes that opened the joins which made a task run, in the order of the joins."""
+        node = task.node
+        found: dict[str, None] = {}
+        for join in self.program.joins if task.send is None else ():
+            if join.channel in node.triggers and self.is_due(node, join.channel):
+                seen = self.channels[join.channel].seen  # type: ignore[attr-defined]
+                found.update({name: None for name in join.sources if name in seen})
+        return tuple(found)
+
+    def is_due(self, node: CompiledNode, trigger: str) -> bool:
+        """Whether one trigger makes a node run: the rule of `_is_triggered`, for one of them."""
+        seen = self.seen.get(node.name, {}).get(trigger, 0)
+        return self.versions.get(trigger, 0) > seen and self.channels[trigger].is_available()
+
     def _add_pulled(
         self, node: CompiledNode, tasks: list[Task], run: TaskContext[Task] | None, coerce: bool
     ) -> None:
@@ -225,7 +240,7 @@ class Machine(LiveState):
         if self.program.kinds.finishers and not self._has_work(fresh, changed):
             # Deferred nodes run when nothing else can, so this is decided with the writes folded
             # in.
-            self._finish(fresh, moved, changed, self.program.kinds.finishers)
+            self._finish(fresh, moved, changed)
         # From here on no code of the user's runs, and nothing can fail.
         self._mark_seen(tasks)
         self._swap(fresh, moved, changed)
@@ -289,9 +304,11 @@ class Machine(LiveState):
         if self.program.kinds.finishers:
             # If nothing else can run, all deferred nodes are woken. Else only those stay awake that
             # had been woken before: the update's writes have put them back to sleep.
-            due = awake if keep or self.plan(coerce=False) else self.program.kinds.finishers
             woken: tuple[dict[str, Channel], list[str], set[str]] = {}, [], set()
-            self._finish(*woken, due)
+            if keep or self.plan(coerce=False):
+                self._wake(*woken, awake)
+            else:
+                self._finish(*woken)
             self._swap(*woken)
             self.changed = None
         self.begin_anew()

@@ -290,11 +290,15 @@ class LiveState(StateView):
                 return True
         return False
 
-    def _finish(
-        self, fresh: Channels, moved: list[str], changed: set[str], finishers: Iterable[str]
-    ) -> None:
+    def _finish(self, fresh: Channels, moved: list[str], changed: set[str]) -> None:
         """Nothing is left to run: wake the channels that wait for just that."""
-        for name in finishers:
+        self._wake(fresh, moved, changed, self.program.kinds.finishers)
+
+    def _wake(
+        self, fresh: Channels, moved: list[str], changed: set[str], names: Iterable[str]
+    ) -> None:
+        """Tell these channels that nothing else is left to run."""
+        for name in names:
             channel = fresh.get(name)
             if channel is None:
                 channel = self.channels[name].copy()

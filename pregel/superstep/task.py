@@ -13,8 +13,18 @@ from typing import Any, Literal
 
 from ...checkpoint.base import TaskWrites
 from ...checkpoint.serde import Blob
-from ..names import CHECKPOINT_NS, HANDLER_PATH, NODE, PATH, PUSH, STEP, TRIGGERS, child_ns
-from ..program.program import CompiledNode, Reader, path_text
+from ..names import (
+    CHECKPOINT_NS,
+    HANDLER_PATH,
+    NODE,
+    PATH,
+    PUSH,
+    STEP,
+    TRIGGERS,
+    child_ns,
+    path_text,
+)
+from ..program.program import CompiledNode, Reader
 from ..program.writes import Pair
 from ..runtime import ExecutionInfo, NodeError, OnceRecord, Runtime
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
@@ -232,6 +242,7 @@ class Task:
                 control=run.settings.control,
                 heartbeat=self.heartbeat,
                 idempotency_key=self.id,
+                joined=run.machine.find_joined(self.cause or self) if run.program.joins else (),
                 execution_info=ExecutionInfo(
                     checkpoint_id=run.machine.checkpoint_id,
                     checkpoint_ns=self.ns,

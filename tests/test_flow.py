@@ -1,0 +1,363 @@
+"""Joins that do not wait for all, and deferred nodes in order: which node runs in which superstep."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import cluster
+import pytest
+from flow_graphs import Script, build, show
+
+from stategraph import (
+    START,
+    Command,
+    GraphWarning,
+    InMemorySaver,
+    InvalidGraphError,
+    InvalidUpdateError,
+    Send,
+    StateGraph,
+)
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+postgres = cluster.postgres
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+
+
+class Case(NamedTuple):
+    graph: str
+    steps: str
+    script: Script = MappingProxyType({})
+
+
+W = Send("w", {"log": []})
+AB = ["a", "b"]
+CASES = {
+    1: Case("S>a S>b [a,b]any>d", "a b / d(a+b)"),
+    2: Case("S>a S>b1>b [a,b]any>d", "a b1 / b d(a)"),
+    3: Case("S>a S>b1>b2>b3>b [a,b]any>d", "a b1 / b2 d(a) / b3 / b"),
+    4: Case("S>a S>b1>b S>c1>c2>c [a,b,c]2>d", "a b1 c1 / b c2 / c d(a+b)"),
+    5: Case("r:S=a|b|c [a,b,c]2>d", "a", {START: ["a"]}),
+    6: Case("r:S=a|b|c [a,b,c]reachable>d", "a c / d(a+c)", {START: [["a", "c"]]}),
+    7: Case("r:S=a1|b|c a1>a2>a [a,b,c]reachable>d", "a1 b / a2 / a / d(a+b)", {START: [["a1", "b"]]}),
+    8: Case("S>a S>x>y r:y=* [a,b]reachable>d", "a x / y / d(a)"),
+    9: Case(
+        "S>a S>b [a,b]any>d r:d=a|b", "a b / d(a+b) / a b / d(a+b) / a b / d(a+b)", {"d": [AB, AB, []]}
+    ),
+    10: Case(
+        "S>a [a,b]any>d r:d=a|b",
+        "a / d(a) / b / d(b) / a / d(a) / b / d(b)",
+        {"d": ["b", "a", "b", []]},
+    ),
+    11: Case(
+        "S>a S>b1>b2>b3>b4>b [a,b]any>d r:d=a",
+        "a b1 / b2 d(a) / a b3 / b4 d(a) / a b / d(a)",
+        {"d": ["a", "a", []]},
+    ),
+    12: Case("S>a S>b1>b2>b [a,b]2>d r:a=a", "a b1 / a b2 / b / d(a+b)", {"a": ["a", []]}),
+    13: Case("r:S=* [w,v]any>d", "w w w / d(w)", {START: [[W, W, W]]}),
+    14: Case("S>a S>x x~b [a,b]reachable>d", "a x / b / d(a+b)", {"x": ["b"]}),
+    15: Case("S>a S>x x~b|e [a,b]reachable>d", "a x / d(a) e", {"x": ["e"]}),
+    16: Case("S>a S>b1>b [a,b]any>d handle:a", "b1 / b / d(b)", {"a": ["fail"]}),
+    17: Case("S>a S>b [a,b]reachable>d handle:a", "b / d(b)", {"a": ["fail"]}),
+    18: Case("[a,b]reachable>d [d,e,c]reachable>f S>a S>b1>b S>e", "a b1 e / b / d(a+b) / f(d+e)"),
+    19: Case("S>a S>x>b S>y>y2 defer:x [a,b]reachable>d", "a y / y2 / x / b / d(a+b)"),
+    20: Case("S>a>y S>x>y defer:x,y", "a / x / y"),
+    21: Case("S>x r:x=a|b [a,b]2>d", "x"),
+    22: Case("S>a S>b1>b2>b S>d [a,b]reachable>d", "a b1 d / b2 / b / d(a+b)"),
+    23: Case(
+        "S>a S>b S>c1>c2>c3>c4>c [a,b,c]2>d r:d=a|b",
+        "a b c1 / c2 d(a+b) / a b c3 / c4 d(a+b) / a b c / d(a+b)",
+        {"d": [AB, AB, []]},
+    ),
+    24: Case("S>w r:w=* [w,v]any>d", "w / d(w) w / w", {"w": [[W], [W], []]}),
+    25: Case("S>a S>b1>b2>b r:a=a [a,b]reachable>d", "a b1 / a b2 / a b / a / d(a+b)", {"a": ["a", "a", "a", []]}),
+    26: Case("S>a S>b [a,b]any>d", "a b / d(a+b)", {"a": ["ask", None]}),
+}
+
+
+def compile_case(case: Case, saver: Any = None, **options: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what compile says of such graphs is tested where it is said
+        return build(case.graph, case.script).compile(checkpointer=saver, **options)
+
+
+def compiled(case: Case | str, script: Script | None = None, saver: Any = None, **options: Any) -> Any:
+    graph, script = (case.graph, case.script) if isinstance(case, Case) else (case, script)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what compile says of such graphs is tested where it is said
+        return build(graph, script).compile(checkpointer=saver, **options)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Runs that end with an unmet number say so; only the test of that looks at it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* waits for ", category=GraphWarning)
+        yield
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def saver(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[Any]:
+    with ExitStack() as stack:
+        if request.param == "memory":
+            yield InMemorySaver()
+        elif request.param == "sqlite":
+            yield stack.enter_context(SqliteSaver.from_conn_string(str(tmp_path / "flow.db")))
+        else:
+            url = request.getfixturevalue("postgres")
+            yield stack.enter_context(PostgresSaver.from_conn_string(url))
+
+
+def finish(drive: Any, app: Any, given: Any, config: Any = CONFIG) -> str:
+    """Run to the end, answering what is asked; the steps."""
+    result = drive.invoke(app, given, config)
+    while "__interrupt__" in result:
+        result = drive.invoke(app, Command(resume="yes"), config)
+    return show(result["log"])
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [n for n in CASES if n != 26])
+def test_the_supersteps_of_a_graph(drive: Any, number: int) -> None:
+    case = CASES[number]
+    assert show(drive.invoke(compiled(case), {"log": []})["log"]) == case.steps
+
+
+@pytest.mark.parametrize("number", CASES)
+def test_the_supersteps_on_every_saver(drive: Any, saver: Any, number: int) -> None:
+    case = CASES[number]
+    assert finish(drive, compiled(case, saver=saver), {"log": []}) == case.steps
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+@pytest.mark.parametrize("number", CASES)
+def test_stopped_before_every_step_and_resumed_by_a_fresh_graph(
+    drive: Any, saver: Any, number: int, durability: str
+) -> None:
+    case = CASES[number]
+    given: Any = {"log": []}
+    for _ in range(20):
+        app = compiled(case, saver=saver, interrupt_before="*")
+        result = drive.invoke(app, given, CONFIG, durability=durability)
+        # A question is asked by a node that runs, and so not at a breakpoint.
+        asked = any(task.interrupts for task in drive.get_state(app, CONFIG).tasks)
+        given = Command(resume="yes") if asked else None
+        if not drive.get_state(app, CONFIG).next:
+            break
+    assert show(result["log"]) == case.steps
+
+
+@pytest.mark.parametrize("number", CASES)
+def test_replayed_from_every_checkpoint_it_ends_the_same(drive: Any, number: int) -> None:
+    case = CASES[number]
+    app = compiled(case, saver=InMemorySaver())
+    finish(drive, app, {"log": []})
+    for snapshot in drive.history(app, CONFIG)[:-1]:
+        if snapshot.next:
+            assert finish(drive, app, None, snapshot.config) == case.steps
+
+
+def test_a_second_input_starts_all_waves_anew(drive: Any) -> None:
+    app = compiled("r:S=a|b|c1 c1>c [a,b,c]2>d", {START: ["a", "c1", ["a", "b"]]}, InMemorySaver())
+    assert finish(drive, app, {"log": []}) == "a"
+    # With the first wave going on, c would open the join.
+    again = {"configurable": {"thread_id": "t"}}
+    assert "d" not in finish(drive, app, {"log": []}, again)
+
+
+def test_new_input_amid_a_wave_forgets_what_is_late(drive: Any) -> None:
+    app = compiled("S>a S>b1>b2>b [a,b]any>d", saver=InMemorySaver(), interrupt_before=["b2"])
+    drive.invoke(app, {"log": []}, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("b2", "d")
+    log = drive.invoke(app, {"log": []}, CONFIG)["log"]
+    assert drive.get_state(app, CONFIG).next == ("b2", "d")
+    assert show(log) == "a b1 / a b1"
+
+
+# -- an unmet number -------------------------------------------------------------------------------------------------
+
+
+def test_a_number_that_was_not_met_is_told_once_per_graph(drive: Any) -> None:
+    app = compiled(CASES[5])
+    with pytest.warns(GraphWarning, match="^d got a, waits for 2 of a, b, c$"):
+        drive.invoke(app, {"log": []})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drive.invoke(app, {"log": []})
+
+
+def test_nothing_is_told_where_nobody_came(drive: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drive.invoke(compiled(CASES[21]), {"log": []})
+
+
+# -- edits -----------------------------------------------------------------------------------------------------------
+
+
+def at(app: Any, drive: Any, steps: str) -> Any:
+    """A thread stopped after these steps."""
+    result = drive.invoke(app, {"log": []}, CONFIG)
+    while show(result["log"]) != steps:
+        result = drive.invoke(app, None, CONFIG)
+    return result
+
+
+def edited(drive: Any, case: str, stop: str, as_node: str, script: Script | None = None) -> tuple[tuple[str, ...], str]:
+    """What is next after an edit, and how the run then ends."""
+    saver = InMemorySaver()
+    at(compiled(case, script, saver, interrupt_before="*"), drive, stop)
+    app = compiled(case, script, saver)
+    drive.update_state(app, CONFIG, {"log": []}, as_node=as_node)
+    return drive.get_state(app, CONFIG).next, finish(drive, app, None)
+
+
+def test_an_edit_as_a_predecessor_is_an_arrival(drive: Any) -> None:
+    found = edited(drive, "S>a1>a S>b1>b [a,b]any>d", "a1 b1", "a")
+    assert found == (("b", "d"), "a1 b1 / b d(a)")
+
+
+def test_an_edit_as_the_target_of_an_open_join_is_its_start_and_what_stays_pending_is_late(drive: Any) -> None:
+    found = edited(drive, "S>a S>b1>b [a,b]any>d d>e", "a b1", "d")
+    assert found == (("b", "e"), "a b1 / b e")
+
+
+def test_an_edit_as_a_late_task_is_late(drive: Any) -> None:
+    # b is late for d, which has not run yet; an edit in its place does not start d once more.
+    found = edited(drive, "S>a S>b1>b [a,b]any>d", "a b1", "b")
+    assert found == (("d",), "a b1 / d(a)")
+
+
+def test_an_edit_that_leads_again_to_late_work_leaves_it_late(drive: Any) -> None:
+    found = edited(drive, "S>a S>b1>b2>b S>x>b2 [a,b]any>d", "a b1 x / b2 d(a)", "b2")
+    assert found == (("b",), "a b1 x / b2 d(a) / b")
+
+
+def test_an_edit_as_a_node_that_is_not_pending_begins_new_work(drive: Any) -> None:
+    found = edited(drive, "S>a S>b1>b2>b [a,b]any>d", "a b1 / b2 d(a)", "a")
+    assert found == (("d",), "a b1 / b2 d(a) / d(a)")
+
+
+def test_an_edit_of_a_wave_that_can_go_no_further_opens_it(drive: Any) -> None:
+    found = edited(drive, "S>a S>y r:y=b [a,b]reachable>d", "a y", "b", {"y": ["b"]})
+    assert found == (("d",), "a y / d(a+b)")
+
+
+# -- questions, failures, Sends --------------------------------------------------------------------------------------
+
+
+def test_who_waits_for_an_answer_has_not_arrived(drive: Any) -> None:
+    app = compiled(CASES[26], saver=InMemorySaver())
+    drive.invoke(app, {"log": []}, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("a",)
+    assert finish(drive, app, Command(resume="yes")) == "a b / d(a+b)"
+
+
+def test_joins_that_wait_only_for_each_other_open_in_one_step(drive: Any) -> None:
+    graph = "S>a S>b [a,q]reachable>p [b,p]reachable>q r:S=a|b"
+    assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b / p(a) q(b)"
+
+
+def test_who_waits_for_a_circle_waits_until_it_has_run(drive: Any) -> None:
+    graph = "S>a S>b S>c [a,q]reachable>p [b,p]reachable>q [c,q]reachable>r"
+    assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b c / p(a) q(b) / r(c+q)"
+
+
+def test_two_joins_into_one_node_are_named_in_the_order_in_which_they_were_added(drive: Any) -> None:
+    graph = "S>a S>b S>c [c,b]all>d [b,a]any>d"
+    assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b c / d(c+b+a)"
+
+
+def test_no_edge_router_or_send_is_named_as_joined(drive: Any) -> None:
+    send = Send("d", {"log": []})
+    graph = "S>a>d r:a=* [b,c]any>d"
+    assert show(drive.invoke(compiled(graph, {"a": [send]}), {"log": []})["log"]) == "a / d d"
+
+
+# -- deferred nodes --------------------------------------------------------------------------------------------------
+
+
+def test_deferred_nodes_in_a_circle_wake_together(drive: Any) -> None:
+    graph = "S>x S>y r:x=y r:y=x defer:x,y"
+    assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "x y"
+
+
+def test_deferred_nodes_that_do_not_lead_to_each_other_wake_together(drive: Any) -> None:
+    assert show(drive.invoke(compiled("S>a>x S>y defer:x,y"), {"log": []})["log"]) == "a / x y"
+
+
+def test_an_edit_wakes_deferred_nodes_in_order(drive: Any) -> None:
+    saver = InMemorySaver()
+    app = compiled("S>a>y S>x>y defer:x,y", saver=saver, interrupt_before=["a"])
+    drive.invoke(app, {"log": []}, CONFIG)
+    drive.update_state(app, CONFIG, {"log": []}, as_node="a")
+    assert drive.get_state(app, CONFIG).next == ("x",)
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+def three() -> StateGraph:
+    return build("S>a S>b S>c")
+
+
+@pytest.mark.parametrize(
+    ("graph", "text"),
+    [
+        ("S>a S>b [a,b]any>a", "into 'a': with wait='any' a node cannot wait for itself"),
+        ("S>a S>b [a,b]reachable>d defer:d", "into 'd': with wait='reachable' 'd' cannot be deferred"),
+        ("S>a S>b [a,b]0>d", 'wait must be "all", "any", "reachable" or a number from 1 to 2, got 0'),
+        ("S>a S>b [a,b]3>d", "a number from 1 to 2, got 3"),
+        ("S>a S>b [a,a]2>d", "a number from 1 to 1, got 2"),
+        ("S>a S>b [a,b]some>d", "got 'some'"),
+    ],
+)
+def test_what_cannot_be_waited_for_is_refused(graph: str, text: str) -> None:
+    with pytest.raises(InvalidGraphError, match=text):
+        compiled(graph)
+
+
+@pytest.mark.parametrize("wait", [True, 1.0, None])
+def test_what_is_no_number_is_refused(wait: Any) -> None:
+    with pytest.raises(InvalidGraphError, match=f"got {wait!r}"):
+        three().add_edge(["a", "b"], "c", wait=wait)
+
+
+def test_one_node_alone_is_no_join() -> None:
+    with pytest.raises(InvalidGraphError, match=r"wait='any' is for joins; .* give a list: \['a'\]"):
+        three().add_edge("a", "b", wait="any")
+
+
+UNDECLARED: Mapping[str, tuple[str, Script]] = {
+    "a Command": ("S>a S>x x~e [a,b]reachable>d", {"x": ["b"]}),
+    "a Send of a Command": ("S>a S>x x~e [a,b]reachable>d", {"x": [[Send("b", {})]]}),
+    "a Send of a router": ("S>a S>x>e r:x=e [a,b]reachable>d", {"x": [[Send("b", {})]]}),
+}
+
+
+@pytest.mark.parametrize("how", UNDECLARED)
+def test_where_a_join_waits_for_whoever_can_come_nodes_go_where_they_declare(drive: Any, how: str) -> None:
+    graph, script = UNDECLARED[how]
+    with pytest.raises(InvalidUpdateError, match=r"'x' goes to 'b', which it does not declare.*destinations=\['b'\]"):
+        drive.invoke(compiled(graph, script), {"log": []})
+    # Other joins need no declarations.
+    assert "b" in show(drive.invoke(compiled(graph.replace("reachable", "any"), script), {"log": []})["log"])
+
+
+# -- explain ---------------------------------------------------------------------------------------------------------
+
+
+def test_explain_says_who_has_come(drive: Any) -> None:
+    app = compiled(CASES[5], saver=InMemorySaver())
+    drive.invoke(app, {"log": []}, CONFIG)
+    found = drive.call(app, "explain", CONFIG)["d"]
+    assert found.state == "waiting" and found.missing == ("b", "c")
+    assert "waits for 2 of a, b, c (got a)" in found.why
