@@ -63,6 +63,20 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert not [target for target in targets if not (page.parent / target).exists()]
 
 
+def anchors_of(text: str) -> set[str]:
+    """What GitHub and the site make of the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
+    words = [re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", heading.lower())) for heading in headings]
+    return {text.strip().replace(" ", "-") for text in words}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_to_a_section_lead_to_one_that_is_there(page: Path) -> None:
+    links = re.findall(r"\]\(([\w/.-]*)#([\w-]+)\)", FENCE.sub("", page.read_text()))
+    found = {(target, anchor): (page.parent / target if target else page).read_text() for target, anchor in links}
+    assert not [f"{target}#{anchor}" for (target, anchor), text in found.items() if anchor not in anchors_of(text)]
+
+
 def own_files() -> Iterator[Path]:
     """The files of the repository; what was built, and other packages, are no part of it."""
     for folder, folders, files in os.walk(ROOT):
