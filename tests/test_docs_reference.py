@@ -14,9 +14,10 @@ from stategraph.pregel.run import config
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+ROOMS = ["channels", "checkpoint", "executors", "graph", "prebuilt", "pregel", "store", "testing", "visualize", "workers"]
 PUBLIC = [
     "stategraph",
-    *(f"stategraph.{room}" for room in "channels checkpoint executors graph prebuilt pregel store testing visualize workers".split()),
+    *(f"stategraph.{room}" for room in ROOMS),
     "stategraph.checkpoint.postgres",
 ]
 
