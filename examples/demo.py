@@ -18,8 +18,10 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import add
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -133,7 +135,7 @@ def rank(state: State) -> dict[str, Any]:
     return {"table": sorted(numbers.items(), key=lambda row: (-row[1], row[0]))[:5]}
 
 
-def build() -> StateGraph[State]:
+def build(read: Callable[..., Any] = read) -> StateGraph[State]:
     """The graph. Where its threads are stored is said when it is compiled."""
     graph = StateGraph(State)
     graph.add_node("list_files", list_files)
@@ -167,23 +169,37 @@ THREAD: RunnableConfig = {
 }
 
 
-def read_files(folder: Path, store: Path, kill_after: int | None) -> None:
-    """Run the graph until it asks. A thread that is in the file already is gone on with.
+class Doomed:
+    """`read` in a process that is to die: after so many files it kills the process, as `kill -9`
+    does."""
 
-    Args:
-        kill_after: after so many files this process is killed, as by `kill -9`.
-    """
+    PAUSE = 0.3
+    """Seconds in which what was read until then is shown."""
+
+    def __init__(self, files: int) -> None:
+        self._left = files
+        self._lock = threading.Lock()
+
+    def __call__(self, file: File, writer: StreamWriter) -> dict[str, Any]:
+        """Read one file, or die."""
+        with self._lock:
+            self._left -= 1
+        if self._left < 0:
+            time.sleep(self.PAUSE)
+            os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+        return read(file, writer)
+
+
+def read_files(folder: Path, store: Path, kill_after: int | None) -> None:
+    """Run the graph until it asks. A thread that is in the file already is gone on with."""
     with SqliteSaver.from_conn_string(str(store)) as saver:
-        app = build().compile(checkpointer=saver, name="demo")
+        graph = build() if kill_after is None else build(Doomed(kill_after))
+        app = graph.compile(checkpointer=saver, name="demo")
         stored = app.get_state(THREAD)
         given = {"folder": str(folder)} if stored.metadata is None else None
         bar = Bar(len([*find_files(folder)]), count_read(stored))
         for name in app.stream(given, THREAD, stream_mode="custom"):
             bar.advance(os.path.relpath(name, folder))
-            if bar.done == kill_after:
-                bar.stop()
-                os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
-        bar.stop()
 
 
 def count_read(stored: StateSnapshot) -> int:
@@ -218,11 +234,6 @@ class Bar:
         elif before * 4 // self._total < self.done * 4 // self._total:
             print(f"   {self.done:,} of {self._total:,} files", flush=True)
 
-    def stop(self) -> None:
-        """End the line."""
-        if self._live:
-            print(flush=True)
-
 
 # -- the program -----------------------------------------------------------------------------------
 
@@ -246,7 +257,7 @@ def run(folder: Path, out: Path) -> None:
     show_indented(build().compile().get_graph().draw_ascii(unicode=utf))
 
     say_title(2, f"One task for each file ({files:,}), side by side in one superstep")
-    code, process = start_reader(folder, store, max(1, files // 2))
+    code, process = start_reader(folder, store, files // 2)
     if code in (0, 1, 2):
         raise RuntimeError(f"the process that reads must be killed, got its exit code {code}")
     print(f"   process {process} was killed in the middle of the superstep (kill -9)")
@@ -283,9 +294,12 @@ def start_reader(folder: Path, store: Path, kill_after: int | None) -> tuple[int
     """Run a process that reads; its exit code and its number."""
     sys.stdout.flush()
     command = [sys.executable, "-P", "-m", "stategraph", "demo", str(folder), "--out", str(store)]
-    command += ["--reader", str(kill_after or 0)]
+    command += ["--reader", "none" if kill_after is None else str(kill_after)]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
-        return process.wait(), process.pid
+        code = process.wait()
+    if sys.stdout.isatty():
+        print()  # ends the line of the progress
+    return code, process.pid
 
 
 def say_title(number: int, text: str) -> None:
@@ -316,7 +330,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     out = Path("stategraph-demo")
     text = "the folder to write the thread and the page into (default: %(default)s)"
     parser.add_argument("--out", type=Path, default=out, metavar="FOLDER", help=text)
-    parser.add_argument("--reader", type=int, metavar="FILES", help=argparse.SUPPRESS)
+    parser.add_argument("--reader", metavar="FILES", help=argparse.SUPPRESS)
     return parser
 
 
@@ -329,7 +343,7 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     """Do as asked; ends with exit code 2 and a sentence if that cannot be."""
     folder = Path(asked.folder or sysconfig.get_path("stdlib")).resolve()
     if asked.reader is not None:
-        read_files(folder, asked.out, asked.reader or None)
+        read_files(folder, asked.out, None if asked.reader == "none" else int(asked.reader))
         return 0
     if not folder.is_dir():
         wrong = "is not a folder" if folder.exists() else "does not exist"
