@@ -33,8 +33,8 @@ class Integrity:
             DamagedError: it is not; the caller adds where.
         """
         payload = data[:-DIGEST_SIZE]
-        checksum = crc32(payload, crc32(place)).to_bytes(DIGEST_SIZE, "big")
-        if len(data) < DIGEST_SIZE or checksum != data[-DIGEST_SIZE:]:
+        checksum = crc32(payload, crc32(place))
+        if len(data) < DIGEST_SIZE or checksum != int.from_bytes(data[-DIGEST_SIZE:], "big"):
             raise DamagedError(
                 "its checksum does not match: the row was altered, or moved from elsewhere"
             )

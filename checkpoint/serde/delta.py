@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .msgpack import packb, unpackb
+from .msgpack import packb, unpack_view, unpackb
 
 Blob = tuple[str, bytes]
 """(format, payload)"""
@@ -44,10 +44,6 @@ before them."""
 
 NEAR = 16 * 1024
 """How far on the other side they are looked for."""
-
-
-LONGEST_START = 64
-"""The most bytes before long ones that are looked through for where these begin."""
 
 
 def make_delta(old: bytes, new: bytes) -> bytes | None:
@@ -160,8 +156,7 @@ def apply_deltas(whole: bytes, deltas: Iterable[bytes | memoryview]) -> bytes:
     """
     growing = _Growing(whole)
     for delta in deltas:
-        parts = split_view(delta, 4) if isinstance(delta, memoryview) else None
-        opening, new_opening, front, back, middle, *edits = parts or unpackb(delta)
+        opening, new_opening, front, back, middle, *edits = unpack_view(delta)
         if not edits and not back and opening + front == growing.length:
             growing.extend(opening, new_opening, middle)
             continue
@@ -178,7 +173,7 @@ def apply_deltas(whole: bytes, deltas: Iterable[bytes | memoryview]) -> bytes:
     return growing.payload()
 
 
-def length_after(delta: bytes) -> int:
+def length_after(delta: bytes | memoryview) -> int:
     """The length of the payload that a delta makes."""
     _, new_opening, front, back, middle, *edits = unpackb(delta)
     added, same = sum(map(len, edits[1::3])), sum(edits[2::3])
@@ -195,11 +190,11 @@ class _Growing:
 
     def __init__(self, whole: bytes) -> None:
         self._whole, self.length = whole, len(whole)
-        self._added: list[bytes] = []
+        self._added: list[bytes | memoryview] = []
         self._opening = b""  # stands in place of so many first bytes of `whole`:
         self._replaced = 0
 
-    def extend(self, opening: int, new_opening: bytes, added: bytes) -> None:
+    def extend(self, opening: int, new_opening: bytes, added: bytes | memoryview) -> None:
         """Add bytes at the end, and replace as many as `opening` at the start."""
         if opening or new_opening:
             # This opening covers other bytes than the last one did: put it together before going
@@ -221,25 +216,7 @@ class _Growing:
         return b"".join((self._opening, rest, *self._added))
 
 
-def split_view(content: memoryview, count: int) -> list[Any] | None:
-    """A packed list of so many short items and long bytes, the bytes as a view of where they are;
-    None if it is another."""
-    start = bytes(content[:LONGEST_START])
-    for kind, width in _LONG_BYTES.items():
-        at = start.find(kind)
-        while at >= 0:
-            end = at + 1 + width
-            if int.from_bytes(start[at + 1 : end], "big") == len(content) - end:  # all the rest
-                try:
-                    items: list[Any] = unpackb(bytes([0x90 + count]) + start[1:at])
-                except ValueError:
-                    return None
-                return [*items, content[end:]] if start[0] == 0x91 + count else None
-            at = start.find(kind, at + 1)
-    return None
-
-
-def compose_deltas(length: int, deltas: Sequence[bytes]) -> bytes:
+def compose_deltas(length: int, deltas: Sequence[bytes | memoryview]) -> bytes:
     """One delta that does what several do, one after the other. Bytes that a later one takes away
     again are not in it.
 
@@ -261,7 +238,7 @@ _Piece = bytes | tuple[int, int]
 """A part of a payload: its bytes, or where they stand in an older one: from, to."""
 
 
-def _change_pieces(pieces: list[_Piece], delta: bytes) -> list[_Piece]:
+def _change_pieces(pieces: list[_Piece], delta: bytes | memoryview) -> list[_Piece]:
     """The pieces of a payload → those of the one that a delta makes of it."""
     opening, new_opening, front, back, middle, *edits = unpackb(delta)
     length = sum(map(_piece_length, pieces))
@@ -405,9 +382,6 @@ def opening_length(payload: bytes) -> int:
         return at + 1
     return at + _CONTAINERS.get(kind, 0)
 
-
-_LONG_BYTES = {b"\xc5": 2, b"\xc6": 4}
-"""How long bytes begin, and how many bytes of length follow."""
 
 _OBJECTS = {0xC7: 3, 0xC8: 4, 0xC9: 6, **dict.fromkeys(range(0xD4, 0xD9), 2)}
 _CONTAINERS = {

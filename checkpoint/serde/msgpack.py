@@ -1,5 +1,5 @@
-"""The door to ormsgpack, which does the packing: how it is told to, and what stands here where it
-does not load.
+"""The door to ormsgpack, which does the packing: how it is told to, how long bytes are unpacked
+without a copy, and what stands here where it does not load.
 
 That is in sub-interpreters. The functions of nodes run there, and they pack nothing: so the package
 can be imported, and to pack is an error.
@@ -10,7 +10,19 @@ from __future__ import annotations
 import sys
 from typing import Any, NoReturn
 
-__all__ = ["OPTIONS", "Ext", "packb", "unpackb"]
+__all__ = ["LARGE", "OPTIONS", "Ext", "packb", "unpack_view", "unpackb"]
+
+LONG = 64
+"""Bytes from which a view is less than a copy."""
+
+LARGE = 64 * 1024
+"""Bytes that are not even copied for a moment, to be unpacked."""
+
+LONGEST_START = 64
+"""The most bytes before large ones that are looked through for where these begin."""
+
+_LONG_BYTES = {b"\xc5": 2, b"\xc6": 4}
+"""How long bytes begin, and how many bytes of length follow."""
 
 
 def _in_subinterpreter() -> bool:
@@ -45,3 +57,39 @@ else:
         | ormsgpack.OPT_PASSTHROUGH_TUPLE
         | ormsgpack.OPT_PASSTHROUGH_UUID
     )
+
+
+def unpack_view(content: bytes | memoryview) -> list[Any]:
+    """A packed list; of long bytes at its end a view of where they are.
+
+    Who reads a value that has grown reads dozens of such lists. A copy of each, held until all are
+    read, is memory that the system gives and takes back for each read (benchmark P22).
+
+    >>> [name, view] = unpack_view(packb(["name", b"x" * 1000]))
+    >>> name, view.nbytes
+    ('name', 1000)
+    """
+    if len(content) > LARGE and (split := _split_view(memoryview(content))):
+        return split
+    items: list[Any] = unpackb(content)
+    last = items[-1]
+    if type(last) is bytes and len(last) > LONG:
+        items[-1] = memoryview(content)[-len(last) :]
+    return items
+
+
+def _split_view(content: memoryview) -> list[Any] | None:
+    """`unpack_view` of a list of a few short items and large bytes; None if it is another."""
+    start = bytes(content[:LONGEST_START])
+    for kind, width in _LONG_BYTES.items():
+        at = start.find(kind)
+        while at >= 0:
+            end = at + 1 + width
+            if int.from_bytes(start[at + 1 : end], "big") == len(content) - end:  # all the rest
+                try:
+                    items: list[Any] = unpackb(bytes([start[0] - 1]) + start[1:at])
+                except ValueError:
+                    return None
+                return [*items, content[end:]] if 0x90 < start[0] < 0xA0 else None
+            at = start.find(kind, at + 1)
+    return None

@@ -17,7 +17,6 @@ from .rows import (
     NamespaceRow,
     StoredCheckpoint,
     ThreadKey,
-    ValueRow,
     tails_of,
     unpack_body,
 )
@@ -201,7 +200,7 @@ def fill_values(
     if not wanted:
         return
     rows = session.rows("values", namespace_id, sorted(wanted))
-    reader = ValueReader(key, (ValueRow(*row) for row in rows))
+    reader = ValueReader(key, rows)
     for name, value in unread:
         reader.fill(name, value)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ..integrity import Integrity
 from ..records import TaskWrites
-from ..serde.delta import apply_deltas, split_view
+from ..serde.delta import apply_deltas
+from ..serde.msgpack import LARGE
 from ..serde.serializer import FORMAT
 from .rows import (
     ChannelValue,
@@ -24,9 +24,6 @@ from .rows import (
     unpack_tables,
     unpack_tasks,
 )
-
-LARGE = 64 * 1024
-"""Rows of more bytes are not copied to unpack them."""
 
 
 def next_state(
@@ -90,9 +87,8 @@ class ValueReader:
 
     def __init__(self, key: ThreadKey, rows: Iterable[ValueRow]) -> None:
         self._key = key
-        self._rows = {(row.owner, row.channel): row for row in rows}
+        self._data = {(owner, channel): data for owner, channel, _, data in rows}
         self._known: dict[tuple[int, str], ChannelValue] = {}
-        self._places: dict[str, bytes] = {}
 
     def fill(self, name: str, value: ChannelValue) -> None:
         """Give a channel's value its bytes.
@@ -108,13 +104,16 @@ class ValueReader:
     def _read(self, channel: str, owner: int, digest: bytes) -> ChannelValue:
         """Follow the deltas down to a value that is known, or whole, and apply them to it."""
         start, start_digest = owner, digest
+        place = self._key.place("value", [channel])
         found: list[ValueDelta] = []
-        while True:
+        while True:  # some dozen times for a value that has grown (benchmark P22)
             known = self._known.get((owner, channel))
             if known is not None:
                 break
-            form, base, base_digest, payload = self._unpack(channel, owner, digest)
+            form, base, base_digest, payload = self._unpack(place, channel, owner, digest)
             if base is None:
+                if len(payload) <= LARGE:
+                    payload = bytes(payload)
                 known = ChannelValue((form or FORMAT, payload), whole=len(payload))
                 break
             found.append(ValueDelta(base, base_digest, payload))
@@ -131,27 +130,19 @@ class ValueReader:
         self._known[start, channel] = value
         return value
 
-    def _unpack(self, channel: str, owner: int, digest: bytes) -> Any:
-        row = self._rows.get((owner, channel))
-        if row is None:
-            raise self._key.damage_error(f"the value of {channel!r} is missing")
-        data = row.data if isinstance(row.data, bytes) else b""
+    def _unpack(self, place: bytes, channel: str, owner: int, digest: bytes) -> Any:
+        """The content of a value's row, which is bound to this place."""
+        try:
+            data = self._data[owner, channel]
+        except KeyError:
+            raise self._key.damage_error(f"the value of {channel!r} is missing") from None
         # The checkpoint names the value by its digest: a row that was swapped for another valid one
         # does not fit.
-        if data[-len(digest) :] != digest:
+        if not isinstance(data, bytes) or data[-len(digest) :] != digest:
             raise self._key.damage_error(
                 f"the value of {channel!r} is not the value that its checkpoint names"
             )
-        place = self._places.get(channel)
-        if place is None:
-            place = self._places[channel] = self._key.place("value", [channel])
-        # A subclass may have changed what it is given (encryption), so only plain bytes are split
-        # in place.
-        if len(data) > LARGE and type(self._key.integrity) is Integrity:
-            view = self._key.unprotect_at(place, "value", channel, memoryview(data))
-            if (content := split_view(view, 3)) is not None:
-                return content
-        return self._key.unpack_at(place, "value", channel, data)
+        return self._key.unpack_value(place, channel, data)
 
 
 def read_writes(

@@ -19,7 +19,7 @@ from ..errors import DamagedError
 from ..integrity import Integrity
 from ..records import TaskWrites, check_names
 from ..serde import Blob
-from ..serde.msgpack import packb, unpackb
+from ..serde.msgpack import packb, unpack_view, unpackb
 from ..serde.serializer import FORMAT
 
 KEYFRAME = 32
@@ -90,7 +90,7 @@ class ValueDelta(NamedTuple):
 
     base: int
     base_digest: bytes
-    delta: bytes
+    delta: bytes | memoryview
 
 
 @dataclass(slots=True)
@@ -234,12 +234,17 @@ class ThreadKey:
         except ValueError as error:
             raise self.damage_error(f"{_KINDS[kind]} {name!r}: {error}") from error
 
-    def unprotect_at(self, place: bytes, kind: str, name: Any, data: Any) -> Any:
-        """The bytes that were packed, as a part of `data`; raises as `unpack`."""
+    def unpack_value(self, place: bytes, channel: str, data: bytes) -> list[Any]:
+        """The content of a value's row, bound to this place; a long payload as a view of where it
+        is. Raises as `unpack`."""
+        given: Any = data
+        # A subclass may change what it is given (encryption): only plain bytes are used in place.
+        if type(self.integrity) is Integrity:
+            given = memoryview(data)
         try:
-            return self.integrity.unprotect(data, place)
+            return unpack_view(self.integrity.unprotect(given, place))
         except ValueError as error:
-            raise self.damage_error(f"{_KINDS[kind]} {name!r}: {error}") from error
+            raise self.damage_error(f"{_KINDS['value']} {channel!r}: {error}") from error
 
     def digest(self, data: bytes) -> bytes:
         """The last bytes of a row, which tell it from all others."""
