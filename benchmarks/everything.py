@@ -87,6 +87,7 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P22-filter": reads.p22_filter,
     "P27": reads.p27,
     "P33": reads.p33,
+    "P33-postgres": reads.p33_postgres,
     "P33-memory": reads.p33_memory,
     "P34": reads.p34,
     "M-graph-3": memory.graph_of_3,

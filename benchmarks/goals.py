@@ -157,6 +157,7 @@ CASES = {
     "P22-filter": Case("get_state_history(filter=) of it", Goal("peer", 1, 2), "µs", PAIR),
     "P27": Case("get_state, a text of 60 MB", Goal("peer", 0.83, 1), "µs"),
     "P33": Case("one thread of 10,000 by its metadata", Goal("peer", 0.67, 20), "µs", PAIR),
+    "P33-postgres": Case("the same with Postgres", Goal("value", 36_000, 1_000), "µs", ALONE),
     "P33-memory": Case("the same with InMemorySaver", Goal("peer", 0.67), "µs", PAIR),
     "P34": Case("longest superstep of others during prune()", Goal("value", 50), "ms", ALONE),
     "M-graph-3": Case("a compiled graph of 3 nodes", Goal(), "KB", PAIR),
@@ -184,37 +185,40 @@ def reached(name: str, found: dict[str, dict[str, float]]) -> tuple[float | None
     Args:
         found: the medians of all cases: some are judged beside P1.
     """
-    goal, mine = CASES[name].goal, found[name]
-    ratio = _ratio(goal.against, mine, found)
-    if ratio is None or (goal.must is None and goal.aim is None):
+    case, mine = CASES[name], found[name]
+    goal, ratio = case.goal, _ratio(case, mine, found)
+    bounds = goal.must, goal.aim, goal.must_floor, goal.aim_floor
+    if ratio is None or all(bound is None for bound in bounds):
         return ratio, ""
     good: Callable[[float], bool] = (
         ratio.__ge__ if goal.against in ("peer", "least") else ratio.__le__
     )
     floors = mine["ours"] / mine["floor"] if "floor" in mine else 0.0
-    if (
-        goal.aim is not None
-        and good(goal.aim)
-        and (goal.aim_floor is None or floors <= goal.aim_floor)
-    ):
+
+    def meets(bound: float | None, floor: float | None) -> bool:
+        named = bound is not None or floor is not None
+        return named and (bound is None or good(bound)) and (floor is None or floors <= floor)
+
+    if meets(goal.aim, goal.aim_floor):
         return ratio, "aim"
-    if goal.must is None:
-        return ratio, "no"
-    return ratio, "must" if good(goal.must) and (
-        goal.must_floor is None or floors <= goal.must_floor
-    ) else "no"
+    return ratio, "must" if meets(goal.must, goal.must_floor) else "no"
+
+
+def in_unit(value: float, unit: str) -> float:
+    """A measured value (seconds, bytes, or a plain number) in the unit of its case."""
+    return value * {"µs": 1e6, "KB": 1e-3}.get(unit, 1)
 
 
 def _ratio(
-    against: str, mine: dict[str, float], found: dict[str, dict[str, float]]
+    case: Case, mine: dict[str, float], found: dict[str, dict[str, float]]
 ) -> float | None:
     if "ours" not in mine:
         return None
-    if against == "peer":
+    if case.goal.against == "peer":
         return mine["peer"] / mine["ours"] if "peer" in mine else None
-    if against == "P1":
+    if case.goal.against == "P1":
         return mine["ours"] / found["P1"]["ours"] if "ours" in found.get("P1", {}) else None
-    return mine["ours"]
+    return in_unit(mine["ours"], case.unit)
 
 
 def goal_text(goal: Goal) -> str:

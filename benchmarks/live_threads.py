@@ -33,10 +33,10 @@ def opened(e: Engine, synchronous: str) -> Iterator[Any]:
 
 
 @contextmanager
-def served(e: Engine) -> Iterator[Any]:
-    """A saver on a Postgres server that flushes each commit to its disk."""
+def served(e: Engine, durable: bool = True) -> Iterator[Any]:
+    """A saver on a Postgres server; a durable one flushes each commit to its disk."""
     assert e.postgres is not None
-    with server.made(durable=True) as made:
+    with server.made(durable) as made:
         if made is None:
             raise RuntimeError("the programs of the Postgres server are not installed")
         with e.postgres(made.address) as saver:

@@ -3,6 +3,7 @@ that is large, one thread among many; and what others wait for while threads are
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any, TypedDict
 
 import sizes
 from cases import Engine, limit, loop
+from live_threads import served, tick
 from stored import appending
 from timing import best
 
@@ -76,6 +78,10 @@ def found(saver: Any) -> float:
     """Seconds to find the thread of one user among many."""
     for number in range(sizes.THREADS):
         put(saver, number)
+    return find(saver)
+
+
+def find(saver: Any) -> float:
     wanted = {"user": f"user {sizes.THREADS // 2}"}
     return best(lambda: list(saver.list(None, filter=wanted)), 1)
 
@@ -83,6 +89,21 @@ def found(saver: Any) -> float:
 def p33(e: Engine) -> float:
     with TemporaryDirectory() as folder, e.sqlite(f"{folder}/threads.db", "off") as saver:
         return found(saver)
+
+
+def p33_postgres(e: Engine) -> float:
+    """The threads are made by runs, many at once: one after the other they would take a minute."""
+
+    async def run_all() -> None:
+        for start in range(0, sizes.THREADS, 100):
+            users = ((n, f"user {n}") for n in range(start, start + 100))
+            configs = [{**limit(1, thread_id=str(n)), "metadata": {"user": u}} for n, u in users]
+            await asyncio.gather(*(app.ainvoke({"n": 0}, c, durability="exit") for c in configs))
+
+    with served(e, durable=False) as saver:
+        app = loop(e, 1, node=tick).compile(checkpointer=saver)
+        asyncio.run(run_all())
+        return find(saver)
 
 
 def p33_memory(e: Engine) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from goals import CASES, OTHERS, Samples, goal_text, middle, reached
+from goals import CASES, OTHERS, Samples, goal_text, in_unit, middle, reached
 
 Failures = dict[str, dict[str, str]]
 """case → engine → why there is no number"""
@@ -16,7 +16,7 @@ def shown(value: float | None, unit: str) -> str:
     """A number as it stands in the table."""
     if value is None:
         return "-"
-    value *= {"µs": 1e6, "KB": 1e-3}.get(unit, 1)
+    value = in_unit(value, unit)
     return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 

@@ -116,6 +116,17 @@ def test_how_a_case_is_judged() -> None:
     assert (verdict("P15-speed", ours=0.9), verdict("P15-speed", ours=0.89)) == ("must", "no")
 
 
+def test_a_value_is_judged_in_the_unit_of_its_goal() -> None:
+    """Seconds are measured, and the goal is in microseconds."""
+    assert verdict("P18", ours=304e-6, floor=200e-6) == "no"
+    assert verdict("P18", ours=260e-6, floor=200e-6) == "aim"
+    assert verdict("P23", ours=0.5, peer=9) == "no"  # milliseconds are measured as such
+
+
+def test_a_goal_may_be_a_close_floor_alone() -> None:
+    assert (verdict("P20", ours=150e-6, floor=160e-6), verdict("P20", ours=313e-6, floor=160e-6)) == ("must", "no")
+
+
 def test_a_close_floor_is_part_of_some_goals() -> None:
     assert (verdict("P5", ours=14, peer=140, floor=10), verdict("P5", ours=15, peer=150, floor=10)) == ("aim", "must")
     assert verdict("P5", ours=18, peer=180, floor=10) == "no"
