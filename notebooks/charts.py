@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from math import ceil, floor, log10
 from typing import NamedTuple
 
 from stategraph.visualize.image import as_image
+from stategraph.visualize.layout.measure import fit_text, text_width
 from stategraph.visualize.theme import FONTS, style_sheet
 
-WIDTH, LABEL, END = 840, 290, 110
+WIDTH, END = 900, 100
+FONT, SMALL = 12.5, 11.0
+LEAST, LONGEST = 270.0, 390.0
+"""Pixels of the labels; a longer one is cut."""
 BAR, ROOM = 11, 12
 """Pixels: of a bar, and between two groups."""
 RULES = """
@@ -49,16 +53,36 @@ class Group(NamedTuple):
     goal: float | None = None
 
 
+def spell_out(texts: Mapping[str, str]) -> dict[str, str]:
+    """Texts that can stand alone, in any order: what is "the same" is what the text before is about."""
+    found, whole = {}, ""
+    for name, text in texts.items():
+        if text.startswith("the same"):
+            rest = text.removeprefix("the same")
+            text = (whole.partition(",")[0] if rest.startswith(",") else whole) + rest
+        elif text.endswith(" of it"):
+            text = text.removesuffix("it") + whole.partition(", ")[2]
+        else:
+            whole = text
+        found[name] = text
+    return found
+
+
 class Chart:
     """Groups of bars below each other.
 
     Args:
         log: whether equal steps to the right multiply.
         unit: of the axis.
+        base: where bars begin; smaller values lead to the left from there.
     """
 
-    def __init__(self, groups: Sequence[Group], *, unit: str, log: bool = False) -> None:
-        self.groups, self.unit, self.log = groups, unit, log
+    def __init__(
+        self, groups: Sequence[Group], *, unit: str, log: bool = False, base: float = 0.0
+    ) -> None:
+        self.groups, self.unit, self.log, self.base = groups, unit, log, base
+        labels = [text_width(group.label, FONT) for group in groups]
+        self.left = 30 + min(max(LEAST, *labels), LONGEST)
         values = [v for g in groups for b in g.bars for v in (b.value, *b.rounds)]
         values += [g.goal for g in groups if g.goal is not None]
         self.low = 10.0 ** floor(log10(min(values))) if log else 0.0
@@ -69,11 +93,10 @@ class Chart:
         name, css = style_sheet("auto", RULES)
         parts, y = [], 40.0
         for group in self.groups:
-            middle = y + len(group.bars) * BAR / 2
-            parts.append(f'<text x="16" y="{middle:g}" dy=".35em">{escape(group.label)}</text>')
-            parts += [
-                part for n, bar in enumerate(group.bars) for part in self._bar(bar, y + n * BAR)
-            ]
+            middle, label = y + len(group.bars) * BAR / 2, fit_text(group.label, LONGEST, FONT)
+            parts.append(f'<text x="16" y="{middle:g}" dy=".35em">{escape(label)}</text>')
+            for n, bar in enumerate(group.bars):
+                parts += self._bar(bar, y + n * BAR, group.goal)
             if group.goal is not None:
                 x, bottom = self._x(group.goal), y + len(group.bars) * BAR + 3
                 parts.append(
@@ -82,7 +105,7 @@ class Chart:
             y += len(group.bars) * BAR + ROOM
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="{name}" viewBox="0 0 {WIDTH} {y:g}" width="{WIDTH}" '
-            f'height="{y:g}" style="max-width:100%;height:auto" font-family="{FONTS}" font-size="12.5">'
+            f'height="{y:g}" style="max-width:100%;height:auto" font-family="{FONTS}" font-size="{FONT}">'
             f'<style>{css}</style><rect class="page" width="{WIDTH}" height="{y:g}" rx="8"/>'
             f"{''.join(self._grid(y - ROOM / 2))}{''.join(self._legend())}{''.join(parts)}</svg>"
         )
@@ -93,17 +116,20 @@ class Chart:
             if self.log
             else value / self.high
         )
-        return LABEL + share * (WIDTH - LABEL - END)
+        return self.left + share * (WIDTH - self.left - END)
 
-    def _bar(self, bar: Bar, y: float) -> list[str]:
+    def _bar(self, bar: Bar, y: float, goal: float | None) -> list[str]:
         x, middle = self._x(bar.value), y + BAR / 2 - 0.5
-        box = f'x="{LABEL}" y="{y:g}" width="{x - LABEL:.1f}" height="{BAR - 1}" rx="1"'
-        parts = [f'<rect class="{bar.series}" {box}/>']
+        begin = self._x(self.base) if self.base else self.left
+        box = f'x="{min(x, begin):.1f}" y="{y:g}" width="{abs(x - begin):.1f}" height="{BAR - 1}"'
+        parts = [f'<rect class="{bar.series}" {box} rx="1"/>']
         parts += [
             f'<circle class="round" cx="{self._x(r):.1f}" cy="{middle:g}" r="2.2"/>'
             for r in bar.rounds
         ]
-        end = max([x, *map(self._x, bar.rounds)]) + 7
+        end = max([x, begin, *map(self._x, bar.rounds)]) + 7
+        if goal is not None and abs(self._x(goal) - end) < 40:
+            end = max(end, self._x(goal) + 6)  # not on the mark of the goal
         return [
             *parts,
             f'<text x="{end:.1f}" y="{middle:g}" dy=".35em" font-size="11">{escape(bar.text)}</text>',
@@ -118,22 +144,32 @@ class Chart:
             marks = [n * step for n in range(int(self.high / step) + 1)]
         parts = []
         for mark in marks:
-            x = self._x(mark) if mark else float(LABEL)
+            x = self._x(mark) if mark else self.left
             parts.append(f'<path class="grid" d="M{x:.1f} 32V{bottom:g}"/>')
             parts.append(
-                f'<text class="soft" x="{x:.1f}" y="27" text-anchor="middle" font-size="11">{mark:,g}</text>'
+                f'<text class="soft" x="{x:.1f}" y="27" text-anchor="middle" font-size="11">{_number(mark)}</text>'
             )
-        unit = f'<text class="soft" x="{WIDTH - 16}" y="27" text-anchor="end" font-size="11">{self.unit}</text>'
+        unit = (
+            f'<text class="soft" x="{WIDTH - 16}" y="14" text-anchor="end" font-size="11">'
+            f"{escape(self.unit)}</text>"
+        )
         return [*parts, unit]
 
     def _legend(self) -> list[str]:
-        found = list(dict.fromkeys(bar.series for group in self.groups for bar in group.bars))
+        """What each colour is, where there are several, and the mark of the goals."""
         names = {"ours": "stategraph", "peer": "the peer", "floor": "bare Python"}
+        found = dict.fromkeys(names[bar.series] for group in self.groups for bar in group.bars)
+        looks = {names[key]: key for key in names}
+        entries = [(looks[name], name) for name in found] if len(found) > 1 else []
+        if any(group.goal is not None for group in self.groups):
+            entries.append(("goal", "the goal"))
         parts, x = [], 16.0
-        for series in found:
-            parts.append(f'<rect class="{series}" x="{x:g}" y="18" width="10" height="10" rx="1"/>')
-            parts.append(f'<text x="{x + 15:g}" y="27" font-size="11">{names[series]}</text>')
-            x += 28 + 6.4 * len(names[series])
+        for look, name in entries:
+            mark = f'<rect class="{look}" x="{x:g}" y="18" width="10" height="10" rx="1"/>'
+            if look == "goal":
+                mark = f'<path class="goal" d="M{x + 5:g} 16V30"/>'
+            parts.append(f'{mark}<text x="{x + 15:g}" y="27" font-size="11">{name}</text>')
+            x += 28 + 6.4 * len(name)
         return parts
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
@@ -148,3 +184,7 @@ class Chart:
             "image/svg+xml": svg,
             "text/plain": "\n".join(lines),
         }
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"

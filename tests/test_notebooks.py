@@ -86,6 +86,16 @@ def test_lines_of_code_fit_the_page(name: str) -> None:
     assert not wide, wide
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_is_a_lesson_with_a_goal_a_picture_and_an_exercise(name: str) -> None:
+    cells = stored(name)["cells"]
+    assert text(cells[0]["source"]).split("\n\n")[1].startswith("**Goal.** You ")
+    assert any("text/html" in output.get("data", {}) for cell in code_cells({"cells": cells}) for output in cell["outputs"])
+    exercise, solution = cells[-2:]
+    assert text(exercise["source"]).startswith("## Exercise\n") and "solution" in solution["metadata"]["tags"]
+    assert solution["outputs"], "a solution shows that it is one"
+
+
 # -- as they run ----------------------------------------------------------------------------------------------
 
 

@@ -256,7 +256,7 @@ def _badge(box: Box, mark: Mark | None) -> Iterator[str]:
         x = min(
             end + 26, max(box.middle[0] + 10, end + 8)
         )  # beside the arrow that comes in, but not on a neighbour
-        y = box.y if x > box.middle[0] + 8 else box.bottom  # never on the tip of that arrow
+        y = box.y if x > box.middle[0] + 3 else box.bottom  # never on the tip of that arrow
         place = Box("", x, y - 8, width, 16)
         yield (
             f'<g class="badge"><rect {_rect(place)} rx="8" {_fill("soft")}/>'
