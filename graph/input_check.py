@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ..checkpoint.base import INTERRUPT
 from ..pregel.errors import InvalidUpdateError, nearest, warn
@@ -26,7 +26,7 @@ MOST_NAMES = 10
 """How many keys of the input schema a message lists."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class InputCheck:
     """Refuses an input that this graph cannot take.
 
@@ -38,11 +38,11 @@ class InputCheck:
         forbids: the schema allows no other keys.
     """
 
-    keys: frozenset[str]
-    state: Mapping[str, str]
-    lenient: bool
-    validate: Callable[[Mapping[str, Any]], None] | None = None
-    forbids: bool = False
+    keys: Final[frozenset[str]]
+    state: Final[Mapping[str, str]]
+    lenient: Final[bool]
+    validate: Final[Callable[[Mapping[str, Any]], None] | None] = None
+    forbids: Final[bool] = False
 
     def __call__(self, value: Any) -> None:
         """Refuse an input that no key can be read from; warn of keys that are dropped.

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import is_dataclass
 from types import BuiltinFunctionType, MethodDescriptorType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import typing_extensions
 from typing_extensions import Format, get_annotations
@@ -36,8 +36,7 @@ from .fields import (
 Channel = BaseChannel[Any, Any, Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Schema:
+class Schema(NamedTuple):
     """A schema, read.
 
     Attributes:
@@ -57,11 +56,11 @@ class Schema:
     channels: Mapping[str, Channel]
     managed: Mapping[str, type[ManagedValue]]
     coerce: Callable[[dict[str, Any]], Any] | None
-    first: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
+    first: Mapping[str, Callable[[], Any]] = {}
+    aliases: Mapping[str, str] = {}
+    names: Mapping[str, str] = {}
     required: frozenset[str] = frozenset()
-    hints: Mapping[str, Any] = field(default_factory=dict)
+    hints: Mapping[str, Any] = {}
 
     @property
     def cls(self) -> Any:

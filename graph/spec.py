@@ -18,7 +18,7 @@ from .schema import Channel, Schema
 
 
 # Its fields are Final, which type checkers hold. `frozen` would set each by a call, for every node
-# of a graph (benchmark P11).
+# of a graph (benchmark P11), and make the class itself slow to make (P26).
 @dataclass(slots=True)
 class Policies:
     """What happens when a node fails, takes long, or has seen its input before.
@@ -61,7 +61,8 @@ class NodeSpec:
     executor: Final[Any] = None
 
 
-@dataclass(frozen=True, eq=False)
+# Final and not `frozen`, as `Policies`.
+@dataclass(eq=False)
 class GraphSpec:
     """A graph as declared, at one moment. Later calls on the builder do not change it.
 
@@ -76,19 +77,19 @@ class GraphSpec:
         validate: where values are validated.
     """
 
-    nodes: Mapping[str, NodeSpec]
-    edges: frozenset[tuple[str, str]]
-    joins: tuple[Join, ...]
-    branches: Mapping[str, Mapping[str, BranchSpec]]
-    channels: Mapping[str, Channel]
-    managed: Mapping[str, Any]
-    schemas: Mapping[Any, Schema]
-    state_schema: Any
-    input_schema: Any
-    output_schema: Any
-    extra_keys: str
-    defaults: Policies
-    validate: frozenset[str] = frozenset()
+    nodes: Final[Mapping[str, NodeSpec]]
+    edges: Final[frozenset[tuple[str, str]]]
+    joins: Final[tuple[Join, ...]]
+    branches: Final[Mapping[str, Mapping[str, BranchSpec]]]
+    channels: Final[Mapping[str, Channel]]
+    managed: Final[Mapping[str, Any]]
+    schemas: Final[Mapping[Any, Schema]]
+    state_schema: Final[Any]
+    input_schema: Final[Any]
+    output_schema: Final[Any]
+    extra_keys: Final[str]
+    defaults: Final[Policies]
+    validate: Final[frozenset[str]] = frozenset()
 
     def complete_nodes(self) -> dict[str, NodeSpec]:
         """The nodes with the default policies filled in."""

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
-from pathlib import Path
+from os.path import basename, splitext
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -280,7 +280,7 @@ def function_name(function: Callable[..., Any]) -> str:
         if spec is not None:  # python -m
             module = spec.name
         elif file:  # python path/to/script.py
-            module = Path(file).stem
+            module = splitext(basename(file))[0]
     return f"{module}:{named.__qualname__}"
 
 

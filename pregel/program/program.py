@@ -188,7 +188,8 @@ class ChannelKinds(NamedTuple):
     untracked: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# Final and not `frozen`: that makes classes slow to make, in every fresh process (benchmark P26).
+@dataclass(slots=True, eq=False)
 class Program:
     """What `Pregel` validated and froze.
 
@@ -211,26 +212,26 @@ class Program:
             nodes watched or not, once somebody has asked.
     """
 
-    name: str
-    nodes: Mapping[str, CompiledNode]
-    channels: Mapping[str, Channel]
-    managed: Mapping[str, type[ManagedValue]]
-    triggers: Mapping[str, tuple[str, ...]]
-    readers: Mapping[str, tuple[Reader, ...]]
-    kinds: ChannelKinds
-    consuming: bool
-    inputs: str | tuple[str, ...]
-    outputs: str | tuple[str, ...]
-    stream: str | tuple[str, ...]
-    scope: WriteScope
-    fingerprint: Mapping[str, int]
-    nested: dict[str, Any]
-    output_set: frozenset[str]
-    outputs_settle: bool
-    joins: tuple[Join, ...]
-    flow: Flow | None = None
-    eager: bool = False
-    variants: dict[Any, Program] = field(default_factory=dict)
+    name: Final[str]
+    nodes: Final[Mapping[str, CompiledNode]]
+    channels: Final[Mapping[str, Channel]]
+    managed: Final[Mapping[str, type[ManagedValue]]]
+    triggers: Final[Mapping[str, tuple[str, ...]]]
+    readers: Final[Mapping[str, tuple[Reader, ...]]]
+    kinds: Final[ChannelKinds]
+    consuming: Final[bool]
+    inputs: Final[str | tuple[str, ...]]
+    outputs: Final[str | tuple[str, ...]]
+    stream: Final[str | tuple[str, ...]]
+    scope: Final[WriteScope]
+    fingerprint: Final[Mapping[str, int]]
+    nested: Final[dict[str, Any]]
+    output_set: Final[frozenset[str]]
+    outputs_settle: Final[bool]
+    joins: Final[tuple[Join, ...]]
+    flow: Final[Flow | None] = None
+    eager: Final[bool] = False
+    variants: Final[dict[Any, Program]] = field(default_factory=dict)
 
     def settles(self, keys: Selection) -> bool:
         """Whether these channels keep what was last shown of them until they are written again."""

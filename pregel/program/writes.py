@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ...channels.base import MISSING
 from ..errors import InvalidRouteError, InvalidUpdateError, ParentCommand, nearest, warn
@@ -87,7 +87,7 @@ class Writer:
 # -- StateGraph ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class WriteScope:
     """The names that the results of one graph's nodes may use.
 
@@ -108,15 +108,15 @@ class WriteScope:
             key.
     """
 
-    keys: frozenset[str]
-    triggers: Mapping[str, str]
-    strict: bool = True
-    nested: bool = False
-    hints: Mapping[str, Any] = field(default_factory=dict)
-    first: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
-    make: Callable[[WriteScope, Sequence[Pair]], StateWriter] | None = None
-    undeclared: frozenset[str] = frozenset()
-    misplaced: frozenset[type] = field(default_factory=misplaced_classes)
+    keys: Final[frozenset[str]]
+    triggers: Final[Mapping[str, str]]
+    strict: Final[bool] = True
+    nested: Final[bool] = False
+    hints: Final[Mapping[str, Any]] = field(default_factory=dict)
+    first: Final[Mapping[str, Callable[[], Any]]] = field(default_factory=dict)
+    make: Final[Callable[[WriteScope, Sequence[Pair]], StateWriter] | None] = None
+    undeclared: Final[frozenset[str]] = frozenset()
+    misplaced: Final[frozenset[type]] = field(default_factory=misplaced_classes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without what depends on the libraries that a process has loaded."""
