@@ -14,9 +14,9 @@ from .fields import config_of, infos_of, input_names
 from .schema import Schema, read_schema
 from .validation import update_hint, value_hint
 
-Way = Literal["in", "out"]
-"""Whether values are given to a graph or come from it: which names they have, and whether those of
-keys with a reducer are what it takes or what it makes."""
+Way = Literal["in", "out", "context"]
+"""Whether values are given to a graph, come from it, or are given beside its input: which names
+they have, and whether those of keys with a reducer are what it takes or what it makes."""
 
 
 def json_schema(schema: Schema, way: Way = "in") -> dict[str, Any]:
@@ -34,7 +34,7 @@ def json_schema(schema: Schema, way: Way = "in") -> dict[str, Any]:
         [hint] = taken.values()
         return type_schema(hint) or {}
     if _says_it_itself(schema, way) and taken == hints:
-        found: dict[str, Any] | None = type_schema(schema.source, by_alias=way == "in")
+        found: dict[str, Any] | None = type_schema(schema.source, by_alias=way != "out")
         if found is not None:
             return found
     described = {key: _describe(schema, key, way) for key in hints}
@@ -45,7 +45,7 @@ def context_json_schema(context_schema: Any) -> dict[str, Any] | None:
     """The same for what a graph's nodes find in `runtime.context`; None if nothing was declared."""
     if context_schema is None:
         return None
-    return json_schema(read_schema(context_schema))
+    return json_schema(read_schema(context_schema), "context")
 
 
 def _says_it_itself(schema: Schema, way: Way) -> bool:
@@ -74,7 +74,7 @@ def _describe(schema: Schema, key: str, way: Way) -> dict[str, Any]:
     """What pydantic's Field says of a key besides its type: its name, texts, and default."""
     info = infos_of(schema.cls).get(key)
     names = input_names(schema.cls, schema.hints).get(key, (key,))
-    found: dict[str, Any] = {"alias": names[0] if way == "in" else schema.names.get(key, key)}
+    found: dict[str, Any] = {"alias": names[0] if way != "out" else schema.names.get(key, key)}
     for name in ("title", "description", "examples", "deprecated", "json_schema_extra"):
         if (said := getattr(info, name, None)) is not None:
             found[name] = said

@@ -78,11 +78,13 @@ class KeyValidators:
     Attributes:
         values: those of what the keys hold, one for each schema that declares some.
         updates: those of what may be written to them.
+        folded: the keys to which something else is written than they hold.
     """
 
     def __init__(self, channels: Mapping[str, Channel], schemas: Iterable[Schema]) -> None:
         self.values: list[Validator] = []
         self.updates: list[Validator] = []
+        self.folded: set[str] = set()
         known: set[str] = set()
         for schema in schemas:
             own = {key: channels[key] for key in schema.channels if key not in known}
@@ -90,6 +92,7 @@ class KeyValidators:
             config = config_of(schema.cls)
             hints = {key: value_hint(schema, key) for key in own}
             updates = {key: update_hint(own[key], hint) for key, hint in hints.items()}
+            self.folded.update(key for key in own if updates[key] != hints[key])
             self.values.append(Validator(hints, config))
             self.updates.append(Validator(updates, config))
 
@@ -136,7 +139,7 @@ class KeyValidators:
             raise InvalidUpdateError(
                 f"the input must have a value for {listed}, as {schema.cls.__name__} says"
             )
-        if infos_of(schema.cls) and schema.coerce is not None:
+        if infos_of(schema.cls) and self.folded.isdisjoint(values):
             _coerce(schema, values, "the input has")
 
     def make_writer(self, scope: WriteScope, fixed: Sequence[Pair]) -> ValidatingWriter:

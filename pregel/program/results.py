@@ -93,7 +93,11 @@ def _is_edited(model: Any, name: str) -> bool:
     if not isinstance(held, _CONTAINERS) and not hasattr(type(held), "model_fields"):
         return False
     field = type(model).model_fields.get(name)
-    return field is not None and held != field.get_default(call_default_factory=True)
+    if field is None:
+        return False
+    made_of_others = getattr(field, "default_factory_takes_validated_data", None) is True
+    given = {"validated_data": vars(model)} if made_of_others else {}
+    return bool(held != field.get_default(call_default_factory=True, **given))
 
 
 def find_lookalike(value: Any) -> str | None:
