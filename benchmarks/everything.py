@@ -73,6 +73,7 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P35-first": chats.p35_first,
     "P35-file": chats.p35_file,
     "P37": chats.p37,
+    "P30": stored.p30,
     **{name: partial(dropin_case, name) for name in dropin.CASES},
     "P23": stored.p23,
     "P29-timeout": cases.p29_timeout,

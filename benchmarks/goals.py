@@ -130,6 +130,7 @@ CASES = {
     "P29-cache": Case("what a result found in the cache adds", Goal("value", 0.04), "ms", PAIR),
     "P24": Case("left of 128 finished threads of 200 KB", Goal("value", 1, 0), "MB", PAIR),
     "P24-chats": Case("left of 32 finished chats of 400 KB", Goal("value", 1, 0.1), "MB", PAIR),
+    "P30": Case("P1 to P4, LangChain loaded ÷ before", Goal("value", 1.05, 1), "x", ALONE),
     "P31": Case("LangGraph program: invoke of 3 nodes", Goal("peer", 1, 8), "µs", PAIR),
     "P31-agent": Case("LangGraph program: agent of 10 turns", Goal("peer", 1, 3), "µs", PAIR),
     "P31-prebuilt": Case("the same, prebuilt, LangChain's model", Goal("peer", 1, 3), "µs", PAIR),

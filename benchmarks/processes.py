@@ -33,7 +33,7 @@ QUIET = {
 pydantic-graph have none."""
 
 
-LANGCHAIN = ("P31", "P31-agent", "P31-prebuilt", "P35", "P35-first", "P35-file", "P37")
+LANGCHAIN = ("P30", "P31", "P31-agent", "P31-prebuilt", "P35", "P35-first", "P35-file", "P37")
 """Cases that need LangChain, which is installed where the peer is: ours runs there, too."""
 
 
