@@ -163,13 +163,14 @@ def find_unreachable(graph: GraphSpec) -> Iterator[str]:
 
 
 def find_starving(graph: GraphSpec) -> Iterator[str]:
-    """A sentence for every join that waits for a node which a router may not choose."""
-    if not graph.joins:
+    """A sentence for every join that waits for all, of which a router may not choose one."""
+    joins = [join for join in graph.joins if join.kind == "all"]
+    if not joins:
         return
     # A node with a plain edge or a join into it also runs when no router chooses it.
     certain = {end for _, end in graph.edges} | {join.target for join in graph.joins}
     perhaps = _chosen_nodes(graph) - certain
-    for join in graph.joins:
+    for join in joins:
         end = join.target
         for source in join.sources:
             if source in perhaps:
