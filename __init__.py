@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .graph.functional import entrypoint, task
     from .pregel.app import Pregel
     from .pregel.control import RunControl
+    from .pregel.drivers.limit import Limit
     from .pregel.errors import (
         CheckpointConflictError,
         EmptyChannelError,
@@ -104,7 +105,7 @@ __all__ = [
     # say in a node
     "Send", "Command", "interrupt", "Interrupt", "Overwrite", "IsLastStep", "RemainingSteps",
     # ask in a node
-    "Runtime", "RunControl", "NodeError", "StreamWriter",
+    "Runtime", "RunControl", "Limit", "NodeError", "StreamWriter",
     "get_config", "get_runtime", "get_store", "get_stream_writer",
     # set
     "RunnableConfig", "RetryPolicy", "CachePolicy", "TimeoutPolicy",
@@ -129,6 +130,7 @@ _NAMES = {
     ".pregel.types": "CachePolicy Command Interrupt Overwrite PregelTask RetryPolicy "
     "RunnableConfig Send StateSnapshot StateUpdate StreamWriter TimeoutPolicy",
     ".pregel.control": "RunControl",
+    ".pregel.drivers.limit": "Limit",
     ".pregel.runtime": "IsLastStep NodeError RemainingSteps Runtime get_config "
     "get_runtime get_store get_stream_writer",
     ".pregel.errors": "CheckpointConflictError EmptyChannelError EmptyInputError GraphBubbleUp "

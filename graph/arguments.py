@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, NS_END, NS_SEP, START, is_handler, is_reserved
 from ..pregel.program.callables import Body, infer_name, read_callable
 from ..pregel.types import All, Command, RetryPolicy, Validated
 from .branch import literals
+
+if TYPE_CHECKING:
+    from ..pregel.drivers.limit import Limit
 
 VALIDATED: tuple[str, ...] = get_args(Validated)
 
@@ -153,6 +156,22 @@ def read_policies(
             )
         _check_policy(where, policy)
     return policies
+
+
+def read_limits(name: str, given: Limit | Sequence[Limit] | None) -> tuple[Limit, ...]:
+    """The limits of a node, as a tuple.
+
+    Raises:
+        TypeError: one is no Limit.
+    """
+    if given is None:
+        return ()
+    from ..pregel.drivers.limit import Limit
+
+    limits = (given,) if isinstance(given, Limit) else given
+    if not isinstance(limits, (list, tuple)) or not all(isinstance(e, Limit) for e in limits):
+        raise TypeError(f"node {name!r}: limit must be a Limit or a list of them, got {given!r}")
+    return tuple(dict.fromkeys(limits))
 
 
 def _check_policy(where: str, policy: RetryPolicy) -> None:

@@ -38,6 +38,7 @@ from .arguments import (
     read_breakpoints,
     read_destinations,
     read_handler,
+    read_limits,
     read_places,
     read_policies,
 )
@@ -50,6 +51,7 @@ from .state import StateKeys
 from .validate import check_graph
 
 if TYPE_CHECKING:
+    from ..pregel.drivers.limit import Limit
     from ..visualize.drawing import Drawing
     from .signatures import Node, NodeOptions
 
@@ -194,6 +196,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         error_handler: Callable[..., Any] | None = None,
         destinations: Mapping[str, str] | Sequence[str] | None = None,
         executor: Any = None,
+        limit: Limit | Sequence[Limit] | None = None,
     ) -> Self:
         """Add a node; returns the builder.
 
@@ -218,6 +221,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
                 and drawings.
             executor: where it runs, whatever `compile` and the run say; see `compile`. "threads"
                 keeps it here.
+            limit: a `Limit`, or several, in each of which a task of it needs a place to start.
 
         Raises:
             InvalidGraphError: the name is taken, reserved, or has ":" or "|" in it.
@@ -243,6 +247,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
             policies=policies,
             ends=ends,
             executor=resolve_executor(executor),
+            limits=read_limits(name, limit),
         )
         self._warn_if_compiled("node")
         return self

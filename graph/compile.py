@@ -247,6 +247,7 @@ class Compiler:
             timeout=node.policies.timeout,
             error_handler=handler,
             executor=node.executor,
+            limits=node.limits,
         )
 
     def _make_handler(self, name: str, node: NodeSpec) -> PregelNode:

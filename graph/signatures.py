@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import TypedDict, TypeVar
 
@@ -26,6 +26,9 @@ from ..pregel.types import (
     TimeoutPolicy,
 )
 from ..store.base import BaseStore
+
+if TYPE_CHECKING:
+    from ..pregel.drivers.limit import Limit
 
 In = TypeVar("In", contravariant=True)
 """What a node takes as its first argument."""
@@ -64,6 +67,7 @@ class NodeOptions(TypedDict, total=False):
     error_handler: Callable[..., Any] | None
     destinations: Mapping[str, str] | Sequence[str] | None
     executor: Any
+    limit: Limit | Sequence[Limit] | None
 
 
 # fmt: off

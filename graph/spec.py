@@ -50,6 +50,7 @@ class NodeSpec:
         schema: which keys it reads, and as what.
         ends: where its `Command`s may go, with labels; only for checks and drawings.
         executor: where it runs; None leaves that to the run.
+        limits: the `Limit`s in which its tasks need a place.
     """
 
     body: Final[Body]
@@ -58,6 +59,7 @@ class NodeSpec:
     metadata: Final[Mapping[str, Any]] = field(default_factory=dict)
     policies: Final[Policies] = field(default_factory=Policies)
     ends: Final[Mapping[str, str]] = field(default_factory=dict)
+    limits: Final[tuple[Any, ...]] = ()
     executor: Final[Any] = None
 
 

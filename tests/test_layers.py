@@ -71,6 +71,7 @@ PREGEL = """
     drivers.forks drivers.timeslice drivers.steps drivers.backpressure drivers.abackpressure
     drivers.batch
     drivers.pool
+    drivers.limit
     drivers.journal
     drivers.ajournal
     superstep.outcome
@@ -107,6 +108,8 @@ DEFERRED = {
     (".pregel.drivers.forks", "traceback"): "only a forked child that fails needs it",
     (".pregel.drivers.futures", ".pregel.drivers.call_future"): "loads concurrent.futures and logging: loaded with the first `@task` call",
     (".pregel.drivers.futures", ".pregel.drivers.once"): "loaded with the first effect",
+    (".pregel.drivers.driver", ".pregel.drivers.limit"): "loaded with the first graph that has a limit or streams",
+    (".graph.arguments", ".pregel.drivers.limit"): "loaded with the first limit",
     ("*", "networkx"): "heavy: loaded when somebody draws",
     ("*", "graphviz"): "heavy: loaded when somebody draws",
     ("*", "rich*"): "an optional extra: loaded when somebody watches a run in a terminal",

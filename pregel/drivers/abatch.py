@@ -94,6 +94,12 @@ class AsyncBatch(Batch[Job]):
             if worker is not asyncio.current_task():
                 worker.cancel()
 
+    def call_worker(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._call_worker)
+        except RuntimeError:  # the loop is closed: nobody waits any longer
+            pass
+
     def _call_worker(self) -> None:
         # One at a time: if the new worker's jobs never wait, it does them all, and no third is
         # needed.
@@ -125,7 +131,10 @@ class AsyncBatch(Batch[Job]):
             if monotonic() > slice_end:
                 slice_end = await self._slices.give_way()
                 continue
-            self._workers[me] = job = self._waiting.popleft()
+            try:
+                self._workers[me] = job = self._waiting.popleft()
+            except IndexError:  # another run has taken the place that this job needs
+                break
             error: BaseException | None = None
             try:
                 await in_context(copy_context(), self._execute(job), self._suspended)

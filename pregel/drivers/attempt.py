@@ -68,6 +68,9 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
             break
         try:
             yield waits.sleep(pause)
+            for limit in () if task.node.policies is None else task.node.policies.limits:
+                while pause := limit.start_again():
+                    yield waits.sleep(pause)
         except GeneratorExit:
             raise  # closed: nobody waits for the task
         except BaseException as interruption:

@@ -8,11 +8,22 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from .steps import Steps
 
 Job = TypeVar("Job")
+Job_co = TypeVar("Job_co", covariant=True)
+AnyQueue = TypeVar("AnyQueue", bound=Any)
+
+
+class Waiting(Protocol[Job_co]):
+    """The jobs that have not been started: a deque, or a queue that lets none go before it may, and
+    is false while none may."""
+
+    def __len__(self) -> int: ...
+    def popleft(self) -> Job_co: ...
+    def pop(self) -> Job_co: ...
 
 
 class Batch(Generic[Job]):
@@ -32,7 +43,7 @@ class Batch(Generic[Job]):
     def __init__(
         self, jobs: Sequence[Job], limit: int, done: Callable[[Job, BaseException | None], None]
     ) -> None:
-        self._waiting = deque(jobs)
+        self._waiting: Waiting[Job] = deque(jobs)
         self._limit = limit
         self._done = done
         self._lock = threading.Lock()
@@ -46,6 +57,16 @@ class Batch(Generic[Job]):
         Args:
             here: this thread may be the first, until no job is waiting.
         """
+        raise NotImplementedError
+
+    def admit_by(self, queue: AnyQueue) -> AnyQueue:
+        """Before the start: take the jobs from this queue instead, which holds the same; gives it
+        back. It calls `call_worker` when one more may start."""
+        self._waiting = queue
+        return queue
+
+    def call_worker(self) -> None:
+        """Call a worker in if a job may start; from any thread."""
         raise NotImplementedError
 
     def wake(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from sys import modules
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphBubbleUp
 from ..run.effects import Effects, Entry, GiveWay, Notify, RunTasks, Save
@@ -21,6 +21,9 @@ from .batch import Batch, wants_out
 from .journal import Journal
 from .loading import load
 from .steps import PAUSE, Steps, Waits
+
+if TYPE_CHECKING:
+    from .limit import AdmissionQueue
 
 
 class ReaderLeft(BaseException):
@@ -52,6 +55,7 @@ class Driver:
                 effects = surround(run, effects)
         self._effects = effects
         self._batch: Batch[Task] | None = None
+        self._admission: AdmissionQueue | None = None
         self._journal = None if run.thread.saver is None else self.make_journal(run)
         run.use_driver(self._journal, self.make_calls)
         seconds = run.settings.step_timeout
@@ -152,6 +156,8 @@ class Driver:
         if batch is None:
             tasks = effect.tasks if limit is None else limit.detach(effect.tasks)
             batch = self._batch = self.make_batch(tasks)
+            if run.output.live:
+                self._admission = self._limit_starts(tasks, batch)
             # If nobody waits for single tasks, this thread is the first worker: quick tasks are
             # done before another thread has woken (P7, P8).
             batch.start(here=not watched)
@@ -169,6 +175,14 @@ class Driver:
         if not batch.open:
             self._batch = None
 
+    def _limit_starts(self, tasks: Sequence[Task], batch: Batch[Task]) -> AdmissionQueue | None:
+        """Let tasks that have a `Limit` start only when they have a place."""
+        from .limit import AdmissionQueue, needs_places
+
+        if not needs_places(tasks):
+            return None
+        return batch.admit_by(AdmissionQueue(tasks, batch.call_worker))
+
     def _take_ended(self, batch: Batch[Task]) -> Sequence[Task]:
         ended = batch.take()
         return ended if self._limit is None else [self._limit.admit(copy) for copy in ended]
@@ -180,10 +194,12 @@ class Driver:
         go on."""
         if error is not None and task.error is None:
             task.fail(error)  # it must not raise; if it does, nobody may wait for ever
+        if self._admission is not None:
+            self._admission.release(task)
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
             out = wants_out(task.error)
             if out or self._run.settings.on_failure == "stop":
-                self._batch.stop(at_once=out)
+                self._batch.stop(at_once=out or self._admission is not None)
 
     def wake(self) -> None:
         """A chunk is waiting for the reader; may be called from any thread."""

@@ -147,7 +147,7 @@ class ThreadBatch(Batch[Job]):
 
     def start(self, *, here: bool = False) -> None:
         if not here:
-            self._call_worker()
+            self.call_worker()
             return
         with self._lock:
             self._workers += 1
@@ -176,7 +176,7 @@ class ThreadBatch(Batch[Job]):
         """Threads cannot be cancelled, so nobody waits for them."""
         self.cancel()
 
-    def _call_worker(self) -> None:
+    def call_worker(self) -> None:
         with self._lock:
             if self._coming or self._workers >= self._limit:
                 return
@@ -207,7 +207,7 @@ class ThreadBatch(Batch[Job]):
             # Called before the job runs, for it may block; but one at a time, so that quick jobs
             # call no third.
             if waiting and not self._coming and self._workers < self._limit:
-                self._call_worker()
+                self.call_worker()
             error: BaseException | None = None
             try:
                 context.copy().run(execute, job)

@@ -40,6 +40,7 @@ class PregelNode:
         error_handler: the node that takes over, in the same superstep, when the last attempt has
             failed.
         executor: where it runs; None leaves that to the run.
+        limits: the `Limit`s in which its tasks need a place.
         defer: whether it waits until nothing else can run (for drawings; its trigger channels make
             it so).
     """
@@ -57,6 +58,7 @@ class PregelNode:
     defer: Final[bool] = False
     error_handler: Final[str | None] = None
     executor: Final[Any] = None
+    limits: Final[Sequence[Any]] = ()
 
     @property
     def hidden(self) -> bool:

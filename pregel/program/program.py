@@ -73,11 +73,13 @@ class AttemptPolicies(NamedTuple):
         timeout: its time limits, or None.
         cache: how its results are cached, or None.
         debug: its input is watched for changes.
+        limits: the `Limit`s in which its task needs a place before it starts.
         hooked: it is surrounded by what the run's hook says.
     """
 
     timeout: TimeoutPolicy | None
     cache: NodeCache | None
+    limits: tuple[Any, ...] = ()
     debug: bool = False
     hooked: bool = False
 
@@ -148,10 +150,10 @@ class CompiledNode:
         self.handler: CompiledNode | None = None
         self.retry: tuple[RetryPolicy, ...] = tuple(declared.retry_policy)
         self.policies: AttemptPolicies | None = None
-        if declared.timeout is not None or declared.cache_policy is not None:
-            cached = declared.cache_policy
+        timeout, cached, limits = declared.timeout, declared.cache_policy, declared.limits
+        if timeout is not None or cached is not None or limits:
             cache = None if cached is None else NodeCache(cached)
-            self.policies = AttemptPolicies(declared.timeout, cache)
+            self.policies = AttemptPolicies(timeout, cache, tuple(limits))
         self.hidden: bool = declared.hidden
         only_writes = not bodies and self.mapper is None
         writers = self.writers

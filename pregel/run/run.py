@@ -132,7 +132,7 @@ class Run:
             self.program,
             call,
             streams,
-            live=graph.step_timeout is not None,
+            live=graph.step_timeout is not None or graph.limited,
             around=None if around is None else around.output,
         )
         self.machine: Machine = None  # type: ignore[assignment]  # the loop loads it

@@ -31,6 +31,7 @@ class Graph(Protocol):
     interrupt_after: All | Sequence[str]
     step_timeout: float | None
     on_failure: OnFailure | None
+    limited: bool
     executor: Any
     context_schema: Any
     migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None
