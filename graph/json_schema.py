@@ -23,6 +23,7 @@ def json_schema(schema: Schema, way: Way = "in") -> dict[str, Any]:
     """What the values of a schema look like, without managed keys. A type that JSON has no word for
     may be anything.
 
+    >>> import typing
     >>> class State(typing.TypedDict):
     ...     topic: str
     >>> json_schema(read_schema(State))["properties"]
