@@ -27,9 +27,11 @@ def listed() -> set[str]:
 
 
 def installed() -> set[str]:
-    """What the wheel put there, without its own papers and the bytecode made since."""
+    """What the wheel put there, without its own papers, the command and the bytecode made since."""
     paths = {str(path) for path in files("stategraph") or ()}
-    return {path for path in paths if ".dist-info/" not in path and not path.endswith(".pyc")}
+    ours = {path for path in paths if ".dist-info/" not in path and not path.endswith(".pyc")}
+    assert any(path.endswith("/bin/stategraph") for path in ours), "the command is not installed"
+    return {path for path in ours if not path.endswith("/bin/stategraph")}
 
 
 class State(TypedDict):
