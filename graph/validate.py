@@ -172,12 +172,13 @@ def find_starving(graph: GraphSpec) -> Iterator[str]:
     perhaps = _chosen_nodes(graph) - certain
     for join in joins:
         end = join.target
-        for source in join.sources:
+        for source in join.sources if join.kind == "all" else ():
             if source in perhaps:
                 yield (
                     f"the join of {', '.join(join.sources)} into {end!r} waits for {source!r}, "
                     "which runs only if a router chooses it; when it does not, "
-                    f"{end!r} never runs. Use defer=True on {end!r} with plain edges instead"
+                    f"{end!r} never runs. Give the join wait='reachable', or use defer=True on "
+                    f"{end!r} with plain edges instead"
                 )
 
 

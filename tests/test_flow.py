@@ -361,3 +361,10 @@ def test_explain_says_who_has_come(drive: Any) -> None:
     found = drive.call(app, "explain", CONFIG)["d"]
     assert found.state == "waiting" and found.missing == ("b", "c")
     assert "waits for 2 of a, b, c (got a)" in found.why
+
+
+def test_a_join_that_does_not_wait_for_all_starves_nobody() -> None:
+    for wait in ("any", "2", "reachable"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            build(f"r:S=a|b [a,b]{wait}>d").compile()
