@@ -20,12 +20,13 @@ from typing import (
     Generic,
     ParamSpec,
     Protocol,
-    TypeVar,
     cast,
     get_args,
     get_origin,
     overload,
 )
+
+from typing_extensions import TypeVar
 
 from ..channels import EphemeralValue, LastValue
 from ..checkpoint.base import BaseCheckpointSaver
@@ -50,9 +51,11 @@ if TYPE_CHECKING:
     from ..store.cache import BaseCache
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 T = TypeVar("T")
 R = TypeVar("R")
-S = TypeVar("S")
+ValueT = TypeVar("ValueT", default=Any)
+SaveT = TypeVar("SaveT", default=Any)
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -113,6 +116,14 @@ class TaskFunction(Generic[P, T]):
         future: TaskFuture[T] = parent.call(node, (args, kwargs))
         return future
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> TaskFunction[P, T]: ...
+    @overload
+    def __get__(
+        self: TaskFunction[Concatenate[R, Q], T], instance: R, owner: type | None = None
+    ) -> Callable[Q, TaskFuture[T]]: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> Any: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method it is called with its object, like any function."""
         return self if instance is None else partial(self, instance)
@@ -275,7 +286,7 @@ class entrypoint(Generic[ContextT]):
     compiled_class: ClassVar[type[Pregel[Any, Any, Any, Any]]] = Pregel
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class final(Generic[R, S]):
+    class final(Generic[ValueT, SaveT]):
         """What an entrypoint returns to give its caller one value and keep another as `previous`.
 
         Args:
@@ -283,8 +294,8 @@ class entrypoint(Generic[ContextT]):
             save: for the next run on this thread.
         """
 
-        value: R
-        save: S
+        value: ValueT
+        save: SaveT
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """The methods of a graph that run it: `invoke`, `stream`, `batch` and their async twins.
 
-The overloads tell a type checker what comes back: one for each shape that the options choose.
+The overloads tell a type checker what comes back: one for each shape that the options choose. Those
+of `version="v2"` come first, for checkers that take any further option as fitting any overload.
 """
 
 from __future__ import annotations
@@ -56,6 +57,15 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
 
     @overload
     def invoke(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        version: Literal["v2"],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> GraphOutput[ResultT]: ...
+    @overload
+    def invoke(
         self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
         input: GivenT | Command | None,
         config: RunnableConfig | None = None,
@@ -68,15 +78,6 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         config: RunnableConfig | None = None,
         **options: Unpack[CallOptions[ContextT]],
     ) -> ResultT: ...
-    @overload
-    def invoke(
-        self,
-        input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
-        *,
-        version: Literal["v2"],
-        **options: Unpack[CallOptions[ContextT]],
-    ) -> GraphOutput[ResultT]: ...
     @overload
     def invoke(
         self,
@@ -120,6 +121,15 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
 
     @overload
     async def ainvoke(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        version: Literal["v2"],
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> GraphOutput[ResultT]: ...
+    @overload
+    async def ainvoke(
         self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
         input: GivenT | Command | None,
         config: RunnableConfig | None = None,
@@ -132,15 +142,6 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         config: RunnableConfig | None = None,
         **options: Unpack[CallOptions[ContextT]],
     ) -> ResultT: ...
-    @overload
-    async def ainvoke(
-        self,
-        input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
-        *,
-        version: Literal["v2"],
-        **options: Unpack[CallOptions[ContextT]],
-    ) -> GraphOutput[ResultT]: ...
     @overload
     async def ainvoke(
         self,
@@ -164,6 +165,28 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
             raise in_parent(run, signal) from None
         return self._result(run, call)
 
+    @overload
+    def stream(
+        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        version: Literal["v2"],
+        stream_mode: StreamMode | Sequence[StreamMode] | None = None,
+        subgraphs: bool = False,
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> Iterator[StreamPart[Any, Any]]: ...
+    @overload
+    def stream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        version: Literal["v2"],
+        stream_mode: StreamMode | Sequence[StreamMode] | None = None,
+        subgraphs: bool = False,
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> Iterator[StreamPart[ResultT, Any]]: ...
     @overload
     def stream(
         self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
@@ -211,28 +234,6 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     ) -> Iterator[tuple[StreamMode, Any]]: ...
     @overload
     def stream(
-        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
-        input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
-        *,
-        version: Literal["v2"],
-        stream_mode: StreamMode | Sequence[StreamMode] | None = None,
-        subgraphs: bool = False,
-        **options: Unpack[CallOptions[ContextT]],
-    ) -> Iterator[StreamPart[Any, Any]]: ...
-    @overload
-    def stream(
-        self,
-        input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
-        *,
-        version: Literal["v2"],
-        stream_mode: StreamMode | Sequence[StreamMode] | None = None,
-        subgraphs: bool = False,
-        **options: Unpack[CallOptions[ContextT]],
-    ) -> Iterator[StreamPart[ResultT, Any]]: ...
-    @overload
-    def stream(
         self,
         input: GivenT | Command | None,
         config: RunnableConfig | None = None,
@@ -254,6 +255,28 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
             raise in_parent(run, signal) from None
         pause_parent(run)
 
+    @overload
+    def astream(
+        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        version: Literal["v2"],
+        stream_mode: StreamMode | Sequence[StreamMode] | None = None,
+        subgraphs: bool = False,
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> AsyncIterator[StreamPart[Any, Any]]: ...
+    @overload
+    def astream(
+        self,
+        input: GivenT | Command | None,
+        config: RunnableConfig | None = None,
+        *,
+        version: Literal["v2"],
+        stream_mode: StreamMode | Sequence[StreamMode] | None = None,
+        subgraphs: bool = False,
+        **options: Unpack[CallOptions[ContextT]],
+    ) -> AsyncIterator[StreamPart[ResultT, Any]]: ...
     @overload
     def astream(
         self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
@@ -299,28 +322,6 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         stream_mode: list[StreamMode] | tuple[StreamMode, ...],
         **options: Unpack[CallOptions[ContextT]],
     ) -> AsyncIterator[tuple[StreamMode, Any]]: ...
-    @overload
-    def astream(
-        self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
-        input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
-        *,
-        version: Literal["v2"],
-        stream_mode: StreamMode | Sequence[StreamMode] | None = None,
-        subgraphs: bool = False,
-        **options: Unpack[CallOptions[ContextT]],
-    ) -> AsyncIterator[StreamPart[Any, Any]]: ...
-    @overload
-    def astream(
-        self,
-        input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
-        *,
-        version: Literal["v2"],
-        stream_mode: StreamMode | Sequence[StreamMode] | None = None,
-        subgraphs: bool = False,
-        **options: Unpack[CallOptions[ContextT]],
-    ) -> AsyncIterator[StreamPart[ResultT, Any]]: ...
     @overload
     def astream(
         self,

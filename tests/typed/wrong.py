@@ -1,4 +1,7 @@
-"""Programs with mistakes. A type checker has to find each, at the line that ends with `# E`, and nothing else."""
+"""Programs with mistakes. Type checkers have to find each, at the line that ends with `# E`, and nothing else.
+
+`# E but pyrefly`: all of them but that one.
+"""
 
 from __future__ import annotations
 
