@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from browser import Browser, browsing, needs_chromium
-from drawn import DRAWN, error_handlers, graph, hostile_names, joined, map_reduce, tool_agent
+from drawn import DRAWN, error_handlers, graph, hostile_names, joined, map_reduce, node, tool_agent
 
 from stategraph.visualize.labels import EDGE_KINDS, NODE_KINDS
 
@@ -116,6 +116,19 @@ def hover(browser: Browser, selector: str) -> None:
         "return {x: b.x + b.width / 2, y: b.y + b.height / 2}; })()"
     )
     browser.tell("Input.dispatchMouseEvent", type="mouseMoved", **place)
+
+
+@needs_chromium
+def test_a_wide_graph_fills_the_page(browser: Browser, tmp_path: Path) -> None:
+    """The height that the picture has elsewhere follows its width; here both are those of the page."""
+    builder = graph("plan")
+    for number in range(30):
+        builder.add_node(f"n{number}", node).add_edge("plan", f"n{number}")
+    builder.compile().get_graph().draw_html(tmp_path / "wide.html")
+    browser.open(tmp_path / "wide.html")
+    sizes = "['#view', '#view>svg'].map(s => document.querySelector(s).getBoundingClientRect()).map(b => [b.width, b.height])"
+    page, picture = browser.run(sizes)
+    assert picture == page
 
 
 @needs_chromium

@@ -183,3 +183,21 @@ def test_whatever_the_times_are_everything_stays_within_the_picture_and_steps_st
 
 def scale_width(root: ElementTree.Element) -> float:
     return float(root.get("width", ""))
+
+
+def test_what_nobody_has_asked_to_be_wider_fits_a_notebook_cell() -> None:
+    width = re.search(r'width="(\d+)"', timeline(*told.long(300)).draw_svg())
+    assert width is not None and int(width[1]) <= 960
+
+
+def test_the_name_of_the_last_call_is_not_cut_off() -> None:
+    svg = timeline(*told.nested()).draw_svg()
+    [(x, label)] = re.findall(r'<text class="dim" x="([\d.]+)" y="14">(2 resumed)</text>', svg)
+    [left] = {*re.findall(r'translate\(([1-9]\d+) 0\)', svg)}
+    width = re.search(r'width="(\d+)"', svg)
+    assert width is not None and int(left) + float(x) + 5.6 * len(label) <= int(width[1])
+
+
+def test_lines_of_text_with_counts_are_no_longer_than_asked() -> None:
+    text = timeline(*told.long(300)).draw_text(60)
+    assert max(map(len, text.split("\n"))) <= 60

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..pregel.names import NS_END
 from .group import group
-from .labels import natural_key
+from .labels import label_lines, natural_key
 from .layout.geometry import GraphLayout
 from .layout.measure import one_line
 from .layout.pixels import arrange
@@ -147,8 +147,9 @@ def _number(values: Mapping[str, Hashable]) -> dict[str, int]:
 
 def _list_names(nodes: Sequence[GraphNode]) -> str:
     """How many they are, and below it their names; of many the first ones and the last."""
-    names = [one_line(node.label) for node in nodes]
+    names = [one_line(label_lines(node)[0]) for node in nodes]
     lines = wrap(", ".join(names), LINE, break_on_hyphens=False)
     if len(lines) > LINES:
         lines = [*lines[: LINES - 1], f"... {names[-1]}"]
-    return "\n".join([f"{len(nodes):,} nodes", *lines])
+    what = "branches" if nodes[0].kind == "steps" else "nodes"
+    return "\n".join([f"{len(nodes):,} {what}", *lines])

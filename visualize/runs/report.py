@@ -72,7 +72,8 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
     held = app.nested(trace.ns)
     fitted = fit(extract(held if isinstance(held, Pregel) else app, xray=True))
     told.fold(fitted.homes)
-    across = 1180 if len(told.trace.steps) <= 40 else None
+    steps = len(told.trace.steps)
+    across = 1180 if steps <= 40 else min(30 * steps, 1800)
     drawn = {*fitted.homes, *(part.id for part in fitted.model.parts)}
     marks = fold_marks(_marks(trace, drawn), fitted.homes)
     graph = draw_svg(fitted.model, fitted.layout, marks=marks)
@@ -97,7 +98,9 @@ def draw_report(app: Pregel, config: RunnableConfig) -> str:
                 if _is_open(told, error)
             ),
             _card(
-                "time", "Timeline", f'<div class="scroll{" fit" if across else ""}">{times}</div>'
+                "time",
+                "Timeline",
+                f'<div class="scroll{" fit" if steps <= 40 else ""}">{times}</div>',
             ),
             '<div class="columns">'
             f"{_card('graph', 'Graph', graph)}{_card('told', 'Steps', _STEPS)}</div>",

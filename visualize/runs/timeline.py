@@ -55,7 +55,8 @@ class Timeline(TimelineModel):
 
         Args:
             theme: "light", "dark", or "auto", which follows the page that shows it.
-            width: in pixels; by default it grows with the number of steps.
+            width: in pixels; by default it grows with the number of steps, up to the width of a
+                notebook's cell.
         """
         return timeline_svg.draw_svg(self, theme=theme, width=width)
 

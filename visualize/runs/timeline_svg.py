@@ -25,6 +25,9 @@ LANES = 6
 MOST_TASKS = 40
 """The same of tasks that ran one after another."""
 
+WIDEST = 940.0
+"""Pixels of a picture whose width nobody has asked for: what a cell of a notebook has room for."""
+
 NARROW = 4.0
 """Pixels below which steps share a column."""
 
@@ -60,11 +63,12 @@ def draw_svg(timeline: TimelineModel, *, theme: Theme = "auto", width: int | Non
     labels = {row: _label(row, timeline.labels) for row in timeline.rows}
     widths = [len(label) * _CHAR + 12 * row.count(NS_END) for row, label in labels.items()]
     left = min(max(widths, default=0), 190) + 24
-    across = width - left if width else min(max(30.0 * len(timeline.steps), 640.0), 1800.0)
+    across = width - left if width else min(max(30.0 * len(timeline.steps), 640.0), WIDEST - left)
     scale = build_scale(timeline, ScaleRoom(max(across - 12, 120.0), 36.0, _GAP))
     rows = _rows(timeline)
     bottom = _HEAD + sum(row.height for row in rows.values()) + 6
-    total = left + max(scale.width, 420.0) + 12
+    ends = [_began(call, scale) + 30 + len(_CALLS[call.source]) * 6.2 for call in timeline.calls]
+    total = left + max(scale.width + 12, 432.0, *ends)
     most = max(int(total / 8.2), 40)  # characters of a remark in one line
     remarks = [line for r in timeline.remarks for line in wrap(drop_illegal(sanitize(r)), most)]
     head = [

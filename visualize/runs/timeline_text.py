@@ -34,19 +34,20 @@ def draw_text(timeline: TimelineModel, width: int) -> str:
     labels = {row: _label(timeline, row) for row in timeline.rows}
     left = max(map(len, labels.values()), default=0)
     left = max(left, 4) + 2
-    scale = build_scale(timeline, ScaleRoom(max(width - left, 20), 4.0, 3.0))
+    bars = group((bar.row, bar) for bar in timeline.bars)
+    tasks = {row: len({bar.task for bar in mine}) for row, mine in bars.items()}
+    counts = {row: f"  {TIMES}{count:,}" for row, count in tasks.items() if count > 1}
+    right = max(map(len, counts.values()), default=0)
+    scale = build_scale(timeline, ScaleRoom(max(width - left - right, 20), 4.0, 3.0))
     lines = [line for remark in timeline.remarks for line in wrap(sanitize(remark), max(width, 40))]
     name, thread = sanitize(timeline.name, 60), sanitize(timeline.thread, 60)
     lines += [f"{name} · thread {thread} · {timeline.summary}", *_draw_head(timeline, scale, left)]
-    bars = group((bar.row, bar) for bar in timeline.bars)
     used: set[str] = set()
     for row in timeline.rows:
         mine = bars.get(row, [])
         cells = _draw_row(mine, scale)
         used.update(cells)
-        tasks = len({bar.task for bar in mine})
-        count = f"  {TIMES}{tasks:,}" if tasks > 1 else ""
-        lines.append(labels[row].ljust(left) + "".join(cells).rstrip() + count)
+        lines.append(labels[row].ljust(left) + "".join(cells).rstrip() + counts.get(row, ""))
     gaps = [gap for gap in timeline.gaps if gap.kind != "retry"]
     lines += [f"{_GAPS[gap.kind]} {duration(gap.took)}" for gap in gaps[:MOST_GAPS]]
     lines.append("  ".join(f"{mark} {word}" for mark, word in _WORDS.items() if mark in used))
