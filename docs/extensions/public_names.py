@@ -193,6 +193,21 @@ def keep_sentence(app: Any, what: str, name: str, of: Any, options: Any, lines: 
         lines[:] = TEXTS.pop(name)
 
 
+def show_constants(
+    app: Any, what: str, name: str, of: Any, options: Any, signature: str | None, result: str | None
+) -> tuple[str | None, str | None]:
+    """A default that is a constant of its module shows the value: `pool_size=10`."""
+    known = getattr(inspect.unwrap(of), "__globals__", None) if inspect.isroutine(of) else None
+    if not signature or not known:
+        return signature, result
+
+    def value(found: re.Match[str]) -> str:
+        default = known.get(found[1])
+        return f"={default!r}" if isinstance(default, (int, float, str)) else found[0]
+
+    return re.sub(r"=([A-Z][A-Z_]+)\b", value, signature), result
+
+
 def is_internal(target: str) -> bool:
     """Whether a type is a type variable, or one of the records that are not described."""
     module, _, name = target.rpartition(".")
@@ -235,5 +250,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("public-names", PublicNames)
     app.connect("autodoc-process-docstring", read_docstring, priority=400)
     app.connect("autodoc-process-docstring", keep_sentence, priority=600)
+    app.connect("autodoc-process-signature", show_constants)
     app.connect("missing-reference", link_to_public_name)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
