@@ -20,13 +20,12 @@ from typing import (
     Generic,
     ParamSpec,
     Protocol,
+    TypeVar,
     cast,
     get_args,
     get_origin,
     overload,
 )
-
-from typing_extensions import TypeVar
 
 from ..channels import EphemeralValue, LastValue
 from ..checkpoint.base import BaseCheckpointSaver
@@ -54,8 +53,7 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 T = TypeVar("T")
 R = TypeVar("R")
-ValueT = TypeVar("ValueT", default=Any)
-SaveT = TypeVar("SaveT", default=Any)
+S = TypeVar("S")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -286,7 +284,7 @@ class entrypoint(Generic[ContextT]):
     compiled_class: ClassVar[type[Pregel[Any, Any, Any, Any]]] = Pregel
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class final(Generic[ValueT, SaveT]):
+    class final(Generic[R, S]):
         """What an entrypoint returns to give its caller one value and keep another as `previous`.
 
         Args:
@@ -294,8 +292,8 @@ class entrypoint(Generic[ContextT]):
             save: for the next run on this thread.
         """
 
-        value: ValueT
-        save: SaveT
+        value: R
+        save: S
 
     def __init__(
         self,

@@ -266,7 +266,7 @@ async def afinal(n: int) -> entrypoint.final[Report, list[int]]:
 
 
 @entrypoint()
-def final_of_any(n: int) -> entrypoint.final:
+def final_of_any(n: int) -> entrypoint.final[Any, Any]:
     return entrypoint.final(value=n, save=None)
 
 
