@@ -96,6 +96,13 @@ def test_each_mention_of_a_page_names_one_that_is_there() -> None:
     assert not gone
 
 
+def test_nobody_is_told_to_install_from_an_index() -> None:
+    """There is no package on any; errors take their words from `extras.install_command`."""
+    wrong = re.compile(r"""pip install ["']?stategraph(?![-\w])""")
+    ours = (path for path in own_files() if path.suffix in (".py", ".md", ".ipynb", ".toml"))
+    assert not [str(path.relative_to(ROOT)) for path in ours if wrong.search(path.read_text(errors="replace"))]
+
+
 def words_of(code: str) -> Iterator[str]:
     """Every name that code defines or uses, and every text in it that could be one."""
     for node in ast.walk(ast.parse(code)):
