@@ -7,6 +7,7 @@ from functools import partial
 
 import cases
 import chats
+import contracts
 import dropin
 import live_threads
 import memory
@@ -80,6 +81,11 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P29-async": cases.p29_async,
     "P29-cache": cases.p29_cache,
     **{f"P38-{name}": partial(executor, name) for name in ("pool", "processes", "dask", "ray")},
+    "P40-off": contracts.off,
+    "P40-input": contracts.given,
+    "P40-nodes": lambda e: contracts.added(e, "nodes"),
+    "P40-writes": lambda e: contracts.added(e, "writes"),
+    "P40-model": contracts.model,
     "P39-graph": cases.p39_graph,
     "P39-held": cases.p39_held,
     **{name: partial(fleet, name) for name in ("P28-1", "P28-3", "P36-1", "P36-3", "P36-exit")},

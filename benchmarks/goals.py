@@ -2,7 +2,7 @@
 verdict.
 
 Pure: nothing is measured here. The table, the plot and the notebook on speed read it. The goals are
-those of the project's own plan, P1 to P39; cases that begin with M are of memory.
+those of the project's own plan, P1 to P40; cases that begin with M are of memory.
 """
 
 from __future__ import annotations
@@ -148,6 +148,11 @@ CASES = {
     "P38-ray": Case("the same, Ray ÷ bare Ray", Goal("value", 1.3), "x", ALONE),
     "P39-graph": Case("get_graph() of a chain of 10,000", Goal("value", 0.2), "s", ALONE),
     "P39-held": Case("chunks held for a reader who sleeps", Goal("value", 1000), "", ALONE),
+    "P40-off": Case("superstep with validate=() ÷ without", Goal("value", 1.02, 1), "x", ALONE),
+    "P40-input": Case('what validate="input" adds to a call', Goal("value", 30, 10), "µs", ALONE),
+    "P40-nodes": Case('what validate="nodes" adds to a step', Goal("value", 10, 5), "µs", ALONE),
+    "P40-writes": Case('the same, validate="writes"', Goal("value", 10, 5), "µs", ALONE),
+    "P40-model": Case("superstep of a pydantic model", Goal("peer", 15, 25), "µs", PAIR),
     "P28-1": Case("a job of 1 node, one worker", Goal("value", 4, None, None, 1.3), "ms", FLEET),
     "P28-3": Case("a job of 3 nodes", Goal("value", 5.6, None, None, 1.3), "ms", FLEET),
     "P36-1": Case("the first's processor time", Goal("value", 3, None, None, 1.5), "ms", FLEET),

@@ -105,14 +105,12 @@ class KeyValidators:
         Raises:
             InvalidUpdateError: one does not fit its key.
         """
-        plain = [pair for pair in pairs if not is_overwrite(pair[1])]
-        # A validator sees the values that come with its own.
-        once = len(dict(plain)) == len(plain)
-        together = _validate(self.updates, dict(plain), who) if once else {}
-        return [
-            (key, together[key] if key in together else self._check_alone(key, value, who))
-            for key, value in pairs
-        ]
+        # A validator sees the values that come with its own. A key that is written several times,
+        # or overwritten, is validated alone.
+        together = dict(pairs)
+        if len(together) < len(pairs) or any(map(is_overwrite, together.values())):
+            return [(key, self._check_alone(key, value, who)) for key, value in pairs]
+        return list(_validate(self.updates, together, who).items())
 
     def _check_alone(self, key: str, value: Any, who: str) -> Any:
         if is_overwrite(value):

@@ -43,6 +43,8 @@ TODAY = {
     "superstep, in memory, async node": 83,
     "superstep, in SQLite": 84,
     "superstep, with a timeout": 52,
+    "superstep, nodes validated": 59,  # the inputs of a node and of its router
+    "superstep, writes validated": 52,
     "invoke of a chain of three": 161,
     "invoke of a cached node": 152,
     "Send": 12,
@@ -128,9 +130,11 @@ def route(state: Any) -> str:
     return "tick" if state["n"] < state["goal"] else "end"
 
 
-def loop(schema: Any = Count, others: int = 0, saver: Any = None, node: Any = tick) -> CompiledStateGraph:
+def loop(
+    schema: Any = Count, others: int = 0, saver: Any = None, node: Any = tick, validate: Any = ()
+) -> CompiledStateGraph:
     """A node that counts up with a router, and a chain of nodes that never runs."""
-    graph = StateGraph(schema).add_node("tick", node).add_edge(START, "tick")
+    graph = StateGraph(schema, validate=validate).add_node("tick", node).add_edge(START, "tick")
     ends = {"tick": "tick", "end": END}
     for i in range(others):
         graph.add_node(f"n{i}", tick)
@@ -161,6 +165,15 @@ def on(thread: str) -> Any:
 
 def test_a_superstep() -> None:
     hold("superstep", per_superstep(loop()))
+
+
+def test_validating_costs_nothing_where_it_is_off() -> None:
+    assert per_superstep(loop(validate="input")) == per_superstep(loop())
+
+
+@pytest.mark.parametrize("place", ["nodes", "writes"])
+def test_a_superstep_that_is_validated(place: str) -> None:
+    hold(f"superstep, {place} validated", per_superstep(loop(validate=place)))
 
 
 def test_a_superstep_that_is_saved_in_memory() -> None:
