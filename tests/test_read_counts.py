@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -74,6 +75,20 @@ def test_a_state_takes_few_statements_and_rows_wherever_it_is(
     assert read.selects <= (2 if at == 1000 else 4)  # what came after an older one holds its tasks' writes
     assert read.rows <= 1 + 32 + 2 * 34 + 2
     assert read.bytes <= 2 * 203 * at + 50_000
+
+
+def test_what_is_read_of_a_grown_list_is_copied_once(saver: SqliteSaver) -> None:
+    """Its bytes as rows, as the whole list, and as texts; besides, a text has 49 bytes of its own. Deltas are views of
+    their rows."""
+    saver.get_tuple(THREAD)
+    tracemalloc.start()
+    try:
+        found = saver.get_tuple(THREAD)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    assert peak <= 3.6 * 203 * 1000
 
 
 def growing_config(saver: SqliteSaver, at: int) -> Any:
