@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     from .visualize import timeline as timeline
     from .visualize import watch as watch
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     # build
