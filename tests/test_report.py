@@ -125,6 +125,15 @@ def test_each_of_many_tasks_is_told_with_its_input_and_result() -> None:
     assert [error.input for error in found.errors] == ["{'n': 7}", "{'n': 19}"]
 
 
+def test_a_task_that_was_sent_none_keeps_its_result_in_its_column() -> None:
+    graph = StateGraph(told.Log).add_node("check", lambda state: {"log": ["done"]})
+    graph.add_conditional_edges(START, lambda state: [Send("check", None)], ["check"])
+    app = told.compiled(graph, "none")
+    app.invoke({"log": []}, told.THREAD)
+    [row] = gather(app, told.THREAD).steps[-1]["k"]
+    assert row[3:] == ["None", "{'log': ['done']}"]
+
+
 def test_of_very_many_tasks_those_that_failed_are_told_in_any_case() -> None:
     [*_, step] = gather(*broken_map(300, {298})).steps
     assert step["k"][-1] == ["…", "", f"{300 - MOST_ROWS} more"] and len(step["k"]) == MOST_ROWS + 1

@@ -56,6 +56,14 @@ def test_how_long_a_task_may_wait_for_its_next_try_is_what_its_policy_says() -> 
     assert task.waits == (2.0,)
 
 
+def test_values_are_shown_only_where_they_are_asked_for() -> None:
+    """Large objects, and those of users, may take long to show themselves."""
+    app, thread = told.map_reduce(2, failing=())
+    assert {(t.input, t.result) for t in every(read_trace(app, thread).steps)} == {("", "")}
+    asked = [(t.input, t.result) for t in read_trace(app, thread, texts=True).steps[2].tasks]
+    assert asked == [("{'page': 0}", "{'log': ['page 0']}"), ("{'page': 1}", "{'log': ['page 1']}")]
+
+
 def test_a_paused_thread_ends_with_an_open_step() -> None:
     found = trace(told.asked())
     assert lines(found.steps)[-1] == "2 open: ask paused 1 check done 1"

@@ -92,7 +92,7 @@ def gather(app: Pregel, config: RunnableConfig) -> ReportData:
     metadata = read_snapshot(app, config).metadata
     expected = int((metadata or {}).get("step", 0)) + 3
     states = _States(_share(expected, 200, 6000), _limits(expected))
-    trace = read_trace(app, config, states.look)
+    trace = read_trace(app, config, states.look, texts=True)
     report = ReportData(trace, build_timeline(trace), states.limit)
     numbers: dict[str, int] = {}
     room = _share(len(trace.steps), 150, 20_000)
@@ -232,8 +232,8 @@ def _standing(step: TraceStep) -> str:
 
 
 def _task_rows(step: TraceStep) -> Iterator[list[str]]:
-    """[node, state, attempts and times, input, result, note] of each task, without the last two
-    where there are none; equal ones share a row. Of very many, those that did not end well are
+    """[node, state, attempts and times, input, result, note] of each task, the last two only where
+    there are any; equal ones share a row. Of very many, those that did not end well are
     shown rather than others."""
     groups = group(
         ((task.node, task.state, len(task.spans), _in_and_out(task)), task)
@@ -274,13 +274,14 @@ def _describe_times(tasks: list[TraceTask], attempts: int) -> str:
 
 
 def _in_and_out(task: TraceTask) -> tuple[str, ...]:
-    """What a task got, and what became of it: its result, what it raised, what it asked."""
+    """What a task got, and what became of it: its result, and what it raised or asked."""
     note = ""
     if task.error is not None:
         note = format_value(task.error, 160)
     elif task.questions:
         note = f"asked: {format_value(task.questions[0].value, 160)}"
-    return tuple(sanitize(text) for text in (task.input, task.result, note) if text)
+    ends = [text for text in (task.result, note) if text]
+    return tuple(map(sanitize, (task.input, *ends)))
 
 
 # -- what needs a person ---------------------------------------------------------------------------

@@ -33,8 +33,8 @@ class TraceTask:
         waits: after each attempt, for how many seconds at most the node's policies let it wait for
             the next one.
         wrote: the keys that it wrote.
-        input, result: what it was called with and what it wrote, as short texts; an empty one if it
-            has no result.
+        input, result: what it was called with and what it wrote, as short texts; empty unless they
+            were asked for, and where there is none.
         steps: of the nested graph that it ran.
     """
 

@@ -35,18 +35,24 @@ StepVisitor = Callable[[TraceStep, Any, Any], None]
 it."""
 
 
-def read_trace(app: Pregel, config: RunnableConfig, visit: StepVisitor | None = None) -> Trace:
+def read_trace(
+    app: Pregel, config: RunnableConfig, visit: StepVisitor | None = None, *, texts: bool = False
+) -> Trace:
     """A thread's line up to the checkpoint that `config` names, else to its newest.
 
     States are handed to `visit` one after another and not kept: a long thread never lies in memory
     as a whole.
+
+    Args:
+        texts: say what each task got and wrote; the objects in it may take long to show.
 
     Raises:
         TypeError: `app` is no compiled graph.
         ValueError: the graph has no saver, or the config names no thread, or one that is not
             stored.
     """
-    return _TraceReader(app, config).read(visit or (lambda step, before, after: None))
+    reader = _TraceReader(app, config, texts)
+    return reader.read(visit or (lambda step, before, after: None))
 
 
 def read_snapshot(app: Pregel, config: RunnableConfig) -> StateSnapshot:
@@ -87,9 +93,10 @@ class _Transition(NamedTuple):
 class _TraceReader:
     """Reads one thread. `left` counts down how many nested histories may still be read."""
 
-    def __init__(self, app: Pregel, config: RunnableConfig) -> None:
+    def __init__(self, app: Pregel, config: RunnableConfig, texts: bool) -> None:
         self.app = app
         self.config = config
+        self.texts = texts
         self.left = MOST_NESTED
 
     def read(self, visit: StepVisitor) -> Trace:
@@ -201,8 +208,10 @@ class _TraceReader:
             task.interrupts,
             tuple(map(str, task.result)) if isinstance(task.result, dict) else (),
             tuple(self._list_nested(place, task, base)),
-            format_value(task.input, LONGEST_TEXT),
-            "" if task.result is None else format_value(task.result, LONGEST_TEXT),
+            format_value(task.input, LONGEST_TEXT) if self.texts else "",
+            format_value(task.result, LONGEST_TEXT)
+            if self.texts and task.result is not None
+            else "",
         )
 
     def _list_nested(self, place: _TraceLevel, task: PregelTask, base: str) -> Iterator[TraceStep]:
