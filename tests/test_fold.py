@@ -211,3 +211,16 @@ def test_printing_a_timeline_or_changes_shows_them() -> None:
 def test_a_headline_names_few_of_many_nodes() -> None:
     app, config = ran(30)
     assert "step 2: a0, a1, a2, a3, a4, a5, a6, a7, 22 more" in str(changes(app, config))
+
+
+def test_a_wide_badge_hides_no_tip_of_an_arrow() -> None:
+    model = drawing(fan(2)).model
+    layout = fit(model).layout
+    box = layout.boxes["a0"]
+    tops = {}
+    for text in ("2/9", "12 of 30 failed"):
+        svg = draw_svg(model, layout, marks={"a0": Mark("failed", text)})
+        [(x, y)] = re.findall(r'<g class="badge"><rect x="([\d.]+)" y="([\d.]+)"', svg)
+        tops[text] = float(y)
+        assert float(y) > box.y or float(x) > box.middle[0] + 3
+    assert tops == {"2/9": round(box.y - 8, 1), "12 of 30 failed": round(box.bottom - 8, 1)}

@@ -23,7 +23,7 @@ WIDEST = 1080.0
 FOLDABLE = ("node", "subgraph", "steps")
 FEWEST = 6
 """Fewer nodes than this are never drawn as one."""
-LINE, LINES = 44, 4
+LINE, LINES = 44, 6
 """Characters of a line of names, and the most lines."""
 
 
