@@ -172,7 +172,7 @@ def find_starving(graph: GraphSpec) -> Iterator[str]:
     perhaps = _chosen_nodes(graph) - certain
     for join in joins:
         end = join.target
-        for source in join.sources if join.kind == "all" else ():
+        for source in join.sources:
             if source in perhaps:
                 yield (
                     f"the join of {', '.join(join.sources)} into {end!r} waits for {source!r}, "

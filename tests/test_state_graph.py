@@ -396,16 +396,6 @@ def test_a_join_that_a_router_can_starve_is_named() -> None:
     assert "'j' never runs" in said[0]
 
 
-@pytest.mark.parametrize("wait", ["any", "reachable"])
-def test_no_router_starves_a_join_that_does_not_wait_for_all(wait: Any) -> None:
-    graph = StateGraph(State)
-    for name in "xabj":
-        graph.add_node(name, logs(name))
-    graph.add_edge(START, "x").add_conditional_edges("x", lambda state: "a", ["a", "b"])
-    graph.add_edge(["a", "b"], "j", wait=wait)
-    assert advice(graph) == []
-
-
 def test_advice_points_at_the_line_that_compiles() -> None:
     graph = chain("x").add_node("lost", logs("lost"))
     with warnings.catch_warnings(record=True) as caught:

@@ -90,34 +90,8 @@ def defined_at() -> dict[str, str]:
 PLACES = defined_at()
 SHORT = {home.rpartition(".")[2]: home for home in reversed(HOMES.values())}
 
-# Types that appear in signatures and are not described: other packages' pages are not linked to,
-# since the site is built without the network; type variables and records of the engine's own say
-# nothing to users.
+# Other packages' types are not linked to: the site is built without the network.
 FOREIGN = {*sys.stdlib_module_names, "networkx", "psycopg", "psycopg_pool"}
-INTERNAL = {
-    "ContextT",
-    "ContextT_co",
-    "DiffLimits",
-    "ExecutionInfo",
-    "GraphEdge",
-    "GraphNode",
-    "GraphSpec",
-    "InputT",
-    "IsLastStepManager",
-    "Missing",
-    "Node",
-    "NodeInputT",
-    "NodeOptions",
-    "OutputT",
-    "P",
-    "RemainingStepsManager",
-    "StateT",
-    "T",
-    "TaskDecorator",
-    "TaskFunction",
-    "Value",
-    "ValueT",
-}
 
 
 def lines_for(full: str) -> list[str]:
@@ -208,14 +182,21 @@ def show_constants(
     return re.sub(r"=([A-Z][A-Z_]+)\b", value, signature), result
 
 
+def is_foreign(target: str) -> bool:
+    """Whether a type is another package's; those imported for type checkers come without module."""
+    if "." in target:
+        return target.partition(".")[0] in FOREIGN
+    homes = ("collections.abc", "contextlib", "datetime", "pathlib", "types", "typing", "uuid")
+    return any(hasattr(import_module(home), target) for home in homes)
+
+
 def is_internal(target: str) -> bool:
-    """Whether a type is a type variable, or one of the records that are not described."""
-    module, _, name = target.rpartition(".")
-    kinds = ("TypeVar", "ParamSpec")
-    if name in INTERNAL:
-        return True
-    found = getattr(sys.modules.get(module), name, None)
-    return type(found).__name__ in kinds
+    """Whether a type is the engine's own: a type variable, or a record that users do not import."""
+    home, _, name = target.rpartition(".")
+    if home:
+        return hasattr(sys.modules.get(home), name)
+    ours = [each for place, each in sys.modules.items() if place.partition(".")[0] == "stategraph"]
+    return any(name in vars(module) for module in ours)
 
 
 def link_to_public_name(
@@ -227,7 +208,7 @@ def link_to_public_name(
     if node.get("refdomain") != "py":
         return None
     if home is None:
-        known = target.partition(".")[0] in FOREIGN or is_internal(target)
+        known = is_foreign(target) or is_internal(target)
         return text if known else None
     shown = nodes.literal if isinstance(text, nodes.literal) else nodes.inline
     label = shown("", home.rpartition(".")[2])
