@@ -35,8 +35,21 @@ def check_graph(
     ]
     if mistakes:
         raise InvalidGraphError(mistakes)
-    for advice in (*find_unreachable(graph), *find_starving(graph)) if advise else ():
+    for advice in _find_advice(graph) if advise else ():
         warnings.warn(advice, GraphWarning, stacklevel=4)
+
+
+def _find_advice(graph: GraphSpec) -> list[str]:
+    """A sentence for everything that only looks wrong."""
+    found = [*find_unreachable(graph), *find_starving(graph)]
+    ends = [end for _, end in graph.edges if end != END]
+    ends += [join.target for join in graph.joins if join.kind == "all" and join.target != END]
+    # In most graphs no two edges lead to one node, and no more has to be looked at.
+    if len(set(ends)) < len(ends):
+        from .paths import find_uneven
+
+        found += find_uneven(graph)
+    return found
 
 
 def _check_entry(graph: GraphSpec) -> Iterator[str]:

@@ -363,8 +363,81 @@ def test_explain_says_who_has_come(drive: Any) -> None:
     assert "waits for 2 of a, b, c (got a)" in found.why
 
 
+# -- the sentence at compile -----------------------------------------------------------------------------------------
+
+
+def advice(graph: str) -> list[str]:
+    """What compile says of branches of unequal length."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        build(graph).compile()
+    return [str(each.message) for each in found if "more than once" in str(each.message)]
+
+
+UNEVEN = {
+    "S>a a>c>d a>b1>b2>d": (
+        "node 'd' will run more than once: after 'a' it is led to by 'c' (2 steps on) and again by 'b2' (3 steps on). "
+        "For one run after both: add_edge(['b2', 'c'], 'd'); if one may be skipped: wait='reachable'"
+    ),
+    "S>a>d S>d": (
+        "node 'd' will run more than once: after START it is led to by START (1 step on) and again by 'a' (2 steps on). "
+        "For one run: drop the edge from START"
+    ),
+    "S>a S>x>d a>d defer:x": (
+        "node 'd' will run more than once: after START it is led to by 'a' (2 steps on) and again by 'x' (at the end). "
+        "For one run after both: add_edge(['a', 'x'], 'd'); if one may be skipped: wait='reachable'"
+    ),
+    "S>a S>b1>b [a,b]all>d a>d": (
+        "node 'd' will run more than once: after START it is led to by 'a' (2 steps on) and again by the join of 'a', 'b' "
+        "(3 steps on). For one run after both: add_edge(['a', 'b'], 'd'); if one may be skipped: wait='reachable'"
+    ),
+    # What follows counts from the first of the runs, and is told of no more than it adds itself.
+    "S>a>d S>d d>e": (
+        "node 'd' will run more than once: after START it is led to by START (1 step on) and again by 'a' (2 steps on). "
+        "For one run: drop the edge from START"
+    ),
+}
+
+
+@pytest.mark.parametrize("graph", UNEVEN)
+def test_a_node_that_branches_of_unequal_length_lead_to_is_told(graph: str) -> None:
+    assert advice(graph) == [UNEVEN[graph]]
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        "S>a a>b>d a>c>d",  # of equal length
+        "S>a a>b>d a>d defer:d",  # it waits for both
+        "S>a a>b1>b [a,b]all>d",  # a join follows its last start
+        "S>a S>b1>b [a,b]any>d",  # only a run tells
+        "S>a a>b r:b=d a>d",
+        "S>a>b>a b>c",  # a circle
+        "S>a S>b a>b b>a",
+        "S>x S>y x>d y>d defer:x,y",  # both at the end
+        "S>END S>a>END",
+    ],
+)
+def test_nothing_is_told_where_only_a_run_tells_or_a_node_runs_once(graph: str) -> None:
+    assert advice(graph) == []
+
+
 def test_a_join_that_does_not_wait_for_all_starves_nobody() -> None:
     for wait in ("any", "2", "reachable"):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             build(f"r:S=a|b [a,b]{wait}>d").compile()
+
+
+# -- drawings --------------------------------------------------------------------------------------------------------
+
+
+def test_every_drawing_says_what_a_join_waits_for() -> None:
+    graph = build("S>a S>b S>c [a,b,c]2>d [a,b]any>e [b,c]reachable>f [d,e]all>g").compile().get_graph()
+    shown = {"2 of 3", "any", "reachable", "all"}
+    assert {node.label for node in graph.model.nodes if node.kind == "join"} == shown
+    for text in (graph.draw_mermaid(), graph.draw_ascii(), graph.draw_svg(), graph.draw_dot(), graph.draw_html()):
+        assert all(label in text for label in shown)
+    svg = graph.draw_svg()
+    assert "a → any: waits for the first that comes" in svg and "waits for 2 of 3, whichever come first" in svg
+    assert "waits for all that can still come" in svg and "d → all: waits for all" in svg

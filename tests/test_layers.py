@@ -134,6 +134,7 @@ DEFERRED = {
     (".checkpoint.sql.group_commit", "asyncio"): "asyncio is loaded by those who await",
     (".checkpoint.serde.serializer", ".checkpoint.serde.builtin_codecs"): "a dozen standard modules, loaded with the first Serializer",
     (".checkpoint.sql.sqlite_database", "sqlite3"): "loaded when somebody opens a database",
+    (".graph.validate", ".graph.paths"): "loaded for graphs in which several edges lead to one node",
     (".graph.compile", ".pregel.program.flow"): "loaded for graphs with a join that does not wait for all, or several deferred nodes",
     (".graph.compile", ".pregel.superstep.flow_machine"): "loaded with the Flow of such a graph",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",

@@ -153,6 +153,7 @@ def test_ids_made_up_clash_with_no_name() -> None:
     assert found[2:6] == ['a_b_["a b"]', 'a_b["a_b"]', 'a_b__["a  b"]', 'node_4["数"]']
 
 
+@pytest.mark.filterwarnings("ignore:node .* will run more than once")
 def test_two_compiles_draw_the_same() -> None:
     builder = graph("a", "b", "c", "d").add_edge("a", "d").add_edge("a", "c").add_edge("a", "b")
     builder.add_edge(["b", "c"], "d")

@@ -298,6 +298,7 @@ def test_a_join_runs_once_when_all_have_run(drive: Any) -> None:
     assert drive.invoke(app, {}) == {"log": ["x", "y", "y2", "z"]}
 
 
+@pytest.mark.filterwarnings("ignore:node .* will run more than once")
 def test_separate_edges_run_a_node_once_per_step_in_which_one_arrives(drive: Any) -> None:
     app = graph_of(["a", "b", "b2", "j"], (START, "a"), (START, "b"), ("b", "b2"), ("a", "j"), ("b2", "j")).compile()
     assert drive.invoke(app, {})["log"].count("j") == 2

@@ -121,7 +121,7 @@ class _Extraction:
                         inner = shown._replace(id=holder, label=key, kind="cluster")
                         self.nodes.append(inner._replace(inside=shown.id))
                     self.add_graph(graph, holder, levels - 1, (*above, graph.program))
-        joins = {join.channel: join.kind for join in app.program.joins}
+        joins = {join.channel: join.label for join in app.program.joins}
         for name in ends:
             if name in joins:
                 self._add_node(inside, name, joins[name], "join")

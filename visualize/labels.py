@@ -53,6 +53,35 @@ NODE_KINDS = {
 }
 """What each kind of node, and each of its `traits`, means."""
 
+JOIN_KINDS = {
+    "all": NODE_KINDS["join"],
+    "any": "waits for the first that comes",
+    "reachable": "waits for all that can still come",
+}
+"""What each kind of join means, by its label."""
+
+
+def tell_join(label: str) -> str:
+    """What a join waits for, by its label."""
+    return JOIN_KINDS.get(label, f"waits for {label}, whichever come first")
+
+
+def tell_trait(node: GraphNode, trait: str) -> str:
+    """What one of the `traits` of a node means."""
+    return tell_join(node.label) if trait == "join" else NODE_KINDS[trait]
+
+
+def tell_edge(edge: GraphEdge, join: str) -> str:
+    """What an edge means.
+
+    Args:
+        join: the label of the join that it leads to or from, if it does.
+    """
+    if edge.kind != "join" or join == "all":
+        return EDGE_KINDS[edge.kind]
+    return tell_join(join)
+
+
 ANY_NODE = "any node"
 """Where a router goes that does not say so."""
 PERHAPS = "perhaps"

@@ -11,7 +11,7 @@ from html import escape
 from typing import cast
 
 from .assets import read_asset
-from .labels import EDGE_KINDS, NODE_KINDS, traits
+from .labels import EDGE_KINDS, NODE_KINDS, tell_join, traits
 from .layout.geometry import Box, GraphLayout, Route
 from .layout.measure import node_size
 from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind
@@ -71,7 +71,11 @@ def _legend(model: GraphModel, theme: Theme) -> Iterator[tuple[str, str]]:
     itself."""
     found = {trait for node in model.nodes for trait in traits(node)} - {"start", "end"}
     for trait, text in NODE_KINDS.items():
-        if trait in found:
+        if trait == "join":
+            labels = dict.fromkeys(node.label for node in model.nodes if node.kind == "join")
+            for label in labels:
+                yield _sample_node(trait, theme, label), tell_join(label)
+        elif trait in found:
             yield _sample_node(trait, theme), text
     kinds = {edge.kind for edge in model.edges}
     for kind, text in EDGE_KINDS.items():
@@ -82,11 +86,12 @@ def _legend(model: GraphModel, theme: Theme) -> Iterator[tuple[str, str]]:
 _WIDE, _HIGH = 70.0, 40.0
 
 
-def _sample_node(trait: str, theme: Theme) -> str:
+def _sample_node(trait: str, theme: Theme, label: str = "") -> str:
     kind: NodeKind = "node"
     if trait in ("subgraph", "join", "unknown"):
         kind = cast(NodeKind, trait)
-    label = {"join": "all", "unknown": "any"}.get(trait, "")
+    if trait == "unknown":
+        label = "any"
     node = GraphNode(
         "",
         label,

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, get_args
 
 from .fold import fit
 from .group import group
-from .labels import ANY_NODE, EDGE_KINDS, MANY, NODE_KINDS, drop_illegal, notes, traits, visible
+from .labels import ANY_NODE, MANY, drop_illegal, notes, tell_edge, tell_trait, traits, visible
 from .layout.geometry import Box, GraphLayout, Point, Route
 from .layout.measure import (
     DEFERRED_MARK,
@@ -218,7 +218,7 @@ def _tooltip(node: GraphNode, mark: Mark | None) -> str:
     """Everything that is known of a node, a line each."""
     said = {"unknown": ANYWHERE if node.label == ANY_NODE else MISSING, "unreached": UNREACHED}
     plain = {"start", "end", "breakpoint"}
-    kinds = [said.get(trait, NODE_KINDS[trait]) for trait in traits(node) if trait not in plain]
+    kinds = [said.get(each) or tell_trait(node, each) for each in traits(node) if each not in plain]
     whole = [] if node.kind in ("start", "end", "join", "unknown") else [node.label]
     stands = [" ".join(filter(None, mark))] if mark else []
     return "\n".join([*whole, *stands, *kinds, *notes(node)])
@@ -277,6 +277,7 @@ def _edge(route: Route, layout: GraphLayout, told: Mapping[str, str], *, reached
     colour = LIGHT.get(edge.kind, LIGHT["line"])
     source, target = (told.get(end, _short(end)) for end in edge[:2])
     what = " ".join(filter(None, (f"{source} → {target}", edge.label and f"[{edge.label}]")))
+    means = tell_edge(edge, told.get(edge.target) or told.get(edge.source, ""))
     tips, points = _tips(route)
     dash = {"conditional": "5 4", "goto": "5 4", "error": ".1 4.5"}.get(edge.kind)
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
@@ -285,7 +286,7 @@ def _edge(route: Route, layout: GraphLayout, told: Mapping[str, str], *, reached
         [
             f'<g class="{classes}" data-source="{_text(edge.source)}" '
             f'data-target="{_text(edge.target)}" '
-            f'data-kind="{edge.kind}">{_title(f"{what}: {EDGE_KINDS[edge.kind]}")}',
+            f'data-kind="{edge.kind}">{_title(f"{what}: {means}")}',
             f'<path class="line" d="{_curves(points)}" fill="none" stroke="{colour}"',
             f' stroke-width="1.5" stroke-linecap="round"{dashes}/>',
             *(f'<path class="tip" d="{tip}" {paint}/>' for tip in tips),

@@ -90,7 +90,8 @@ def fit_lines(node: GraphNode) -> list[str]:
 def node_size(node: GraphNode) -> Size:
     """The room of a node's box."""
     if node.kind == "join":
-        return Size(32, 32)
+        side = max(32, round(text_width(node.label, SMALL)) + 10)
+        return Size(side, side)
     if node.kind == "unknown":
         return Size(max(44, round(text_width(fit_text(node.label))) + 30), 34)
     if node.kind in ("start", "end"):
