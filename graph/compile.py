@@ -96,7 +96,7 @@ def compile_graph(
             `executor`.
     """
     compiler = Compiler(spec)
-    state, output = spec.schemas[spec.state_schema], spec.schemas[spec.output_schema]
+    output = spec.schemas[spec.output_schema]
     triggers = compiler.make_channels()
     root = ROOT in spec.channels  # the state is one value, not a dict of keys
     app = compiled_class(
@@ -113,7 +113,7 @@ def compile_graph(
         _scope=compiler.scope,
         _joins=spec.joins,
         _flow=compiler.make_flow(triggers),
-        _check_input=refuse_lookalike if state.root else compiler.make_input_check(),
+        _check_input=compiler.make_input_check(),
         **options,
     )
     app.spec = spec
@@ -203,9 +203,13 @@ class Compiler:
 
         return make_flow(self.joins, complete_successors(self.spec), triggers, FlowMachine)
 
-    def make_input_check(self) -> InputCheck:
+    def make_input_check(self) -> Callable[[Any], None]:
         """What an input may hold."""
         spec = self.spec
+        if ROOT in spec.channels:
+            if self.validators is None or "input" not in spec.validate:
+                return refuse_lookalike
+            return self.validators.check_value
         schema = spec.schemas[spec.input_schema]
         taken = frozenset((*schema.channels, *schema.aliases))
         shown = any(branch.schema is None for branch in spec.branches.get(START, {}).values())

@@ -84,7 +84,9 @@ def required_of(cls: Any, hints: Mapping[str, Any]) -> frozenset[str]:
         )
     if hasattr(cls, "_fields"):
         return frozenset(cls._fields) - frozenset(cls._field_defaults)
-    total = getattr(cls, "__required_keys__", hints)
+    total = getattr(cls, "__required_keys__", None)
+    if total is None:  # a class with annotations, perhaps with values
+        total = {key for key in hints if not any(key in vars(base) for base in cls.__mro__)}
     return frozenset(key for key, hint in hints.items() if _is_required(hint, key in total))
 
 

@@ -10,15 +10,16 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from typing_extensions import TypedDict
 
 from ..channels import Overwrite
 from ..channels.aggregate import is_overwrite, overwritten_value
-from ..pregel.errors import InvalidUpdateError
-from ..pregel.names import START
+from ..pregel.errors import InvalidGraphError, InvalidUpdateError
+from ..pregel.names import ROOT, START
 from ..pregel.program.callables import signature_of
+from ..pregel.program.results import refuse_lookalike
 from ..pregel.program.writes import Draft, Pair, StateWriter, WriteScope
 from .fields import config_of, infos_of
 from .schema import Channel, Schema
@@ -140,6 +141,15 @@ class KeyValidators:
         if infos_of(schema.cls) and self.folded.isdisjoint(values):
             _coerce(schema, values, "the input has")
 
+    def check_value(self, value: Any) -> None:
+        """Refuse an input that does not fit a state that is one value.
+
+        Raises:
+            InvalidUpdateError: saying why.
+        """
+        refuse_lookalike(value)
+        _validate(self.updates, {ROOT: value}, "the input is")
+
     def make_writer(self, scope: WriteScope, fixed: Sequence[Pair]) -> ValidatingWriter:
         """A writer that validates."""
         return ValidatingWriter(scope, fixed, self)
@@ -203,13 +213,18 @@ def _explained(
 
     Raises:
         InvalidUpdateError: naming the first key that does not fit, and its value.
+        InvalidGraphError: pydantic cannot validate such types.
     """
     try:
         return validate(values)
     except ValueError as error:
         raise InvalidUpdateError(_explain(error, values, who, aliases)) from error
     except Exception as error:
+        from pydantic.errors import PydanticUserError
+
         keys = ", ".join(map(repr, values))
+        if isinstance(error, PydanticUserError):
+            raise InvalidGraphError(f"pydantic cannot validate the keys {keys}: {error}") from error
         error.add_note(f"in a validator, called for what {who} for {keys}")
         raise
 
@@ -232,7 +247,8 @@ def _explain(error: Any, values: Mapping[str, Any], who: str, aliases: Mapping[s
         shown = text if len(text) <= 80 else text[:77] + "..."
         others = ", ".join(map(repr, list(of_keys)[1:]))
         more = f". Others do not fit either: {others}" if others else ""
-        return f"{who} {shown} for the key {key!r}, which does not fit: {told}{more}"
+        where = "" if key == ROOT else f" for the key {key!r}"
+        return f"{who} {shown}{where}, which does not fit: {told}{more}"
     return f"{who} values that do not fit: {error}"
 
 
@@ -252,13 +268,16 @@ def value_hint(schema: Schema, key: str) -> Any:
         "plain": PlainValidator,
         "wrap": WrapValidator,
     }
+    annotation = info.annotation
+    if isinstance(annotation, TypeVar) or getattr(annotation, "__parameters__", None):
+        annotation = schema.channels[key].ValueType  # of a dataclass with type arguments
     metadata = list(info.metadata)
     if info.discriminator is not None:
         metadata.append(Field(discriminator=info.discriminator))
     for each in schema.cls.__pydantic_decorators__.field_validators.values():
         if key in each.info.fields or "*" in each.info.fields:
             metadata.append(kinds[each.info.mode](each.func))
-    return Annotated[(info.annotation, *metadata)] if metadata else info.annotation
+    return Annotated[(annotation, *metadata)] if metadata else annotation
 
 
 def update_hint(channel: Channel, value_hint: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, get_origin
 
 from ..channels.base import BaseChannel
 from ..checkpoint.base import BaseCheckpointSaver
@@ -186,12 +186,13 @@ class Pregel(
         """The context; a dict becomes an instance of the context schema if that is a dataclass or a
         pydantic model."""
         schema = self.context_schema
-        if isinstance(context, dict) and schema is not None and not issubclass(schema, dict):
+        cls = get_origin(schema) or schema
+        if isinstance(context, dict) and cls is not None and not issubclass(cls, dict):
             try:
                 return schema(**context)
             except Exception as error:
                 error.add_note(
-                    f"while making the context of {self.name!r}, a {schema.__name__}, "
+                    f"while making the context of {self.name!r}, a {cls.__name__}, "
                     f"from {context!r}"
                 )
                 raise

@@ -505,3 +505,35 @@ def test_validators_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for thread in range(3):
         app.invoke({"n": 1}, {"configurable": {"thread_id": str(thread)}})
     assert len(made) == 2  # of what keys hold, and of what may be written to them
+
+
+# -- what pydantic cannot do ---------------------------------------------------------------------------------
+
+
+def test_a_state_of_one_value_is_validated_like_others(drive: Drive) -> None:
+    app = one(int, lambda state: "5")
+    assert drive.invoke(app, "4", CONFIG) == 5
+    assert refused(drive, app, "four").startswith("the input is 'four', which does not fit: Input should be a valid integer")
+    assert len(drive.history(app, CONFIG)) == 3  # nothing was stored of the refused call
+    assert refused(drive, one(int, lambda state: "five"), 4).startswith("node 'node' wrote 'five', which does not fit")
+
+
+def test_a_class_that_is_not_fully_defined_is_refused_with_its_key(drive: Drive) -> None:
+    class Undefined(BaseModel):
+        later: Later | None = None
+
+    class Later(BaseModel):
+        n: int
+
+    with pytest.raises(InvalidGraphError, match="pydantic cannot validate the keys 'later': .* not fully defined"):
+        drive.invoke(one(Undefined, lambda state: {}), {"later": None}, CONFIG)
+
+
+def test_a_pydantic_dataclass_knows_its_type_arguments(drive: Drive) -> None:
+    @pydantic.dataclasses.dataclass
+    class Box(Generic[T]):
+        n: T
+
+    app = one(Box[int], lambda state: {"n": "4"})
+    assert drive.invoke(app, {"n": "3"}, CONFIG) == {"n": 4}
+    assert "'x' for the key 'n', which does not fit" in refused(drive, app, {"n": "x"})

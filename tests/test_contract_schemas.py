@@ -323,3 +323,18 @@ def test_an_answer_fits_the_schema_of_its_question_if_and_only_if_it_is_taken(sc
     except ValueError:
         taken = False
     assert jsonschema.Draft202012Validator(described).is_valid(value) is taken
+
+
+def test_a_plain_class_says_which_keys_have_a_value() -> None:
+    class Plain:
+        n: int
+        text: str = "t"
+
+    app = StateGraph(Plain).add_node("node", lambda state: {}).add_edge(START, "node").compile()
+    assert app.get_input_jsonschema()["required"] == ["n"]
+
+
+def test_a_context_knows_its_type_arguments() -> None:
+    app = StateGraph(State, context_schema=GenericData[int]).add_node("node", lambda state: {}).add_edge(START, "node")
+    assert app.compile().get_context_jsonschema()["properties"]["n"] == {"title": "N", "type": "integer"}
+    assert app.compile().invoke({"result": 1}, context={"n": 1}) == {"result": 1}

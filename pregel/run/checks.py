@@ -106,14 +106,14 @@ def check_checkpointer(checkpointer: Any) -> BaseCheckpointSaver | bool | None:
 
 
 def check_context_schema(schema: Any) -> Any:
-    """A class, or None.
+    """A class, perhaps with type arguments, or None.
 
     Raises:
         TypeError: anything else.
     """
     cls = get_origin(schema) or schema
     if cls is None or (isinstance(cls, type) and cls is not UnionType):
-        return cls
+        return schema
     raise TypeError(
         f"context_schema must be a class (dataclass, pydantic model, TypedDict), got {schema!r}"
     )
