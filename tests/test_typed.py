@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent
 PROGRAMS = ROOT / "tests" / "typed"
 NAMES = sorted(file.name for file in PROGRAMS.glob("*.py"))
 MISTAKE = re.compile(r"# E(?: but (\w+))?$")
+HEADING = re.compile(r"^# -- (\w+) -+$", re.MULTILINE)
 ERROR = re.compile(r"^(\w+\.py):(\d+): error: (.*)$", re.MULTILINE)
 Found = dict[str, dict[int, str]]
 """File → line → what is wrong there."""
@@ -102,6 +103,34 @@ def list_mistakes(name: str, checker: str = "") -> list[int]:
     """The lines of a program that are wrong, less those that a checker is known not to find."""
     lines = enumerate((PROGRAMS / name).read_text().splitlines(), 1)
     return [number for number, line in lines if (at := MISTAKE.search(line)) and at[1] != checker]
+
+
+KINDS = {
+    "nodes": "nodes and edges",
+    "calls": "calls and results",
+    "functional": "tasks and entrypoints",
+    "tasks": "tasks and entrypoints",
+    "entrypoints": "tasks and entrypoints",
+}
+"""Heading in a wrong program → row of the table."""
+
+
+def count_by_kind(checker: str = "") -> Counter[str]:
+    """How many mistakes of each kind a checker finds, or there are."""
+    counts: Counter[str] = Counter()
+    for name in NAMES:
+        headings = list(HEADING.finditer((PROGRAMS / name).read_text())) if name.startswith("wrong") else []
+        lines = {at.string.count("\n", 0, at.start()) + 1: KINDS[at[1]] for at in headings}
+        for number in list_mistakes(name, checker):
+            counts[lines[max(line for line in lines if line < number)]] += 1
+    return counts
+
+
+def test_the_table_in_the_docs_counts_the_mistakes() -> None:
+    text = (ROOT / "docs/reference/types.md").read_text()
+    found = [count_by_kind(checker.__name__) for checker in CHECKERS]
+    for kind, planted in count_by_kind().items():
+        assert f"| {kind} | {planted} | {', '.join(str(each[kind]) for each in found)} |" in text
 
 
 def langchain() -> str:
