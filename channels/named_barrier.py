@@ -251,8 +251,8 @@ class WaveBarrier(Barrier[Value, tuple[list[Value], bool, list[str | int]]]):
         self, typ: Any, names: Iterable[Value], count: int | None = None, *, key: str = ""
     ) -> None:
         super().__init__(typ, names, key=key)
-        self.count = count
-        self.opened = False
+        self.count: int | None = count
+        self.opened: bool = False
         self.late: Late = NOTHING_LATE
 
     def is_available(self) -> bool:
@@ -311,7 +311,7 @@ class WaveBarrier(Barrier[Value, tuple[list[Value], bool, list[str | int]]]):
         """Begin a new wave, if it is open."""
         if not self.opened:
             return False
-        self.seen = frozenset()
+        self.seen: frozenset[Value] = frozenset()
         self.opened = False
         return True
 

@@ -215,7 +215,7 @@ class Bar:
     WIDTH = 32
 
     def __init__(self, total: int, done: int) -> None:
-        self.done = done
+        self.done: int = done
         self._total = total
         self._live = sys.stdout.isatty()
         utf = (sys.stdout.encoding or "").lower().startswith("utf")

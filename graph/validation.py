@@ -45,8 +45,8 @@ class Validator:
     """
 
     def __init__(self, hints: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-        self.hints = dict(hints)
-        self.config = dict(config)
+        self.hints: dict[str, Any] = dict(hints)
+        self.config: dict[str, Any] = dict(config)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Validator, (self.hints, self.config)

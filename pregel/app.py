@@ -174,7 +174,7 @@ class Pregel(
             raise ValueError(f"step_timeout must be greater than 0 seconds, got {step_timeout!r}")
         self.step_timeout = step_timeout
         policies = (node.policies for node in self.program.nodes.values())
-        self.limited = any(each is not None and each.limits for each in policies)
+        self.limited: bool = any(each is not None and each.limits for each in policies)
         self.on_failure: OnFailure | None = check_on_failure(on_failure)
         self.check_input = _check_input
         self.migrate: Any = None

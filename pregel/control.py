@@ -40,7 +40,8 @@ class TimedControl(RunControl):
     __slots__ = ("_around", "_at", "deadline")
 
     def __init__(self, around: RunControl, deadline: datetime) -> None:
-        self._around, self._at, self.deadline = around, deadline.timestamp(), deadline
+        self._around, self._at = around, deadline.timestamp()
+        self.deadline: datetime = deadline
 
     @property
     def is_late(self) -> bool:

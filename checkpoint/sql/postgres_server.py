@@ -23,8 +23,8 @@ try:
     from psycopg.conninfo import make_conninfo
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ModuleNotFoundError as _error:
-    needs = f"threads and stores in Postgres need psycopg: {install_command('postgres')}"
-    raise ModuleNotFoundError(needs, name=_error.name) from _error
+    _needs = f"threads and stores in Postgres need psycopg: {install_command('postgres')}"
+    raise ModuleNotFoundError(_needs, name=_error.name) from _error
 
 from .postgres_address import (
     escape_option,

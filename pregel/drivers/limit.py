@@ -49,7 +49,7 @@ class Limit:
         seconds = per.total_seconds() if isinstance(per, timedelta) else per
         if seconds is not None and not seconds > 0:
             raise ValueError(f"Limit: per must be greater than 0 seconds, got {per!r}")
-        self.count = count
+        self.count: int = count
         self._seconds = seconds
         self._taken = 0
         self._starts: deque[float] = deque()

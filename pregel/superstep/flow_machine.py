@@ -49,7 +49,7 @@ class FlowMachine(Machine):
         assert program.flow is not None
         self.flow: Flow = program.flow
         self.kept: Sequence[Task] | None = None
-        self.starting = False
+        self.starting: bool = False
 
     def apply_input(self, writes: Sequence[Pair], discarded: Sequence[Task]) -> None:
         """`Machine.apply_input`, which ends all waves."""
