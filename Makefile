@@ -10,7 +10,7 @@ WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 ON_ALL_CORES = -n $(WORKERS) --dist loadfile
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
-.PHONY: help venv peer others compat demo test trials lint wheel docs bench curves notebooks chaos clean
+.PHONY: help venv peer others compat demo test trials lint wheel sdist lowest docs bench curves notebooks chaos clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
@@ -50,6 +50,19 @@ wheel: .venv/stamp ## build the wheel, install it in a clean venv far from here,
 	"$$far/venv/bin/python" $(PIP) install "$$far"/*.whl; \
 	cd "$$far" && venv/bin/python -I "$(CURDIR)/tests/wheel_smoke.py"
 
+sdist: .venv/stamp ## build the sdist into dist/, unpack it far from here, run the tests there (ARGS=...: other ones)
+	@set -e; rm -f dist/*.tar.gz; .venv/bin/python -P -m build --sdist -o dist . >/dev/null; \
+	far=$$(mktemp -d); trap 'rm -rf "$$far"' EXIT; \
+	tar xzf dist/stategraph-*.tar.gz -C "$$far" --strip-components=1; \
+	cd "$$far" && mkdir .types && ln -s .. .types/stategraph; \
+	PYTHONPATH="$$far/.types" "$(CURDIR)/.venv/bin/python" -P -m pytest -p no:cacheprovider $(or $(ARGS),$(ON_ALL_CORES))
+
+# The tests that need these packages most: models, drawings, stored values.
+LOWEST = schema json_schema contracts input drawing dot golden old_data old_features run_command
+lowest: .lowest/stamp ## tests with the lowest versions of the required packages
+	@mkdir -p .types && ln -sfn .. .types/stategraph
+	@PYTHONPATH=.types .lowest/bin/python -P -m pytest -p no:cacheprovider $(or $(ARGS),$(LOWEST:%=tests/test_%.py))
+
 bench: .venv/stamp .bench/stamp .bench-others/stamp .bench-fleets/stamp ## each benchmark case on all engines, in turn (ARGS=--quick, ARGS="P1 P8")
 	@.venv/bin/python benchmarks/run.py $(ARGS)
 
@@ -69,7 +82,7 @@ chaos: .venv/stamp ## the promises of docs/explanation/reliability.md at full si
 
 clean: ## remove what was built and cached; the two venvs stay
 	@rm -rf build dist *.egg-info .types .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -not -path './.compat/*' -not -path './.bench-others/*' -not -path './.bench-fleets/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -not -path './.compat/*' -not -path './.lowest/*' -not -path './.bench-others/*' -not -path './.bench-fleets/*' -prune -exec rm -rf {} +
 
 # A venv that is already there is kept and brought up to date.
 .venv/docs: .venv/stamp
@@ -86,6 +99,14 @@ clean: ## remove what was built and cached; the two venvs stay
 .venv/stamp: .venv/base
 	@echo "installing the dev tools into .venv, some 700 MB"
 	@.venv/bin/python -m pip --disable-pip-version-check install -e '.[dev]'
+	@touch $@
+
+# pip cannot choose the lowest versions; uv can.
+.lowest/stamp: pyproject.toml
+	@.lowest/bin/python -c 'import pip' 2>/dev/null || { echo "making .lowest"; $(PYTHON) -m venv .lowest; }
+	@.lowest/bin/python $(PIP) install uv
+	@.lowest/bin/uv pip install -q --python .lowest/bin/python --resolution lowest-direct -e .
+	@.lowest/bin/python $(PIP) install 'pytest>=8' 'hypothesis>=6.100'
 	@touch $@
 
 .compat/stamp: pyproject.toml
