@@ -191,7 +191,7 @@ def test_a_person_at_a_terminal_is_asked_until_the_answer_fits(here: Path) -> No
     person, terminal = os.openpty()
     os.write(person, b'{"ok": 7}\n{"ok": true}\n')
     command = [sys.executable, "-P", "-m", "stategraph", "run", "shop:asks"]
-    done = subprocess.run(command, cwd=here, stdin=terminal, stderr=terminal, stdout=subprocess.PIPE, timeout=60)
+    done = subprocess.run(command, cwd=here, stdin=terminal, stderr=terminal, stdout=subprocess.PIPE, timeout=120)
     shown = os.read(person, 10_000).decode()
     os.close(person)
     os.close(terminal)
@@ -203,7 +203,7 @@ def test_the_end_of_input_at_a_terminal_leaves_the_thread_paused(here: Path) -> 
     person, terminal = os.openpty()
     os.write(person, b"\x04")
     command = [sys.executable, "-P", "-m", "stategraph", "run", "shop:asks_twice"]
-    done = subprocess.run(command, cwd=here, stdin=terminal, stderr=terminal, stdout=subprocess.PIPE, timeout=60)
+    done = subprocess.run(command, cwd=here, stdin=terminal, stderr=terminal, stdout=subprocess.PIPE, timeout=120)
     shown = os.read(person, 10_000).decode()
     os.close(person)
     os.close(terminal)
@@ -235,5 +235,5 @@ def test_the_help_of_each_command_can_be_had_at_once() -> None:
 
 def test_a_reader_that_leaves_early_is_no_traceback(here: Path) -> None:
     line = f"{sys.executable} -P -m stategraph run shop:app --input '{{\"log\": [{','.join('0' * 50_000)}]}}' | head -c 1"
-    done = subprocess.run(["bash", "-c", line], cwd=here, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", line], cwd=here, capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("{", "")
