@@ -281,7 +281,7 @@ class Pregel(
         """A copy of the graph with these settings as defaults; the config of a call is merged into
         them."""
         copied = self.copy()
-        own = normalize(settings)  # type: ignore[arg-type]  # any keys: normalize tells of typos
+        own = normalize(settings)  # any keys: normalize tells of typos
         copied.config = merge_configs(self.config, normalize(config), own)
         return copied
 

@@ -23,12 +23,12 @@ from .run.run import Run
 from .run.stream import Form, rename
 from .stream_parts import StreamPart
 from .types import (
+    AnyConfig,
     Command,
     ContextT,
     GraphOutput,
     IsDataclass,
     IsModel,
-    RunnableConfig,
     StreamMode,
 )
 
@@ -59,7 +59,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def invoke(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         version: Literal["v2"],
         **options: Unpack[CallOptions[ContextT]],
@@ -68,25 +68,25 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def invoke(
         self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         **options: Unpack[CallOptions[ContextT]],
     ) -> Any: ...
     @overload
     def invoke(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         **options: Unpack[CallOptions[ContextT]],
     ) -> ResultT: ...
     @overload
     def invoke(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         **options: Unpack[Options[ContextT]],
     ) -> Any: ...
     def invoke(
-        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options[Any]]
+        self, input: Any, config: AnyConfig | None = None, **options: Unpack[Options[Any]]
     ) -> Any:
         """Run until the graph ends or pauses.
 
@@ -123,7 +123,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     async def ainvoke(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         version: Literal["v2"],
         **options: Unpack[CallOptions[ContextT]],
@@ -132,25 +132,25 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     async def ainvoke(
         self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         **options: Unpack[CallOptions[ContextT]],
     ) -> Any: ...
     @overload
     async def ainvoke(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         **options: Unpack[CallOptions[ContextT]],
     ) -> ResultT: ...
     @overload
     async def ainvoke(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         **options: Unpack[Options[ContextT]],
     ) -> Any: ...
     async def ainvoke(
-        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options[Any]]
+        self, input: Any, config: AnyConfig | None = None, **options: Unpack[Options[Any]]
     ) -> Any:
         """`invoke` for coroutines."""
         from .drivers import aio
@@ -169,7 +169,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def stream(
         self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         version: Literal["v2"],
         stream_mode: StreamMode | Sequence[StreamMode] | None = None,
@@ -180,7 +180,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def stream(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         version: Literal["v2"],
         stream_mode: StreamMode | Sequence[StreamMode] | None = None,
@@ -191,7 +191,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def stream(
         self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         stream_mode: Literal["values"],
         **options: Unpack[CallOptions[ContextT]],
@@ -200,7 +200,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def stream(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         stream_mode: Literal["values"],
         **options: Unpack[CallOptions[ContextT]],
@@ -209,7 +209,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def stream(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         stream_mode: Literal["updates", "tasks", "checkpoints", "debug"],
         **options: Unpack[CallOptions[ContextT]],
@@ -218,7 +218,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def stream(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         stream_mode: Literal["messages"],
         **options: Unpack[CallOptions[ContextT]],
@@ -227,7 +227,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def stream(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         stream_mode: list[StreamMode] | tuple[StreamMode, ...],
         **options: Unpack[CallOptions[ContextT]],
@@ -236,11 +236,11 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def stream(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         **options: Unpack[Options[ContextT]],
     ) -> Iterator[Any]: ...
     def stream(
-        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options[Any]]
+        self, input: Any, config: AnyConfig | None = None, **options: Unpack[Options[Any]]
     ) -> Iterator[Any]:
         """Run superstep by superstep and yield chunks of the kinds that `stream_mode` names. A
         superstep starts when the reader asks for more.
@@ -259,7 +259,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def astream(
         self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         version: Literal["v2"],
         stream_mode: StreamMode | Sequence[StreamMode] | None = None,
@@ -270,7 +270,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def astream(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         version: Literal["v2"],
         stream_mode: StreamMode | Sequence[StreamMode] | None = None,
@@ -281,7 +281,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def astream(
         self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         stream_mode: Literal["values"],
         **options: Unpack[CallOptions[ContextT]],
@@ -290,7 +290,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def astream(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         stream_mode: Literal["values"],
         **options: Unpack[CallOptions[ContextT]],
@@ -299,7 +299,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def astream(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         stream_mode: Literal["updates", "tasks", "checkpoints", "debug"],
         **options: Unpack[CallOptions[ContextT]],
@@ -308,7 +308,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def astream(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         stream_mode: Literal["messages"],
         **options: Unpack[CallOptions[ContextT]],
@@ -317,7 +317,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def astream(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         *,
         stream_mode: list[StreamMode] | tuple[StreamMode, ...],
         **options: Unpack[CallOptions[ContextT]],
@@ -326,11 +326,11 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def astream(
         self,
         input: GivenT | Command | None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         **options: Unpack[Options[ContextT]],
     ) -> AsyncIterator[Any]: ...
     async def astream(
-        self, input: Any, config: RunnableConfig | None = None, **options: Unpack[Options[Any]]
+        self, input: Any, config: AnyConfig | None = None, **options: Unpack[Options[Any]]
     ) -> AsyncIterator[Any]:
         """`stream` for coroutines."""
         from .drivers import aio
@@ -349,7 +349,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def batch(
         self,
         inputs: Sequence[Any],
-        config: RunnableConfig | Sequence[RunnableConfig] | None = None,
+        config: AnyConfig | Sequence[AnyConfig] | None = None,
         *,
         return_exceptions: bool = False,
         **options: Unpack[Options[Any]],
@@ -380,7 +380,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     async def abatch(
         self,
         inputs: Sequence[Any],
-        config: RunnableConfig | Sequence[RunnableConfig] | None = None,
+        config: AnyConfig | Sequence[AnyConfig] | None = None,
         *,
         return_exceptions: bool = False,
         **options: Unpack[Options[Any]],
@@ -395,14 +395,14 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
             return_exceptions,
         )
 
-    def _run(self, input: Any, config: RunnableConfig | None, call: Call) -> Run:
+    def _run(self, input: Any, config: AnyConfig | None, call: Call) -> Run:
         """One call of this graph, with the `debug` that the call sets."""
         graph: Any = self
         if call.debug is not None:
             graph = self.copy({"program": with_debug(self.program, call.debug)})
         return Run(graph, input, config, call)
 
-    def _open(self, input: Any, config: RunnableConfig | None, options: Options[Any]) -> Run:
+    def _open(self, input: Any, config: AnyConfig | None, options: Options[Any]) -> Run:
         """A run with a reader."""
         call = read_options(options)
         run = self._run(input, config, call)

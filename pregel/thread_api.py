@@ -20,7 +20,15 @@ from .run.config import Call, check_version, merge_configs, normalize
 from .run.nested import ns_of, saver_of
 from .run.run import Run
 from .run.snapshots import empty_snapshot, snapshot_of
-from .types import IsDataclass, IsModel, RunnableConfig, StateSnapshot, StateUpdate, Version
+from .types import (
+    AnyConfig,
+    IsDataclass,
+    IsModel,
+    RunnableConfig,
+    StateSnapshot,
+    StateUpdate,
+    Version,
+)
 
 if TYPE_CHECKING:
     from .run.explain import NodeStatus
@@ -44,7 +52,7 @@ class StoredThreads(Generic[ValuesT]):
     @overload
     def get_state(
         self: StoredThreads[IsDataclass | IsModel],
-        config: RunnableConfig,
+        config: AnyConfig,
         *,
         subgraphs: bool = False,
         version: Version = "v1",
@@ -52,14 +60,14 @@ class StoredThreads(Generic[ValuesT]):
     @overload
     def get_state(
         self,
-        config: RunnableConfig,
+        config: AnyConfig,
         *,
         subgraphs: bool = False,
         version: Version = "v1",
     ) -> StateSnapshot[ValuesT]: ...
     def get_state(
         self,
-        config: RunnableConfig,
+        config: AnyConfig,
         *,
         subgraphs: bool = False,
         version: Version = "v1",
@@ -91,7 +99,7 @@ class StoredThreads(Generic[ValuesT]):
     @overload
     async def aget_state(
         self: StoredThreads[IsDataclass | IsModel],
-        config: RunnableConfig,
+        config: AnyConfig,
         *,
         subgraphs: bool = False,
         version: Version = "v1",
@@ -99,14 +107,14 @@ class StoredThreads(Generic[ValuesT]):
     @overload
     async def aget_state(
         self,
-        config: RunnableConfig,
+        config: AnyConfig,
         *,
         subgraphs: bool = False,
         version: Version = "v1",
     ) -> StateSnapshot[ValuesT]: ...
     async def aget_state(
         self,
-        config: RunnableConfig,
+        config: AnyConfig,
         *,
         subgraphs: bool = False,
         version: Version = "v1",
@@ -124,29 +132,29 @@ class StoredThreads(Generic[ValuesT]):
     @overload
     def get_state_history(
         self: StoredThreads[IsDataclass | IsModel],
-        config: RunnableConfig,
+        config: AnyConfig,
         *,
         filter: Mapping[str, Any] | None = None,
-        before: RunnableConfig | None = None,
+        before: AnyConfig | None = None,
         limit: int | None = None,
         version: Version = "v1",
     ) -> Iterator[StateSnapshot[Any]]: ...
     @overload
     def get_state_history(
         self,
-        config: RunnableConfig,
+        config: AnyConfig,
         *,
         filter: Mapping[str, Any] | None = None,
-        before: RunnableConfig | None = None,
+        before: AnyConfig | None = None,
         limit: int | None = None,
         version: Version = "v1",
     ) -> Iterator[StateSnapshot[ValuesT]]: ...
     def get_state_history(
         self,
-        config: RunnableConfig,
+        config: AnyConfig,
         *,
         filter: Mapping[str, Any] | None = None,
-        before: RunnableConfig | None = None,
+        before: AnyConfig | None = None,
         limit: int | None = None,
         version: Version = "v1",
     ) -> Iterator[StateSnapshot[Any]]:
@@ -164,35 +172,35 @@ class StoredThreads(Generic[ValuesT]):
         """
         typed = check_version(version)
         saver, where = self._thread(config)
-        for found in saver.list(where, filter=filter, before=before, limit=limit):
+        for found in saver.list(where, filter=filter, before=before, limit=limit):  # type: ignore[arg-type]
             yield self.nested(ns_of(where))._snapshot(found, typed, live=False)
 
     @overload
     def aget_state_history(
         self: StoredThreads[IsDataclass | IsModel],
-        config: RunnableConfig,
+        config: AnyConfig,
         *,
         filter: Mapping[str, Any] | None = None,
-        before: RunnableConfig | None = None,
+        before: AnyConfig | None = None,
         limit: int | None = None,
         version: Version = "v1",
     ) -> AsyncIterator[StateSnapshot[Any]]: ...
     @overload
     def aget_state_history(
         self,
-        config: RunnableConfig,
+        config: AnyConfig,
         *,
         filter: Mapping[str, Any] | None = None,
-        before: RunnableConfig | None = None,
+        before: AnyConfig | None = None,
         limit: int | None = None,
         version: Version = "v1",
     ) -> AsyncIterator[StateSnapshot[ValuesT]]: ...
     async def aget_state_history(
         self,
-        config: RunnableConfig,
+        config: AnyConfig,
         *,
         filter: Mapping[str, Any] | None = None,
-        before: RunnableConfig | None = None,
+        before: AnyConfig | None = None,
         limit: int | None = None,
         version: Version = "v1",
     ) -> AsyncIterator[StateSnapshot[Any]]:
@@ -203,7 +211,7 @@ class StoredThreads(Generic[ValuesT]):
         saver, where = self._thread(config)
         slices = time_slices()
         slice_end = slices.end()
-        async for found in saver.alist(where, filter=filter, before=before, limit=limit):
+        async for found in saver.alist(where, filter=filter, before=before, limit=limit):  # type: ignore[arg-type]
             yield self.nested(ns_of(where))._snapshot(found, typed, live=False)
             if monotonic() > slice_end:
                 slice_end = await slices.give_way()
@@ -236,7 +244,7 @@ class StoredThreads(Generic[ValuesT]):
         for found in self.get_subgraphs(namespace=namespace, recurse=recurse):
             yield found
 
-    def explain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
+    def explain(self, config: AnyConfig) -> dict[str, NodeStatus]:
         """Why each node would run now, or would not.
 
         Returns:
@@ -246,7 +254,7 @@ class StoredThreads(Generic[ValuesT]):
         saver, where = self._thread(config)
         return self._explain(where, saver.get_tuple(where))
 
-    async def aexplain(self, config: RunnableConfig) -> dict[str, NodeStatus]:
+    async def aexplain(self, config: AnyConfig) -> dict[str, NodeStatus]:
         """`explain` for coroutines."""
         saver, where = self._thread(config)
         return self._explain(where, await saver.aget_tuple(where))
@@ -315,7 +323,7 @@ class StoredThreads(Generic[ValuesT]):
 
     def update_state(
         self,
-        config: RunnableConfig,
+        config: AnyConfig,
         values: Any,
         as_node: str | None = None,
         task_id: str | None = None,
@@ -341,7 +349,7 @@ class StoredThreads(Generic[ValuesT]):
 
     async def aupdate_state(
         self,
-        config: RunnableConfig,
+        config: AnyConfig,
         values: Any,
         as_node: str | None = None,
         task_id: str | None = None,
@@ -350,7 +358,7 @@ class StoredThreads(Generic[ValuesT]):
         return await self.abulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
 
     def bulk_update_state(
-        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
+        self, config: AnyConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
         """Apply several updates. Those of one inner list are applied together and make one
         checkpoint.
@@ -367,7 +375,7 @@ class StoredThreads(Generic[ValuesT]):
         return run.thread.config_of(run.position.saved_id)
 
     async def abulk_update_state(
-        self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
+        self, config: AnyConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
         """`bulk_update_state` for coroutines."""
         from .drivers import aio
@@ -378,7 +386,7 @@ class StoredThreads(Generic[ValuesT]):
         await aio.drive(run, edits(run, steps))
         return run.thread.config_of(run.position.saved_id)
 
-    def _editing(self, config: RunnableConfig) -> Run:
+    def _editing(self, config: AnyConfig) -> Run:
         """A run that changes the thread without running nodes."""
         saver, where = self._thread(config)
         ns = ns_of(where)
@@ -394,7 +402,7 @@ class StoredThreads(Generic[ValuesT]):
             ns,
         )
 
-    def _thread(self, config: RunnableConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
+    def _thread(self, config: AnyConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
         if not isinstance(self.checkpointer, BaseCheckpointSaver):
             raise ValueError(
                 "no checkpointer set: compile(checkpointer=...) to store and inspect threads"

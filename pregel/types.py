@@ -5,10 +5,10 @@ Values only. Nothing here runs, reads a clock or knows a graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -21,6 +21,7 @@ from .names import PARENT
 __all__ = [
     "CachePolicy",
     "Command",
+    "AnyConfig",
     "Durability",
     "OnFailure",
     "GraphOutput",
@@ -80,6 +81,10 @@ Selection = str | Sequence[str]
 Durability = Literal["sync", "async", "exit"]
 """When a superstep is stored: before its chunk reaches the reader ("sync"), at most one superstep
 later ("async"), or when the call ends ("exit")."""
+
+AnyConfig: TypeAlias = RunnableConfig | Mapping[str, Mapping[str, Any]]
+"""A config as callers give it. A dict that was put into a variable without an annotation,
+`thread = {"configurable": {"thread_id": "1"}}`, is none of a TypedDict to type checkers."""
 
 OnFailure = Literal["stop", "finish"]
 """What the failure of a task does to the others of its superstep: no further one starts and

@@ -18,6 +18,7 @@ from ..errors import nearest, warn
 from ..types import (
     DEFAULT_RECURSION_LIMIT,
     All,
+    AnyConfig,
     ContextT,
     Durability,
     OnFailure,
@@ -179,7 +180,7 @@ def names_thread(config: RunnableConfig) -> bool:
     return bool(configurable) and any(key in configurable for key in COORDINATES)  # type: ignore[operator]
 
 
-def normalize(config: RunnableConfig | None) -> RunnableConfig:
+def normalize(config: Any) -> RunnableConfig:
     """What a caller gave as a config, once it is known to be of the right kinds. Unknown top-level
     keys have moved into `configurable`, settings of None are gone. Warns of settings that would set
     nothing.
@@ -195,11 +196,11 @@ def normalize(config: RunnableConfig | None) -> RunnableConfig:
     if configurable and not _CONFIGURABLE.issuperset(configurable):
         _warn_of_slips(configurable, configurable)
     if plain:
-        return config
+        return config  # type: ignore[no-any-return]
     known = {k: v for k, v in config.items() if k in _CONFIG_KEYS and v is not None}
     rest = {k: v for k, v in config.items() if k not in _CONFIG_KEYS}
     if rest:
-        inside: Mapping[str, Any] = known.get("configurable", {})  # type: ignore[assignment]
+        inside: Mapping[str, Any] = known.get("configurable", {})
         for key in rest:
             # Neither can be preferred: two threads would be named, and one silently lost.
             if key in COORDINATES and inside.get(key, rest[key]) != rest[key]:
@@ -213,7 +214,7 @@ def normalize(config: RunnableConfig | None) -> RunnableConfig:
     return known  # type: ignore[return-value]
 
 
-def _check_kinds(config: RunnableConfig) -> bool:
+def _check_kinds(config: Any) -> bool:
     """Whether a config holds nothing but settings, none of them None.
 
     Raises:
@@ -230,9 +231,9 @@ def _check_kinds(config: RunnableConfig) -> bool:
             plain = False
         elif key in _KINDS and not isinstance(value, _KINDS[key][0]):
             raise TypeError(f"config: {key} must be {_KINDS[key][1]}, got {value!r}")
-        elif key == "max_concurrency" and value < 1:  # type: ignore[operator]
+        elif key == "max_concurrency" and value < 1:
             raise ValueError(f"config: max_concurrency must be an integer >= 1, got {value!r}")
-        elif key == "deadline" and value.tzinfo is None:  # type: ignore[attr-defined]
+        elif key == "deadline" and value.tzinfo is None:
             raise ValueError(f"config: deadline must have a time zone, got {value!r}")
     return plain
 
@@ -282,7 +283,7 @@ def _meant(key: str) -> str | None:
     return close[0]
 
 
-def warn_of_coordinates(config: RunnableConfig) -> None:
+def warn_of_coordinates(config: Mapping[str, Any]) -> None:
     """Warn of a thread or checkpoint named beside the settings of a graph that stores nothing.
 
     Inside `configurable` it may be meant for others: traces are found by `thread_id`.
@@ -324,7 +325,7 @@ def merge_configs(*configs: RunnableConfig | None) -> RunnableConfig:
     return merged  # type: ignore[return-value]
 
 
-def concurrency(configs: Sequence[RunnableConfig]) -> int | None:
+def concurrency(configs: Sequence[Any]) -> int | None:
     """How many runs of a batch may be at work at once: what the first one's config says.
 
     Raises:
@@ -333,12 +334,12 @@ def concurrency(configs: Sequence[RunnableConfig]) -> int | None:
     if not configs or not configs[0]:
         return None
     _check_kinds(configs[0])
-    return configs[0].get("max_concurrency")
+    return configs[0].get("max_concurrency")  # type: ignore[no-any-return]
 
 
 def spread(
-    config: RunnableConfig | Sequence[RunnableConfig] | None, count: int
-) -> list[RunnableConfig]:
+    config: AnyConfig | Sequence[AnyConfig] | None, count: int
+) -> list[AnyConfig]:
     """One config per run.
 
     Raises:

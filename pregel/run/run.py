@@ -20,7 +20,7 @@ from ..runtime import RUNNING
 from ..superstep.hooks import Hook
 from ..superstep.machine import Machine
 from ..superstep.task import Task
-from ..types import RunnableConfig, StreamWriter
+from ..types import AnyConfig, RunnableConfig, StreamWriter
 from .answers import Answers
 from .commits import CommitBuilder
 from .config import Call, inheritable, names_thread, normalize, warn_of_coordinates
@@ -80,7 +80,7 @@ class Run:
         self,
         graph: Graph,
         given: Any,
-        config: RunnableConfig | None,
+        config: AnyConfig | None,
         call: Call,
         ns: str | None = None,
     ) -> None:

@@ -255,6 +255,11 @@ graph.add_conditional_edges("first", lambda state: state["n"] > 1, {True: "maybe
 # -- calls -----------------------------------------------------------------------------------------------------
 
 app = graph.compile(checkpointer=InMemorySaver(), interrupt_before=["maybe"])
+thread = {"configurable": {"thread_id": "1"}}  # a dict to checkers, and taken as one
+app_with_thread = graph.compile(InMemorySaver())
+app_with_thread.invoke({"n": 1}, thread)
+app_with_thread.get_state(thread)
+app_with_thread.update_state(thread, {"n": 2})
 config: RunnableConfig = {"configurable": {"thread_id": "1"}, "recursion_limit": 10}
 assert_type(app.invoke({"n": 1}), State)
 assert_type(app.invoke({"n": 1, "log": []}, config, context={"user": "a"}, durability="exit"), State)

@@ -164,7 +164,7 @@ app.invoke({"n": 1}, context={"usr": "a"})  # E
 app.invoke({"n": 1}, debgu=True)  # E
 app.invoke({"n": 1}, durability="later")  # E
 app.invoke({"n": 1}, {"recursion_limit": "10"})  # E
-app.invoke({"n": 1}, {"configurabel": {}})  # E
+app.invoke({"n": 1}, {"configurable": "1"})  # E
 app.invoke({"n": 1})["m"]  # E
 app.invoke({"n": 1})["n"].upper()  # E
 app.invoke({"n": 1}, version="v2").valeu  # E
