@@ -21,7 +21,7 @@ from ..pregel.control import RunControl
 from ..pregel.errors import StateGraphError
 from ..pregel.run import checks
 from ..pregel.run.config import normalize
-from ..pregel.types import Durability, Interrupt, RunnableConfig
+from ..pregel.types import AnyConfig, Durability, Interrupt, RunnableConfig
 
 Status = Literal["waiting", "running", "done", "paused", "failed", "parked", "cancelled"]
 """How a job stands. `paused`: its run asks questions; a job with `Command(resume=...)` answers.
@@ -263,7 +263,7 @@ PRIORITY_LIMIT = 2**31
 """Priorities are nearer to 0 than this."""
 
 
-def check_config(config: RunnableConfig | None) -> RunnableConfig:
+def check_config(config: AnyConfig | None) -> RunnableConfig:
     """A job's config, in its usual form.
 
     Raises:

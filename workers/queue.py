@@ -18,7 +18,7 @@ from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostE
 from ..checkpoint.threads import AsyncCaller
 from ..pregel.app import Pregel
 from ..pregel.errors import nearest
-from ..pregel.types import Durability, RunnableConfig
+from ..pregel.types import AnyConfig, Durability
 from .database import JobDatabase
 from .jobs import (
     STATUSES,
@@ -126,7 +126,7 @@ class Queue(AsyncCaller):
         *,
         priority: int = 0,
         run_id: str | None = None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         context: Any = None,
         durability: Durability | None = None,
     ) -> str:
@@ -171,7 +171,7 @@ class Queue(AsyncCaller):
         *,
         priority: int = 0,
         run_ids: Sequence[str] | None = None,
-        config: RunnableConfig | None = None,
+        config: AnyConfig | None = None,
         context: Any = None,
         durability: Durability | None = None,
     ) -> list[str]:

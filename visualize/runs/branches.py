@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...checkpoint.base import RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
-from ...pregel.types import StateSnapshot
+from ...pregel.types import AnyConfig, StateSnapshot
 from ..drawing import Drawing
 from ..group import group
 from ..model import GraphEdge, GraphModel, GraphNode
@@ -51,7 +51,7 @@ class _Point(NamedTuple):
     config: RunnableConfig
 
 
-def branches(app: Pregel, config: RunnableConfig) -> BranchTree:
+def branches(app: Pregel, config: AnyConfig) -> BranchTree:
     """Where the branches of a thread leave each other: forks, replays from a checkpoint, and states
     changed by `update_state` at an older one. In a notebook it shows itself; `print(tree)` draws it
     with characters.
@@ -149,7 +149,7 @@ class Comparison(ChangeList):
 
 
 def compare(
-    app: Pregel, one: RunnableConfig, other: RunnableConfig, limits: DiffLimits = DIFF_LIMITS
+    app: Pregel, one: AnyConfig, other: AnyConfig, limits: DiffLimits = DIFF_LIMITS
 ) -> Comparison:
     """What is different between two branches of a thread, or between two threads.
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
 
-from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
+from ...pregel.types import AnyConfig
 from ..assets import read_asset
 from ..group import group
 from ..labels import TIMES
@@ -122,7 +122,7 @@ class Changes(ChangeList):
         )
 
 
-def changes(app: Pregel, config: RunnableConfig, limits: DiffLimits = DIFF_LIMITS) -> Changes:
+def changes(app: Pregel, config: AnyConfig, limits: DiffLimits = DIFF_LIMITS) -> Changes:
     """What each step of a thread changed, and which nodes wrote it.
 
     Args:

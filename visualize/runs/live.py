@@ -29,7 +29,7 @@ from ...pregel.names import NS_SEP, node_levels
 from ...pregel.run.config import Options, merge_configs, normalize
 from ...pregel.run.stream import Envelope, Stream
 from ...pregel.superstep.task import Task
-from ...pregel.types import Command, RunnableConfig, StateSnapshot
+from ...pregel.types import AnyConfig, Command, RunnableConfig, StateSnapshot
 from ..extract import extract
 from ..layout.measure import one_line
 from ..model import GraphModel
@@ -74,7 +74,7 @@ VIEWS: dict[str, tuple[Callable[[], RunView], str, str]] = {
 def watch(
     app: Pregel,
     input: Any,
-    config: RunnableConfig | None = None,
+    config: AnyConfig | None = None,
     *,
     xray: bool | int = False,
     view: ViewName | RunView | None = None,
@@ -108,7 +108,7 @@ def watch(
 async def awatch(
     app: Pregel,
     input: Any,
-    config: RunnableConfig | None = None,
+    config: AnyConfig | None = None,
     *,
     xray: bool | int = False,
     view: ViewName | RunView | None = None,
@@ -131,7 +131,7 @@ def goes_on(app: Pregel, input: Any) -> bool:
     return isinstance(app, Pregel) and (input is None or isinstance(input, Command))
 
 
-def thread_of(app: Pregel, config: RunnableConfig | None) -> RunnableConfig:
+def thread_of(app: Pregel, config: AnyConfig | None) -> RunnableConfig:
     """The thread at its newest checkpoint.
 
     Raises:

@@ -14,9 +14,9 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
 from ...pregel.names import NS_END, START
+from ...pregel.types import AnyConfig
 from ..assets import read_asset
 from ..extract import extract
 from ..fold import fit
@@ -40,7 +40,7 @@ _POLICY = (
 )
 
 
-def report(app: Pregel, config: RunnableConfig, path: str | Path) -> Path:
+def report(app: Pregel, config: AnyConfig, path: str | Path) -> Path:
     """Write what a thread went through as one HTML page: readable offline, with nothing loaded from
     anywhere.
 
@@ -65,7 +65,7 @@ def report(app: Pregel, config: RunnableConfig, path: str | Path) -> Path:
     return path
 
 
-def draw_report(app: Pregel, config: RunnableConfig) -> str:
+def draw_report(app: Pregel, config: AnyConfig) -> str:
     """The page as text; see `report`."""
     told = gather(app, config)
     trace = told.trace
@@ -204,7 +204,7 @@ _ORIGINS = {
 }
 
 
-def _list_branches(trace: Trace, app: Pregel, config: RunnableConfig) -> Iterator[str]:
+def _list_branches(trace: Trace, app: Pregel, config: AnyConfig) -> Iterator[str]:
     """Where the thread has other branches, and the tree of all of them."""
     places = {step.checkpoint: (place, step.number) for place, step in enumerate(trace.steps)}
     rows = []

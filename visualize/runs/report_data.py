@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
 from ...pregel.names import START
+from ...pregel.types import AnyConfig
 from ..group import group
 from ..labels import TIMES, drop_illegal
 from .changes import headline, writers
@@ -83,7 +83,7 @@ class ReportData:
                 step["w"] = ran
 
 
-def gather(app: Pregel, config: RunnableConfig) -> ReportData:
+def gather(app: Pregel, config: AnyConfig) -> ReportData:
     """Read a thread and shorten what it holds.
 
     Raises:

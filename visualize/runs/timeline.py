@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ...checkpoint.base import RunnableConfig
 from ...pregel.app import Pregel
 from ...pregel.names import NS_END, START
+from ...pregel.types import AnyConfig
 from ..fold import fold_rows
 from ..group import group
 from ..image import as_image
@@ -75,7 +75,7 @@ class Timeline(TimelineModel):
         return f"<Timeline of {self.name!r}, thread {self.thread!r}: {self.summary}>"
 
 
-def timeline(app: Pregel, config: RunnableConfig) -> Timeline:
+def timeline(app: Pregel, config: AnyConfig) -> Timeline:
     """When everything in a thread ran, read from what its saver has stored.
 
     Retries and the waits between them are seen from the times of the attempts. Why nothing ran for

@@ -17,7 +17,7 @@ from ...pregel.app import Pregel
 from ...pregel.names import START, child_ns, handled_node, numbered_ns, split_number
 from ...pregel.run.task_records import TaskRecord
 from ...pregel.thread_api import StoredThreads
-from ...pregel.types import PregelTask, StateSnapshot
+from ...pregel.types import AnyConfig, PregelTask, StateSnapshot
 from ..labels import natural_key
 from ..model import join_id
 from .orphans import Orphans, find_orphans
@@ -36,7 +36,7 @@ it."""
 
 
 def read_trace(
-    app: Pregel, config: RunnableConfig, visit: StepVisitor | None = None, *, texts: bool = False
+    app: Pregel, config: AnyConfig, visit: StepVisitor | None = None, *, texts: bool = False
 ) -> Trace:
     """A thread's line up to the checkpoint that `config` names, else to its newest.
 
@@ -55,7 +55,7 @@ def read_trace(
     return reader.read(visit or (lambda step, before, after: None))
 
 
-def read_snapshot(app: Pregel, config: RunnableConfig) -> StateSnapshot:
+def read_snapshot(app: Pregel, config: AnyConfig) -> StateSnapshot:
     """The checkpoint that `config` names, else the thread's newest.
 
     Raises:
@@ -93,7 +93,7 @@ class _Transition(NamedTuple):
 class _TraceReader:
     """Reads one thread. `left` counts down how many nested histories may still be read."""
 
-    def __init__(self, app: Pregel, config: RunnableConfig, texts: bool) -> None:
+    def __init__(self, app: Pregel, config: AnyConfig, texts: bool) -> None:
         self.app = app
         self.config = config
         self.texts = texts
