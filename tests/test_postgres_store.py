@@ -205,7 +205,7 @@ def test_the_set_of_sql_texts_is_fixed(postgres: str) -> None:
                 store.sweep_ttl()
             assert len(store.search((), limit=100)) == 9
     known = {text for module in (store_module, server_module, wire_module) for text in vars(module).values() if isinstance(text, str)}
-    assert sent <= known | {text for group in store_module._MIGRATIONS for text in group}
+    assert sent <= known | {text for group in store_module.MIGRATIONS for text in group}
 
 
 def test_a_pool_and_a_connection_handed_in_stay_open(postgres: str) -> None:
