@@ -65,6 +65,7 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P18-growth": live_threads.p18_growth,
     "P19": live_threads.p19,
     "P20": live_threads.p20,
+    "P20-groups": live_threads.p20_groups,
     "P21": chats.p21,
     "P21-long": chats.p21_long,
     "P21-file": chats.p21_file,

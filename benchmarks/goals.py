@@ -117,10 +117,11 @@ CASES = {
     ),
     "P20": Case(
         "superstep, 200 live threads, SQLite FULL",
-        Goal("value", None, None, 1, None),
+        Goal(),
         "µs",
         ("ours", "floor"),
     ),
+    "P20-groups": Case("the same: speed ÷ one commit at a time", Goal("least", 3, 5), "x", ALONE),
     "P21": Case("superstep of a chat of 1,000 messages", Goal("peer", 15, None, 36)),
     "P21-long": Case("superstep of a chat of 10,000 messages", Goal("peer", 20, None, 5.5)),
     "P21-file": Case("the same with SQLite", Goal("peer", 50), "µs", PAIR),

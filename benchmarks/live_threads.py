@@ -98,6 +98,18 @@ def p20(e: Engine) -> float:
         return at_once(e, saver, sizes.LIVE)
 
 
+def p20_groups(e: Engine) -> float:
+    """Together ÷ with a transaction for each commit, as steps per second."""
+    from stategraph.checkpoint.sql import group_commit
+
+    together = p20(e)
+    most, group_commit.MOST = group_commit.MOST, 1
+    try:
+        return p20(e) / together
+    finally:
+        group_commit.MOST = most
+
+
 def p24(e: Engine) -> float:
     """MB that finished threads of 200 KB have left behind in a process that goes on."""
     tracemalloc.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import math
@@ -123,7 +124,9 @@ def test_a_value_is_judged_in_the_unit_of_its_goal() -> None:
     assert verdict("P23", ours=0.5, peer=9) == "no"  # milliseconds are measured as such
 
 
-def test_a_goal_may_be_a_close_floor_alone() -> None:
+def test_a_goal_may_be_a_close_floor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = dataclasses.replace(goals.CASES["P20"], goal=goals.Goal("value", None, None, 1, None))
+    monkeypatch.setitem(goals.CASES, "P20", made)
     assert (verdict("P20", ours=150e-6, floor=160e-6), verdict("P20", ours=313e-6, floor=160e-6)) == ("must", "no")
 
 
