@@ -423,6 +423,30 @@ def test_a_job_whose_input_alone_was_stored_comes_to_the_same_idempotency_keys(
     assert len(keys) == 2 and len({*keys}) == 1
 
 
+def test_an_effect_of_a_job_s_first_node_is_recorded_though_the_checkpoint_before_it_was_held(postgres: str) -> None:
+    charged: list[str] = []
+
+    def pay(state: State, runtime: Runtime) -> Any:
+        runtime.once("charge", charged.append, "book")
+        if not died:
+            died.append(True)
+            raise ConnectionError
+        return {"log": [0]}
+
+    died: list[bool] = []
+    builder = StateGraph(State).add_node("pay", pay).add_edge(START, "pay")
+    job = Job(1, 1, 1, True, JobName("counted", "t", "r"), b"")
+    config: Any = {"configurable": {"thread_id": "t"}, "run_id": "r"}
+    with WorkerSaver.from_conn_string(postgres) as saver:
+        saver.setup()
+        graph = builder.compile(checkpointer=saver)
+        with saver.running(job, trusted=False), pytest.raises(ConnectionError):
+            graph.invoke({"log": []}, config)
+        with saver.running(job, trusted=False):
+            assert graph.invoke({"log": []}, config) == {"log": [0]}
+    assert charged == ["book"]
+
+
 # -- a job that its worker has lost, and claims again -------------------------------------------------------------
 
 

@@ -34,7 +34,8 @@ class Output:
         live_outputs: those to whose readers tasks of this run send while they run; `around`: those
             of the run around it, if its readers see this one, too.
         wake: tells a driver that waits for tasks that a chunk is there.
-        live: chunks may come while a node runs, so no node may hold up the reader's thread.
+        live: no task runs on the reader's thread: chunks may come meanwhile, or tasks may have to
+            be given up (`step_timeout`) or to wait for a place (`Limit`).
         questions: what the run has paused for, `()` at a breakpoint; None if it has not paused.
         breakpoint: the kind of the breakpoint at which it has paused; "" if it is none.
         only_asked: nothing but `interrupt()` asked them.
