@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -209,6 +210,35 @@ def test_a_cancelled_run_gives_its_places_back() -> None:
     from conftest import Drive
 
     assert Drive(True).invoke(fan_out(Drive(True), shared, room, 3), {})["log"] == [0, 1, 2]
+
+
+def test_a_dropped_task_s_place_goes_to_another_batch_without_waiting_for_it() -> None:
+    """A batch drops its tasks with its lock held, and so may the other."""
+
+    class Stub:
+        def __init__(self) -> None:
+            self.node = SimpleNamespace(policies=SimpleNamespace(limits=(shared,)))
+            self.run = SimpleNamespace(parent=None)
+
+    shared, others_lock, called = Limit(1), threading.Lock(), threading.Event()
+
+    def call_other() -> None:
+        with others_lock:
+            called.set()
+
+    first = limits.AdmissionQueue([Stub()], lambda: None)  # type: ignore[list-item]
+    at_work = first.popleft()
+    dropping = limits.AdmissionQueue([Stub()], lambda: None)  # type: ignore[list-item]
+    other = limits.AdmissionQueue([Stub()], call_other)  # type: ignore[list-item]
+    assert not dropping and not other
+    first.release(at_work)
+    assert dropping and not other
+    with others_lock:
+        dropper = threading.Thread(target=dropping.pop)
+        dropper.start()
+        dropper.join(WAIT)
+        assert not dropper.is_alive()
+    assert called.wait(WAIT) and other
 
 
 class Clock:

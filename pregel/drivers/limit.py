@@ -187,18 +187,25 @@ class AdmissionQueue:
                 places = max(self._groups, key=lambda each: self._groups[each][-1][0])
                 return self._take(places, last=True)
             task = self._admitted.pop()
-        self.release(task)
+            calls = self._give_back(task)
+        # On other threads: the batch drops with its own lock held, and theirs may be held, too.
+        for call in calls:
+            POOL.submit(call)
         return task
 
     def release(self, task: Task) -> None:
         """A task has ended: its places go to others."""
-        calls = []
         with _LOCK:
-            for limit in self._held.pop(task, ()):
-                limit.give_back()
-                calls += limit.hand_out()
+            calls = self._give_back(task)
         for call in calls:
             call()
+
+    def _give_back(self, task: Task) -> list[Callable[[], None]]:
+        calls = []
+        for limit in self._held.pop(task, ()):
+            limit.give_back()
+            calls += limit.hand_out()
+        return calls
 
     def admit(self, limit: Limit) -> bool:
         """With the lock held: let one task start that waits for this limit; whether there was one
