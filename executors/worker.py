@@ -15,7 +15,8 @@ from typing import Any
 from ..pregel.drivers.forks import end_child
 from ..pregel.errors import GraphInterrupt, ShippingError
 from ..pregel.program.callables import GETTERS
-from ..pregel.runtime import RUNNING, Running
+from ..pregel.running import RUNNING
+from ..pregel.runtime import Running
 from ..pregel.superstep.interrupts import questions_of, unwrap_signals
 from .pickling import dumps, find_culprit, loads, pack_error
 from .protocol import CallRequest, CallResult, Inline, PartRef

@@ -41,7 +41,8 @@ from ..pregel.program.program import CompiledNode
 from ..pregel.program.results import refuse_coroutine
 from ..pregel.program.writes import Writer
 from ..pregel.run.checks import place_node, resolve_executor
-from ..pregel.runtime import Running, running
+from ..pregel.running import running
+from ..pregel.runtime import Running
 from ..pregel.superstep.outcome import cache_namespace
 from ..pregel.types import LOCAL, CachePolicy, ContextT, RetryPolicy, TimeoutPolicy
 from .arguments import read_policies

@@ -17,7 +17,7 @@ from ..pregel.program.results import (
     record_items,
 )
 from ..pregel.run.nested import is_graph_node
-from ..pregel.runtime import RUNNING
+from ..pregel.running import RUNNING
 
 MOST_KEYS = 5
 """How many wrong keys a message explains."""

@@ -21,7 +21,7 @@ from ..pregel.program.callables import (
     injectable_kind,
     signature_of,
 )
-from ..pregel.runtime import running
+from ..pregel.running import running
 
 _NO_STATE: Final = object()
 

@@ -1,5 +1,4 @@
-"""What a running node may use: its runtime, config, store and stream writer. One context variable
-holds the task.
+"""What a running node may use: its runtime, config, store and stream writer.
 
 Nodes get these by parameter (see `program.callables`) or by the `get_...` functions. Nothing here
 starts, waits or stores.
@@ -7,15 +6,14 @@ starts, waits or stores.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Generic, ParamSpec, Protocol, overload
 
 from typing_extensions import TypeVar
 
 from .control import RunControl
+from .running import OnceRecord, begin_once, effect, running
 from .types import RunnableConfig, StreamMode, StreamWriter
 
 ContextT_co = TypeVar("ContextT_co", default=Any, covariant=True)
@@ -183,17 +181,6 @@ class Runtime(Generic[ContextT_co]):
         return replace(self, **changes)
 
 
-class OnceRecord(Protocol):
-    """Where it is recorded what an effect has returned that a task has once."""
-
-    @property
-    def known(self) -> tuple[Any, ...]:
-        """That, as a one-item tuple; empty if the effect is still to be had."""
-
-    def save(self, result: Any) -> Any:
-        """Record it; on an event loop, what is to be awaited."""
-
-
 class AnswerLookup(Protocol):
     """The answers to the questions of one task."""
 
@@ -265,59 +252,6 @@ class Running(Protocol):
         Args:
             awaits: the caller can await that it is.
         """
-
-
-RUNNING: ContextVar[Any] = ContextVar("stategraph_running", default=None)
-"""The task whose code is running in this context, or None."""
-
-
-def running(what: str) -> Any:
-    """The current task, which `what` needs.
-
-    Raises:
-        RuntimeError: no task is running in this context.
-    """
-    task = RUNNING.get()
-    if task is None:
-        raise RuntimeError(
-            f"{what} must be called inside a running node. In a thread of your own, run the call "
-            "in a contextvars.copy_context() that was taken inside the node."
-        )
-    return task
-
-
-EFFECT: ContextVar[str | None] = ContextVar("stategraph_effect", default=None)
-"""The key of the effect that is had in this context (`runtime.once`), or None."""
-
-
-def refuse_in_effect(what: str) -> None:
-    """Refuse what would let an effect end before its time, or be had again.
-
-    Raises:
-        RuntimeError: an effect is being had in this context.
-    """
-    key = EFFECT.get()
-    if key is not None:
-        raise RuntimeError(
-            f"{what} cannot be used inside of runtime.once({key!r}): call it before or after"
-        )
-
-
-def begin_once(key: str, *, awaits: bool) -> OnceRecord:
-    """Where the running task records an effect."""
-    task: Running = running("runtime.once()")
-    refuse_in_effect("runtime.once()")
-    return task.begin_once(key, awaits=awaits)
-
-
-@contextmanager
-def effect(key: str) -> Iterator[None]:
-    """In this context an effect is had."""
-    token = EFFECT.set(key)
-    try:
-        yield
-    finally:
-        EFFECT.reset(token)
 
 
 def get_config() -> RunnableConfig:

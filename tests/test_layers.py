@@ -34,6 +34,7 @@ EVERYWHERE = ".extras"  # imports nothing; every room's errors may quote it
 PREGEL = """
     names
     types errors control
+    running
     stream_parts runtime program.results program.json_schema
     program.callables program.join
     program.flow

@@ -13,7 +13,7 @@ from langchain_core.callbacks.manager import handle_event
 from langchain_core.runnables.config import _set_config_context
 from langchain_core.tracers._streaming import _StreamingCallbackHandler
 
-from ...pregel.runtime import running
+from ...pregel.running import running
 
 IGNORED_BY: Final[dict[str, str | None]] = {
     "on_llm_start": "ignore_llm",

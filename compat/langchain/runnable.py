@@ -12,7 +12,7 @@ from pydantic import create_model
 
 from ...pregel.program.program import Program
 from ...pregel.run.config import COORDINATES
-from ...pregel.runtime import RUNNING
+from ...pregel.running import RUNNING
 from .drawing import GraphDrawing, draw
 
 _INHERITED = ("tags", "metadata", "configurable", "max_concurrency")

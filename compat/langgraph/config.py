@@ -8,7 +8,7 @@ from langchain_core.runnables.config import ensure_config as _ensure
 from langchain_core.runnables.config import merge_configs as _merge
 from langchain_core.runnables.config import patch_config as _patch
 
-from ...pregel.runtime import RUNNING
+from ...pregel.running import RUNNING
 from ...pregel.runtime import get_config as _get_config
 from .constants import CONF
 

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from langchain_core.runnables import Runnable, RunnableSequence
 from langchain_core.runnables.config import ensure_config, merge_configs, run_in_executor
 
-from ...pregel.runtime import RUNNING, Runtime
+from ...pregel.running import RUNNING
+from ...pregel.runtime import Runtime
 from .constants import CONF, CONFIG_KEY_RUNTIME
 
 RunnableLike: TypeAlias = Any

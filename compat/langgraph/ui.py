@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from typing_extensions import TypedDict
 
-from ...pregel.runtime import running
+from ...pregel.running import running
 
 
 class UIMessage(TypedDict):

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any
 
 from ...pregel.run.tokens import emitter, message_id, sending, with_id
-from ...pregel.runtime import RUNNING
+from ...pregel.running import RUNNING
 from .normalize import AnyMessage, unchunk
 from .parts import add_parts
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from ...pregel.errors import InvalidUpdateError, nearest
 from ...pregel.run.tokens import emit_message, emitter, message_id, sending
-from ...pregel.runtime import running
+from ...pregel.running import running
 from .normalize import AnyMessage, show, to_message
 
 

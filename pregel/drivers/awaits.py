@@ -13,7 +13,7 @@ from types import coroutine
 from typing import Any
 
 from ..errors import GraphBubbleUp, GraphDrained
-from ..runtime import RUNNING
+from ..running import RUNNING
 from ..superstep.hooks import Span
 from ..superstep.outcome import failure_of
 from ..superstep.task import Task

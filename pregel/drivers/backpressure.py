@@ -14,7 +14,7 @@ import threading
 from typing import Any
 
 from ..run.output import Output
-from ..runtime import RUNNING
+from ..running import RUNNING
 
 
 def hold_writer(output: Output) -> None:

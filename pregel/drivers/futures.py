@@ -29,7 +29,7 @@ from ..program.writes import Writer
 from ..run.effects import Save
 from ..run.run import Run
 from ..run.task_records import given_answers
-from ..runtime import OnceRecord
+from ..running import OnceRecord
 from ..superstep.ids import call_id
 from ..superstep.task import Task
 from ..types import Interrupt

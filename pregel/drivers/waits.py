@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from ..errors import GraphBubbleUp, GraphDrained
-from ..runtime import RUNNING
+from ..running import RUNNING
 from ..superstep.hooks import Span
 from ..superstep.outcome import failure_of
 from ..superstep.task import Task

@@ -16,7 +16,7 @@ from ...checkpoint.overrides import commits_at_once
 from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
 from ..program.hooked import with_hooks
 from ..program.program import Program
-from ..runtime import RUNNING
+from ..running import RUNNING
 from ..superstep.hooks import Hook
 from ..superstep.machine import Machine
 from ..superstep.task import Task

@@ -10,7 +10,8 @@ from typing import Any, overload
 
 from ...channels.base import MISSING
 from ..errors import GraphAbandoned, GraphBubbleUp, GraphDrained, GraphInterrupt
-from ..runtime import AnswerLookup, Running, refuse_in_effect, running
+from ..running import refuse_in_effect, running
+from ..runtime import AnswerLookup, Running
 from ..types import Interrupt, ValueT
 from .question_ids import at_place, keyed_id, question_id, unworded_id
 from .task import Task

@@ -26,7 +26,8 @@ from ..names import (
 )
 from ..program.program import CompiledNode, Reader
 from ..program.writes import Pair
-from ..runtime import ExecutionInfo, NodeError, OnceRecord, Runtime
+from ..running import OnceRecord
+from ..runtime import ExecutionInfo, NodeError, Runtime
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
 from .attempt_state import AttemptState, Pause
 from .context import TaskContext

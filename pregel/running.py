@@ -1,0 +1,75 @@
+"""The task whose code is running, in one context variable, and the effect that it is having.
+
+Nothing here starts, waits or stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+RUNNING: ContextVar[Any] = ContextVar("stategraph_running", default=None)
+"""The task whose code is running in this context, or None."""
+
+
+def running(what: str) -> Any:
+    """The current task, which `what` needs.
+
+    Raises:
+        RuntimeError: no task is running in this context.
+    """
+    task = RUNNING.get()
+    if task is None:
+        raise RuntimeError(
+            f"{what} must be called inside a running node. In a thread of your own, run the call "
+            "in a contextvars.copy_context() that was taken inside the node."
+        )
+    return task
+
+
+class OnceRecord(Protocol):
+    """Where it is recorded what an effect has returned that a task has once."""
+
+    @property
+    def known(self) -> tuple[Any, ...]:
+        """That, as a one-item tuple; empty if the effect is still to be had."""
+
+    def save(self, result: Any) -> Any:
+        """Record it; on an event loop, what is to be awaited."""
+
+
+EFFECT: ContextVar[str | None] = ContextVar("stategraph_effect", default=None)
+"""The key of the effect that is had in this context (`runtime.once`), or None."""
+
+
+def refuse_in_effect(what: str) -> None:
+    """Refuse what would let an effect end before its time, or be had again.
+
+    Raises:
+        RuntimeError: an effect is being had in this context.
+    """
+    key = EFFECT.get()
+    if key is not None:
+        raise RuntimeError(
+            f"{what} cannot be used inside of runtime.once({key!r}): call it before or after"
+        )
+
+
+def begin_once(key: str, *, awaits: bool) -> OnceRecord:
+    """Where the running task records an effect."""
+    task = running("runtime.once()")
+    refuse_in_effect("runtime.once()")
+    record: OnceRecord = task.begin_once(key, awaits=awaits)
+    return record
+
+
+@contextmanager
+def effect(key: str) -> Iterator[None]:
+    """In this context an effect is had."""
+    token = EFFECT.set(key)
+    try:
+        yield
+    finally:
+        EFFECT.reset(token)
