@@ -1,22 +1,32 @@
-"""Checks for savers, yours and ours: what they promise, held against graphs, threads, kills, damage
-and hostile data.
+"""Tests of graphs: nodes alone, fakes. And checks for savers, yours and ours: what they promise,
+held against graphs, threads, kills, damage and hostile data.
 
-Subclass `SaverChecks` for pytest, call `check_saver`, or `python -m stategraph.testing
+Savers: subclass `SaverChecks` for pytest, call `check_saver`, or `python -m stategraph.testing
 MODULE:NAME`. README.md says what each check means. Only names are gathered here.
 """
 
+from .answers import Answers
 from .asserts import CheckFailed, assert_same, difference
 from .channels import CHANNEL_RULES, Example, check_channel
 from .concurrency import Attempt, check_race
 from .conformance import CHECKS, Check
 from .damage import damage_sqlite
+from .fakes import replace, replaced
 from .harness import Commits, Harness, Mode
 from .models import ScriptedModel, tool_call
+from .node_runs import NodeRun, arun_node, run_node
 from .processes import CannotStart, KillAt, Ledger, ProcessEnd, Processes, kill
 from .storage import wrong_clock
 from .suite import Case, CaseResult, SaverChecks, SuiteReport, check_saver
 
 __all__ = [
+    # test a graph
+    "run_node",
+    "arun_node",
+    "NodeRun",
+    "Answers",
+    "replace",
+    "replaced",
     # run the suite
     "SaverChecks",
     "check_saver",

@@ -1,0 +1,59 @@
+"""The answers that a test gives to the questions of a run. Nothing is run here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from ..channels.base import MISSING
+from ..pregel.types import Command, Interrupt
+
+Answers: TypeAlias = Sequence[Any] | Mapping[Any, Any] | Callable[[Interrupt], Any]
+"""What a test answers: a sequence in the order in which questions come; a mapping from what is
+asked; or a function of the `Interrupt`."""
+
+OPEN: Final = MISSING
+"""What a function answers if it leaves a question open."""
+
+
+class AnswerBook:
+    """Gives the answers, each once where they are a sequence.
+
+    Args:
+        answers: as a test gives them.
+
+    Raises:
+        TypeError: they are none of the three kinds.
+    """
+
+    def __init__(self, answers: Answers) -> None:
+        if isinstance(answers, str) or not (
+            callable(answers) or isinstance(answers, (Mapping, Sequence))
+        ):
+            raise TypeError(
+                "answers must be a list in the order of the questions, a dict by what is asked, "
+                f"or a function of the Interrupt, got {answers!r}"
+            )
+        self._answers = answers
+        self._used = 0
+
+    def answer(self, questions: Sequence[Interrupt]) -> Command | None:
+        """The command that answers these questions, as far as there are answers; None if there is
+        none for any of them."""
+        found = {question.id: self._find(question) for question in questions}
+        given = {id: answer for id, answer in found.items() if answer is not OPEN}
+        return Command(resume=given) if given else None
+
+    def _find(self, question: Interrupt) -> Any:
+        answers = self._answers
+        if callable(answers):
+            return answers(question)
+        if isinstance(answers, Mapping):
+            try:
+                return answers.get(question.value, OPEN)
+            except TypeError:  # what is asked cannot be a key
+                return OPEN
+        if self._used < len(answers):
+            self._used += 1
+            return answers[self._used - 1]
+        return OPEN

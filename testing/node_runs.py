@@ -1,0 +1,305 @@
+"""One node of a graph, run alone: with a state, a runtime and answers that the test gives.
+
+The node runs in its own graph, so its edges and routers are asked, too; the graph stops behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from ..channels.base import MISSING
+from ..checkpoint.memory import InMemorySaver
+from ..pregel.app import Pregel
+from ..pregel.errors import ParentCommand
+from ..pregel.names import END, ROOT, TASKS, split_join, triggered_node
+from ..pregel.program.program import NO_POLICIES, CompiledNode
+from ..pregel.program.results import is_record, record_items
+from ..pregel.run.run import Run
+from ..pregel.run.surround import add_hook
+from ..pregel.superstep.task import Task
+from ..pregel.types import Command, Interrupt, Overwrite, RunnableConfig, Send, StateSnapshot
+from .answers import AnswerBook, Answers
+from .fakes import change_nodes, find_node
+from .spans import NOTHING, QuietHook, QuietSpan, is_call, thread_of
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRun:
+    """What a node has done.
+
+    Attributes:
+        node: its name.
+        returned: what its function has returned; None if it waits for an answer.
+        writes: (key, value) of the state in the order in which it wrote them, before reducers.
+        goto: where the run would go on: the nodes that its edges, routers, joins and commands lead
+            to, and `Send`s; `(END,)` if it ends here. Empty if it waits for an answer.
+        questions: that wait for an answer.
+        state: behind it, as `get_state` shows it.
+        events: what it sent to the stream writer.
+    """
+
+    node: str
+    returned: Any
+    writes: tuple[tuple[str, Any], ...]
+    goto: tuple[str | Send, ...]
+    questions: tuple[Interrupt, ...]
+    state: Any
+    events: tuple[Any, ...] = ()
+
+    @property
+    def update(self) -> Any:
+        """What it wrote by key; the last value of a key that it wrote twice. The value itself if
+        the state is one value without keys."""
+        update = dict(self.writes)
+        return update.get(ROOT) if ROOT in update else update
+
+
+def run_node(
+    app: Pregel[Any, Any, Any, Any],
+    node: str,
+    state: Any = None,
+    *,
+    sent: Any = MISSING,
+    answers: Answers = (),
+    config: Mapping[str, Any] | None = None,
+    context: Any = None,
+    store: Any = None,
+    retry: bool = False,
+) -> NodeRun:
+    """Run one node of a graph with what you give it, and stop behind it.
+
+    It runs as it does in the graph: its parameters are injected, its writes are checked, its edges
+    and routers are asked. Its error handler is left out, so that its error reaches the test.
+
+    Args:
+        app: a compiled graph. Its saver is not used.
+        node: its name; in a nested graph its path, such as `"research:search"`.
+        state: what the state holds; keys may be left out. Reducers are not asked.
+        sent: what a `Send` brings, for a node that is given that and not the state.
+        answers: to its questions: a list in their order, a dict by what is asked, or a function of
+            the `Interrupt`. A question without an answer stays open and is in `questions`.
+        config: as for `invoke`, such as `{"configurable": {"user": 7}}`.
+        context: what `runtime.context` is.
+        store: the store of the graph, instead of its own.
+        retry: try again as its retry policies say; else it has one attempt.
+
+    Raises:
+        ValueError: there is no such node.
+        TypeError: `app` is no graph built with `StateGraph`, or the state is of no kind that it
+            takes.
+        Exception: what the node raised.
+
+    >>> from stategraph import START, StateGraph
+    >>> def double(state: dict) -> dict:
+    ...     return {"n": 2 * state["n"]}
+    >>> app = StateGraph(dict).add_node(double).add_edge(START, "double").compile()
+    >>> run_node(app, "double", {"n": 4}).update
+    {'n': 8}
+    """
+    stage = _Stage(app, node, answers, retry)
+    stage.prepare(config, store)
+    with stage.listen():
+        given: Command | None = stage.start(state, sent)
+        while given is not None:
+            with stage.parent_command():
+                stage.events += stage.app.invoke(
+                    given, stage.thread, **stage.options, context=context
+                )
+            given = stage.go_on(stage.app.get_state(stage.thread))
+    return stage.result()
+
+
+async def arun_node(
+    app: Pregel[Any, Any, Any, Any],
+    node: str,
+    state: Any = None,
+    *,
+    sent: Any = MISSING,
+    answers: Answers = (),
+    config: Mapping[str, Any] | None = None,
+    context: Any = None,
+    store: Any = None,
+    retry: bool = False,
+) -> NodeRun:
+    """`run_node` for coroutines; also for nodes that are async only."""
+    stage = _Stage(app, node, answers, retry)
+    stage.prepare(config, store)
+    with stage.listen():
+        given: Command | None = stage.start(state, sent)
+        while given is not None:
+            with stage.parent_command():
+                stage.events += await stage.app.ainvoke(
+                    given, stage.thread, **stage.options, context=context
+                )
+            given = stage.go_on(await stage.app.aget_state(stage.thread))
+    return stage.result()
+
+
+class _Stage(QuietHook):
+    """Where one node runs alone, and what was seen of it.
+
+    Attributes:
+        app: the graph, which keeps its thread in memory.
+        thread: the config of its calls.
+        options: of its calls.
+        events: what was sent to the stream writer.
+    """
+
+    def __init__(self, app: Pregel, path: str, answers: Answers, retry: bool) -> None:
+        found, self.node = find_node(app, path)
+        if self.node not in found.program.scope.triggers:
+            raise TypeError(
+                f"run_node runs a node of a StateGraph; {found.name!r} is a "
+                f"{type(found).__name__}: call the function, or app.invoke"
+            )
+        alone = _run_alone(found.program.nodes[self.node], retry)
+        program = change_nodes(found.program, {self.node: alone})
+        self.app = found.copy({"program": program, "checkpointer": InMemorySaver()})
+        self.app.interrupt_before = self.app.interrupt_after = ()
+        self.answers = AnswerBook(answers)
+        self.thread: RunnableConfig = {}
+        self.thread_id = f"{self.node} alone, {uuid4()}"
+        self.options: dict[str, Any] = {"stream_mode": "custom", "interrupt_after": [self.node]}
+        self.events: list[Any] = []
+        self.snapshot: StateSnapshot | None = None
+        self.attempt: _Attempt | None = None
+
+    def prepare(self, config: Mapping[str, Any] | None, store: Any) -> None:
+        """Take the test's config and store."""
+        if store is not None:
+            self.app = self.app.copy({"store": store})
+        given = dict(config or {})
+        configurable = {**given.get("configurable", {}), "thread_id": self.thread_id}
+        self.thread = {**given, "configurable": configurable}  # type: ignore[typeddict-item]
+
+    def start(self, state: Any, sent: Any) -> Command:
+        """What makes the node run with this state."""
+        goto = self.node if sent is MISSING else Send(self.node, sent)
+        return Command(update=self._update_of(state), goto=goto)
+
+    def _update_of(self, state: Any) -> Any:
+        """An update that leaves nothing but this state."""
+        if state is None:
+            return None
+        if ROOT in self.app.program.scope.keys:
+            return Overwrite(state)
+        if isinstance(state, Mapping):
+            items = state.items()
+        elif is_record(state):
+            items = dict(record_items(state)).items()
+        else:
+            raise TypeError(
+                f"state must be a dict or an instance of the state's schema, got {state!r:.80}; "
+                "what a Send brings is given as sent="
+            )
+        # Messages are made from their short forms by their reducer.
+        channels = self.app.program.channels
+        return {
+            key: value if getattr(channels.get(key), "folding", None) else Overwrite(value)
+            for key, value in items
+        }
+
+    def go_on(self, snapshot: StateSnapshot) -> Command | None:
+        """What answers the questions of the node; None if it is done, or nobody answers."""
+        self.snapshot = snapshot
+        return self.answers.answer(snapshot.interrupts) if snapshot.interrupts else None
+
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        """See what the node does."""
+        remove = add_hook(lambda run: self if self._is_mine(run) else None)
+        try:
+            yield
+        finally:
+            remove()
+
+    def _is_mine(self, run: Run) -> bool:
+        return thread_of(run) == self.thread_id and run.ns == ""
+
+    def around_attempt(self, task: Task) -> QuietSpan:
+        """See the attempts of the node."""
+        if task.name != self.node or is_call(task):
+            return NOTHING
+        self.attempt = _Attempt(task)
+        return self.attempt
+
+    @contextmanager
+    def parent_command(self) -> Iterator[None]:
+        """End in peace where the node sends a command to the graph around its own."""
+        try:
+            yield
+        except Exception:
+            if self.attempt is None or not isinstance(self.attempt.error, ParentCommand):
+                raise
+
+    def result(self) -> NodeRun:
+        """What was seen."""
+        attempt, snapshot = self.attempt, self.snapshot
+        assert attempt is not None and snapshot is not None  # it has run, or has raised
+        signal, questions = attempt.error, snapshot.interrupts
+        if isinstance(signal, ParentCommand):
+            attempt.result = signal.command
+        writes = () if attempt.error is not None else tuple(attempt.task.writes)
+        keys = self.app.program.scope.keys
+        goto = () if attempt.error is not None else tuple(_destinations(writes))
+        return NodeRun(
+            self.node,
+            attempt.result,
+            tuple(pair for pair in writes if pair[0] in keys),
+            goto,
+            questions,
+            snapshot.values,
+            tuple(self.events),
+        )
+
+
+@dataclass(slots=True)
+class _Attempt(QuietSpan):
+    """One attempt of the node."""
+
+    task: Task
+    result: Any = None
+    error: BaseException | None = field(default=None)
+
+    def returned(self, result: Any) -> None:
+        """The node has returned this."""
+        self.result = result
+
+    def leave(self, error: BaseException | None) -> None:
+        """The attempt has ended."""
+        self.error = error
+
+
+def _run_alone(node: CompiledNode, retry: bool) -> CompiledNode:
+    """The node without what would hide its errors, or repeat an earlier result."""
+    twin = copy(node)
+    twin.handler = None
+    if not retry:
+        twin.retry = ()
+    if twin.policies is not None:
+        policies = twin.policies._replace(cache=None)
+        twin.policies = None if policies == NO_POLICIES else policies
+    return twin
+
+
+def _destinations(writes: tuple[tuple[str, Any], ...]) -> Iterator[str | Send]:
+    """Where a node's writes lead; END if nowhere."""
+    found = False
+    for channel, value in writes:
+        if channel == TASKS:
+            sends = value if isinstance(value, list) else [value]
+            yield from sends
+            found = found or bool(sends)
+            continue
+        joined = split_join(channel)
+        target = joined[1] if joined is not None else triggered_node(channel)
+        if target is not None:
+            found = True
+            yield target
+    if not found:
+        yield END
