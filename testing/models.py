@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from itertools import chain
 from typing import Any, TypeAlias
 
 from .asserts import CheckFailed
 
 Message: TypeAlias = dict[str, Any]
-Line: TypeAlias = str | Message | Exception | Callable[[list[Message]], "str | Message"]
+Line: TypeAlias = str | Message | Exception | Callable[[list[Any]], "str | Message"] | Any
+"""Any: a message of LangChain."""
 
 
 class ScriptedModel:
-    """A model for `create_agent` and `call_model` whose answers are written down.
+    """A model for `create_agent` and `call_model` whose answers are written down. For agents made
+    with LangChain, see `as_langchain`.
 
     Args:
         script: its answers in turn: a text, a message, an error to raise, or a function of the
@@ -32,24 +35,58 @@ class ScriptedModel:
     """
 
     def __init__(self, script: Iterable[Line]) -> None:
-        self._script = iter(script)
+        self._script: Iterator[Line] = iter(script)
         self.requests: list[tuple[list[Message], dict[str, Any]]] = []
 
     def invoke(self, messages: Sequence[Message], **options: Any) -> Message:
         """The next answer.
 
         Raises:
-            CheckFailed: the script has ended.
+            CheckFailed: the script has ended; the error shows what the model was asked.
         """
+        return self._answer(messages, options)
+
+    def _answer(self, messages: Sequence[Any], options: dict[str, Any]) -> Any:
         self.requests.append((deepcopy(list(messages)), options))
         line = next(self._script, None)
         if line is None:
-            raise CheckFailed(f"the model was asked {len(self.requests)} times, its script is over")
+            raise CheckFailed(
+                f"the model was asked {len(self.requests)} times, but its script is over; "
+                f"the last time with {show_request(messages)}"
+            )
         if isinstance(line, Exception):
             raise line
         answer = line(list(messages)) if callable(line) else line
         message = {"content": answer} if isinstance(answer, str) else answer
+        if not isinstance(message, Mapping):  # a message of LangChain
+            return deepcopy(message)
         return {"role": "assistant", "content": "", **deepcopy(message)}
+
+    def check_used_up(self) -> None:
+        """Check that all of the script was said.
+
+        Raises:
+            CheckFailed: there is a next answer; the error shows it.
+        """
+        line = next(self._script, None)
+        if line is not None:
+            self._script = chain((line,), self._script)
+            raise CheckFailed(
+                f"the model was asked only {len(self.requests)} times; its next answer would be "
+                f"{line!r:.200}"
+            )
+
+    def as_langchain(self) -> Any:
+        """The same model as a `BaseChatModel` of LangChain: for `langchain.agents.create_agent`,
+        `prompt | model`, `bind_tools` and `with_structured_output`. Its answers may be LangChain's
+        messages, too; `requests` shows its questions, with the tools in OpenAI's form.
+
+        Raises:
+            ImportError: `langchain-core` is not installed.
+        """
+        from ..compat.langchain.scripted import ScriptedChatModel
+
+        return ScriptedChatModel(scripted=self)
 
     async def ainvoke(self, messages: Sequence[Message], **options: Any) -> Message:
         """The next answer."""
@@ -57,7 +94,10 @@ class ScriptedModel:
 
     def stream(self, messages: Sequence[Message], **options: Any) -> Iterator[Message]:
         """The next answer word by word, then its tool calls, each in two pieces."""
-        message = self.invoke(messages, **options)
+        message = self._answer(messages, options)
+        if not isinstance(message, dict):
+            yield message
+            return
         calls = message.pop("tool_calls", [])
         for word in re.findall(r"\s*\S+|\s+$", message["content"]) or [""]:
             yield {**message, "content": word}
@@ -71,6 +111,18 @@ class ScriptedModel:
         """The parts of the next answer."""
         for part in self.stream(messages, **options):
             yield part
+
+
+def show_request(messages: Sequence[Any]) -> str:
+    """What a model was asked: how long the conversation is, and its last message."""
+    if not messages:
+        return "no message"
+    last = messages[-1]
+    if isinstance(last, Mapping):
+        role, content = last.get("role", "message"), last.get("content")
+    else:
+        role, content = getattr(last, "type", "message"), getattr(last, "content", last)
+    return f"message {len(messages)}, {role}: {content!r:.500}"
 
 
 def tool_call(tool: str, /, id: str | None = None, **arguments: Any) -> Message:

@@ -119,6 +119,7 @@ DEFERRED = {
     ("*", "cloudpickle"): "optional: sends lambdas and closures to workers",
     (".pregel.run.checks", ".executors*"): "loaded when an executor is given, though executors sit above the engine",
     (".pregel.run.surround", ".compat.langchain.callbacks"): "loaded when LangChain is, though what understands it sits above the engine",
+    (".testing.models", ".compat.langchain.scripted"): "needs LangChain, which only its users have",
     ("*", "openai"): "an optional extra: loaded when a model is asked",
     (".executors.placement", ".executors.*"): "extras: Dask and Ray, loaded when one of them is given",
     (".checkpoint.serde.msgpack", "concurrent.interpreters"): "Python 3.14 has it; wanted where ormsgpack does not load",

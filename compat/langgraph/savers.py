@@ -101,9 +101,7 @@ class PeerStore:
     """Laid over a store of ours."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(
-            *args, **take_ignored(type(self).__name__, options)
-        )
+        super().__init__(*args, **take_ignored(type(self).__name__, options))
 
 
 class BaseCache(_BaseCache):

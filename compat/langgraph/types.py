@@ -13,7 +13,6 @@ Checkpointer: TypeAlias = bool | BaseCheckpointSaver | None
 PregelExecutableTask: TypeAlias = PregelTask
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracePolicy:
     """What tracers record of a node.
