@@ -44,7 +44,8 @@ class ScriptedModel:
         Raises:
             CheckFailed: the script has ended; the error shows what the model was asked.
         """
-        return self._answer(messages, options)
+        answer: Message = self._answer(messages, options)
+        return answer
 
     def _answer(self, messages: Sequence[Any], options: dict[str, Any]) -> Any:
         self.requests.append((deepcopy(list(messages)), options))
