@@ -12,9 +12,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-OnEvent = Callable[[bytes], None]
-"""Takes one event that a function sends while it runs, as `serve` gave it to its `send_event`. On
-any thread."""
+OnEvent = Callable[[bytes], bytes | None]
+"""Takes one event that a function sends while it runs, as `serve` gave it to its `send_event`; or
+one request, as `serve` gave it to its `send_request`, and returns the reply. On any thread. A
+request may take as long as to store something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,15 @@ class RemoteCall:
         parts: what `Executor.share` returned for the large parts; `serve` takes their bytes, in
             this order.
         sends_events: the function may send events, and somebody listens.
+        sends_requests: the function takes the runtime, by which it may send requests
+            (`runtime.once`).
     """
 
     node: str
     payload: bytes
     parts: tuple[Any, ...] = ()
     sends_events: bool = False
+    sends_requests: bool = False
 
 
 class Handle(Protocol):
@@ -76,9 +80,13 @@ class Executor:
         runs, and what it returns is the handle's result. May be called from several threads at
         once.
 
+        An executor that can bring something back to a call that runs gives `serve` a fourth
+        argument, `send_request`. Without it `runtime.once` is refused there.
+
         Args:
             on_event: must be given each event that `serve` sent, in order. Only if
                 `call.sends_events`. The time of a call with a limit begins with its first event.
+                Also each request: what it returns is the reply. Only if `call.sends_requests`.
         """
         raise NotImplementedError
 

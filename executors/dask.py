@@ -9,7 +9,9 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from distributed import Client, KilledWorker, get_worker
@@ -18,6 +20,10 @@ from distributed.client import FutureCancelledError
 from .base import Executor, Lost, OnEvent, RemoteCall
 from .pools import Inbox
 from .worker import serve
+
+SECONDS_FOR_REPLY = 120.0
+"""How long a worker waits for a reply: longer than a saver takes. Nothing tells it that the driver
+has gone."""
 
 
 class DaskExecutor(Executor):
@@ -58,8 +64,9 @@ class DaskExecutor(Executor):
             RuntimeError: the client is closed.
         """
         self._check_open()
-        inbox = self._add_inbox(on_event) if call.sends_events else None
-        topic = None if inbox is None else (self._topic, inbox.id)
+        wants_inbox = call.sends_events or call.sends_requests
+        inbox = self._add_inbox(on_event) if wants_inbox else None
+        topic = None if inbox is None else (self._topic, inbox.id, call.sends_requests)
         key = f"{call.node}-{uuid.uuid4().hex}"  # never the same: equal calls are not to be merged
         future = self.given.submit(
             run_call, call.payload, list(call.parts), topic, key=key, pure=False
@@ -95,10 +102,17 @@ class DaskExecutor(Executor):
 
     def _receive(self, event: tuple[float, Any]) -> None:
         """Take one event, on the client's own thread."""
-        id, start, data = event[1]
+        id, sender, data = event[1]
         inbox = self._inboxes.get(id)
-        if inbox is not None:
-            inbox.receive(start, data)
+        if not isinstance(sender, str):  # a request: to answer it may take long
+            Thread(target=self._reply, args=(inbox, data, *sender), daemon=True).start()
+        elif inbox is not None:
+            inbox.receive(sender, data)
+
+    def _reply(self, inbox: Inbox | None, request: bytes, worker: str, id: str) -> None:
+        reply = None if inbox is None else inbox.reply(request)
+        with suppress(Exception):  # the worker has gone, and nobody waits
+            self.given.run(deliver, id, reply, workers=[worker])
 
 
 class _DaskHandle:
@@ -144,13 +158,27 @@ class _DaskHandle:
             pass
 
 
+# -- the worker's side -----------------------------------------------------------------------------
+
+_replies: dict[str, SimpleQueue[bytes | None]] = {}
+"""Where threads of this worker wait for replies, by the ids of their requests."""
+
+
+def deliver(id: str, reply: bytes | None) -> None:
+    """Take a reply from the driver."""
+    waiting = _replies.get(id)
+    if waiting is not None:
+        waiting.put(reply)
+
+
 def run_call(
-    payload: bytes, parts: Sequence[bytes], topic: tuple[str, str] | None
+    payload: bytes, parts: Sequence[bytes], topic: tuple[str, str, bool] | None
 ) -> tuple[bytes, tuple[str, int]]:
     """Serve a call in a worker.
 
     Args:
-        topic: where to log events, and the id of the call's inbox; None if no events are wanted.
+        topic: where to log events, the id of the call's inbox, and whether the function may send
+            requests; None if no events are wanted.
 
     Returns:
         What `serve` returned; and the id of this start of the call, with the number of events it
@@ -167,5 +195,21 @@ def run_call(
             count += 1
             worker.log_event(topic[0], (topic[1], start, event))
 
-    answer = serve(payload, parts, None if topic is None else send_event)
-    return answer, (start, count)
+    def send_request(request: bytes) -> bytes:
+        assert topic is not None and worker is not None
+        id = uuid.uuid4().hex
+        waiting = _replies[id] = SimpleQueue()
+        try:
+            worker.log_event(topic[0], (topic[1], (worker.address, id), request))
+            reply = waiting.get(timeout=SECONDS_FOR_REPLY)
+        except Empty:
+            reply = None
+        finally:
+            del _replies[id]
+        if reply is None:
+            raise RuntimeError("the driver waits for the call of this node no longer")
+        return reply
+
+    if topic is None:
+        return serve(payload, parts), (start, count)
+    return serve(payload, parts, send_event, send_request if topic[2] else None), (start, count)

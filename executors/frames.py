@@ -18,7 +18,9 @@ from socket import socket
 from typing import NamedTuple
 
 CALL, PART, EVENT, ANSWER = b"c", b"p", b"e", b"."
-"""The kinds: a call and its parts go to the worker; its events and its answer come back."""
+REQUEST, REPLY = b"q", b"r"
+"""The kinds: a call and its parts go to the worker; its events, its requests and its answer come
+back. A reply to each request goes to the worker."""
 MARK = b"sgf1"
 HEAD = struct.Struct(">4s16scQ")
 ID_BYTES = 16

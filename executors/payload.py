@@ -99,7 +99,9 @@ class PayloadBuilder:
             resources=_dump_resources(task.name, resources),
         )
         sends_events = bool(resources.modes or resources.span) or resources.limited
-        return RemoteCall(task.name, pickle.dumps(request, PROTOCOL), tuple(parts), sends_events)
+        takes_runtime = any(kind == "runtime" for _, kind in function.inject)
+        data = pickle.dumps(request, PROTOCOL)
+        return RemoteCall(task.name, data, tuple(parts), sends_events, takes_runtime)
 
     def _pickle_function(self, function: Function) -> Pickled:
         known = self._functions.get(function.key)

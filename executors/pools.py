@@ -11,8 +11,9 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import (
     Client,
@@ -66,12 +67,12 @@ class PoolExecutor(Executor):
     def submit(self, call: RemoteCall, on_event: OnEvent) -> _PoolHandle:
         """Hand the call to the pool."""
         inbox, address, id = None, None, ""
-        if call.sends_events:
+        if call.sends_events or call.sends_requests:
             mailbox = open_mailbox()
             inbox, address = mailbox.add_inbox(on_event), (mailbox.address, mailbox.key)
             id = inbox.id
         try:
-            future = self._send(call.payload, call.parts, address, id)
+            future = self._send(call.payload, call.parts, address, id, call.sends_requests)
         except BrokenExecutor as broken:
             raise self.explain_broken(broken) from broken
         return _PoolHandle(self, future, inbox)
@@ -151,6 +152,10 @@ class Inbox:
             self._received[start] = self._received.get(start, 0) + 1
             self._news.notify_all()
 
+    def reply(self, request: bytes) -> bytes | None:
+        """Answer a request of the call. It needs no count: the call waits for the reply."""
+        return self._on_event(request)
+
     def wait_for(self, sent: tuple[str, int]) -> None:
         """Wait until as many events have come as the start that has returned sent.
 
@@ -228,7 +233,9 @@ class Mailbox:
                 while True:
                     id, start, event = connection.recv()
                     inbox = self._inboxes.get(id)
-                    if inbox is not None:
+                    if start is None:
+                        connection.send(None if inbox is None else inbox.reply(event))
+                    elif inbox is not None:
                         inbox.receive(start, event)
             except Exception:
                 # It has ended, or has sent what is no event. Then its next one fails, because this
@@ -278,7 +285,11 @@ os.register_at_fork(after_in_child=_connections.clear)
 
 
 def run_call(
-    payload: bytes, parts: Sequence[bytes], address: tuple[Any, bytes] | None, id: str
+    payload: bytes,
+    parts: Sequence[bytes],
+    address: tuple[Any, bytes] | None,
+    id: str,
+    requests: bool = False,
 ) -> tuple[bytes, tuple[str, int]]:
     """Serve a call in a worker.
 
@@ -286,6 +297,7 @@ def run_call(
         parts: of the payload.
         address: of the mailbox, and its key; None if no events are wanted.
         id: of the call's inbox.
+        requests: the function may send requests.
 
     Returns:
         What `serve` returned; and the id of this start of the call, with the number of events it
@@ -295,19 +307,38 @@ def run_call(
 
     def send_event(event: bytes) -> None:
         nonlocal count
-        assert address is not None
-        with _connections_lock:
-            connection = _connections.get(address)
-            try:
-                if connection is None:
-                    connection = _connections[address] = Client(address[0], authkey=address[1])
-                connection.send((id, start, event))
-            except OSError as error:
-                raise RuntimeError(
-                    f"a worker cannot reach its driver: {error}; writers, messages and time limits "
-                    "of nodes on a pool need workers on the driver's machine"
-                ) from error
+        with _connection_to(address) as connection:
+            connection.send((id, start, event))
             count += 1
 
-    answer = serve(payload, parts, None if address is None else send_event)
-    return answer, (start, count)
+    def send_request(request: bytes) -> bytes:
+        with _connection_to(address) as connection:
+            connection.send((id, None, request))
+            reply: bytes | None = connection.recv()
+        if reply is None:
+            raise RuntimeError("the driver waits for the call of this node no longer")
+        return reply
+
+    if address is None:
+        return serve(payload, parts), (start, count)
+    return serve(payload, parts, send_event, send_request if requests else None), (start, count)
+
+
+@contextmanager
+def _connection_to(address: Any) -> Iterator[Connection[Any, Any]]:
+    """This process's connection to a mailbox; one thread uses it at a time.
+
+    Raises:
+        RuntimeError: the driver cannot be reached.
+    """
+    with _connections_lock:
+        try:
+            connection = _connections.get(address)
+            if connection is None:
+                connection = _connections[address] = Client(address[0], authkey=address[1])
+            yield connection
+        except (EOFError, OSError) as error:
+            raise RuntimeError(
+                f"a worker cannot reach its driver: {error}; writers, messages, time limits and "
+                "effects of nodes on a pool need workers on the driver's machine"
+            ) from error

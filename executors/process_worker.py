@@ -15,7 +15,7 @@ import sys
 import threading
 from socket import socket
 
-from .frames import ANSWER, CALL, EVENT, PART, DamagedFrame, Frame, Frames
+from .frames import ANSWER, CALL, EVENT, PART, REQUEST, DamagedFrame, Frame, Frames
 from .worker import serve
 
 DAMAGED = os.EX_PROTOCOL
@@ -66,9 +66,10 @@ def _receive(frames: Frames, parts: dict[int, bytes]) -> tuple[bytes, bytes, lis
 def _serve(
     frames: Frames, lock: threading.Lock, call: bytes, payload: bytes, parts: list[bytes]
 ) -> None:
-    """Serve a call. Events that a thread of it sends after its end are dropped: they would come
-    amid the next call."""
+    """Serve a call. Events that a thread of it sends after its end are dropped, and requests
+    refused: they would come amid the next call."""
     over = False
+    requesting = threading.Lock()
 
     def send(kind: bytes, body: bytes) -> None:
         frames.put(Frame(call, kind, body))
@@ -79,8 +80,16 @@ def _serve(
             if not over:
                 send(EVENT, event)
 
-    answer = serve(payload, parts, send_event)
-    with lock:
+    def send_request(request: bytes) -> bytes:
+        with requesting:  # one at a time, so that the next reply is the one to it
+            with lock:
+                if over:
+                    raise RuntimeError("the call of this node has ended: nobody waits for it")
+                send(REQUEST, request)
+            return frames.receive(call).body
+
+    answer = serve(payload, parts, send_event, send_request)
+    with requesting, lock:  # a thread that still waits for a reply gets it: it is not a call
         over = True
         send(ANSWER, answer)
 

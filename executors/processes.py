@@ -26,7 +26,18 @@ from typing import Self
 from weakref import WeakKeyDictionary, WeakSet
 
 from .base import Executor, Lost, OnEvent, RemoteCall
-from .frames import ANSWER, CALL, EVENT, PART, DamagedFrame, Frame, Frames, new_call_id
+from .frames import (
+    ANSWER,
+    CALL,
+    EVENT,
+    PART,
+    REPLY,
+    REQUEST,
+    DamagedFrame,
+    Frame,
+    Frames,
+    new_call_id,
+)
 from .pickling import PROTOCOL
 from .process_worker import DAMAGED
 
@@ -372,8 +383,10 @@ class _ProcessHandle:
             self._worker = self._executor.take(self, timeout)
             self._id = self._worker.put(self._call)
         worker = self._worker
-        while (frame := self._next(worker, due)).kind == EVENT:
-            self._on_event(frame.body)
+        while (frame := self._next(worker, due)).kind != ANSWER:
+            reply = self._on_event(frame.body)
+            if frame.kind == REQUEST:
+                worker.frames.put(Frame(self._id, REPLY, reply or b""))
         self._worker = None
         self._executor.give_back(worker)
         return frame.body
@@ -387,7 +400,7 @@ class _ProcessHandle:
         try:
             worker.frames.flush(due)
             frame = worker.frames.receive(self._id, due)
-            if frame.kind not in (EVENT, ANSWER):
+            if frame.kind not in (EVENT, REQUEST, ANSWER):
                 raise DamagedFrame(
                     f"its pipe delivered a frame of kind {frame.kind!r} in place of an answer"
                 )

@@ -13,16 +13,21 @@ from typing import Any, NoReturn
 
 from ..pregel.control import RunControl
 from ..pregel.errors import ShippingError, StateGraphError
+from ..pregel.running import OnceRecord
 from ..pregel.runtime import Runtime
 from ..pregel.superstep.attempt_state import AttemptState
 from ..pregel.superstep.hooks import RemoteSpan
 from ..pregel.types import RunnableConfig, StreamMode, StreamWriter
+from .once import RequestedOnce
 from .pickling import dumps, find_culprit, loads
 from .protocol import Resources, Unsendable
 from .stores import OPEN
 
 SendEvent = Callable[[bytes], None]
 """Takes one event for the driver: a pickled pair of its kind and what it brings."""
+SendRequest = Callable[[bytes], bytes]
+"""Takes one request for the driver, pickled as an event is; waits, and returns the reply. Raises
+RuntimeError if the driver cannot be reached, or waits for this call no longer."""
 
 
 class TaskProxy:
@@ -30,7 +35,12 @@ class TaskProxy:
     others."""
 
     def __init__(
-        self, name: str, resources: Resources, shared: bytes, send_event: SendEvent
+        self,
+        name: str,
+        resources: Resources,
+        shared: bytes,
+        send_event: SendEvent,
+        send_request: SendRequest | None = None,
     ) -> None:
         self.name = name
         self.ns: str = resources.ns
@@ -43,6 +53,7 @@ class TaskProxy:
         self.control.drain_reason = resources.drain_reason
         self._resources = resources
         self._send_event = send_event
+        self._send_request = send_request
         self._shared = shared  # unpickled when somebody asks for what is in it
         self._unpickled: tuple[bytes, bytes | Unsendable | None] | None = None
         self._runtime: Runtime[Any] | None = None
@@ -178,6 +189,20 @@ class TaskProxy:
         if self._resources.limited:
             self._send_event(dumps(("alive", None)))
 
+    def begin_once(self, key: str, *, awaits: bool) -> OnceRecord:
+        """Where the driver records an effect.
+
+        Raises:
+            RuntimeError: this executor cannot bring an answer back to a call that runs.
+            Exception: the driver refuses the effect.
+        """
+        send = self._send_request
+        if send is None:
+            raise RuntimeError(_say_no_answers(self.name, key))
+        return RequestedOnce(
+            self.name, key, lambda data: send(dumps(("once", data))), awaits=awaits
+        )
+
     def end(self) -> None:
         """Give back what the function has used: it has ended."""
         OPEN.give_back(self)
@@ -192,10 +217,6 @@ class TaskProxy:
     def call(self, node: Any, arguments: Any) -> NoReturn:
         """Start a `@task` call: only the driver can."""
         raise RuntimeError(_say_it_stays(self.name, "a call of a @task"))
-
-    def begin_once(self, key: str, *, awaits: bool) -> NoReturn:
-        """Have an effect once: only the driver can record it."""
-        raise RuntimeError(_say_it_stays(self.name, f"runtime.once({key!r})"))
 
     @property
     def nearest_deadline(self) -> NoReturn:
@@ -273,6 +294,15 @@ class MissingResource:
 
 def _say_where(node: str, why: str) -> str:
     return f"node {node!r} runs on an executor (process {os.getpid()}): {why}"
+
+
+def _say_no_answers(node: str, key: str) -> str:
+    return _say_where(
+        node,
+        f"runtime.once({key!r}) needs an answer from the driver, for which a node on this executor "
+        "must have a parameter `runtime: Runtime`; an executor of your own must give serve() a "
+        '`send_request`. Else give the node executor="processes" or "threads"',
+    )
 
 
 def _say_it_stays(node: str, what: str) -> str:

@@ -6,12 +6,16 @@ last item is its end. Large parts are put into Ray's object store once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
+from uuid import uuid4
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError, TaskCancelledError
@@ -19,7 +23,11 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError, TaskCancelle
 from .base import Executor, Handle, Lost, OnEvent, RemoteCall
 from .worker import serve
 
-EVENT, END = b"e", b"."
+EVENT, REQUEST, END = b"e", b"q", b"."
+ID_BYTES = 16
+SECONDS_FOR_ACTOR = 60.0
+"""How long a worker waits for the actor that has its reply: the driver starts it with the first
+request."""
 SHUT_DOWN = "Ray was shut down"
 
 
@@ -39,16 +47,34 @@ class RayExecutor(Executor):
         self.name = "Ray"
         self._options = options
         self._functions: dict[bool, Any] = {}
+        self._replies: tuple[Any, Any] = (None, None)  # the actor, and the job it belongs to
+        self._replies_name = f"stategraph-replies-{uuid4().hex}"
+        self._lock = Lock()
 
     def submit(self, call: RemoteCall, on_event: OnEvent) -> Handle:
         """Start a task of Ray's."""
-        function = self._remote_function(streaming=call.sends_events)
-        found = function.options(name=call.node).remote(call.payload, *call.parts)
-        return _StreamHandle(found, on_event) if call.sends_events else _TaskHandle(found)
+        streaming = call.sends_events or call.sends_requests
+        function = self._remote_function(streaming=streaming).options(name=call.node)
+        if not streaming:
+            return _TaskHandle(function.remote(call.payload, *call.parts))
+        name = self._replies_name if call.sends_requests else None
+        return _StreamHandle(
+            function.remote(call.payload, name, *call.parts), on_event, self._deliver
+        )
 
     def share(self, blob: bytes) -> Any:
         """Put a large part into the object store."""
         return ray.put(blob)
+
+    def _deliver(self, id: bytes, reply: bytes | None) -> None:
+        """Bring a reply to the worker that waits for it, by way of an actor: nothing else reaches a
+        task that runs."""
+        job = ray.get_runtime_context().get_job_id()
+        with self._lock:
+            if self._replies[1] != job:
+                actor = ray.remote(num_cpus=0)(Replies)
+                self._replies = (actor.options(name=self._replies_name).remote(), job)
+            self._replies[0].put.remote(id, reply)
 
     def _remote_function(self, *, streaming: bool) -> Any:
         if streaming not in self._functions:
@@ -73,8 +99,11 @@ class _TaskHandle:
 
 
 class _StreamHandle:
-    def __init__(self, items: Any, on_event: OnEvent) -> None:
+    def __init__(
+        self, items: Any, on_event: OnEvent, deliver: Callable[[bytes, bytes | None], None]
+    ) -> None:
         self._items = items
+        self._deliver = deliver
         self._next: Any = None
         self._on_event = on_event
 
@@ -94,7 +123,13 @@ class _StreamHandle:
             self._next = None
             if item[:1] == END:
                 return item[1:]
-            self._on_event(item[1:])
+            if item[:1] == REQUEST:
+                request, id = item[1 + ID_BYTES :], item[1 : 1 + ID_BYTES]
+                reply = self._on_event(request)
+                with _detect_shutdown():
+                    self._deliver(id, reply)
+            else:
+                self._on_event(item[1:])
 
     def cancel(self) -> None:
         _cancel(self._items)
@@ -151,13 +186,27 @@ def run_call(payload: bytes, *parts: bytes) -> bytes:
     return serve(payload, parts)
 
 
-def stream_call(payload: bytes, *parts: bytes) -> Any:
-    """Serve a call in a worker, on a thread of its own. Yields its events as they come, then how it
-    ended."""
+def stream_call(payload: bytes, replies: str | None, *parts: bytes) -> Any:
+    """Serve a call in a worker, on a thread of its own. Yields its events and requests as they
+    come, then how it ended.
+
+    Args:
+        replies: the name of the actor that has the replies; None if the function sends no requests.
+    """
     items: SimpleQueue[bytes] = SimpleQueue()
 
+    def send_event(event: bytes) -> None:
+        items.put(EVENT + event)
+
+    def send_request(request: bytes) -> bytes:
+        assert replies is not None
+        id = os.urandom(ID_BYTES)
+        items.put(REQUEST + id + request)
+        return _take_reply(replies, id)
+
     def run() -> None:
-        items.put(END + serve(payload, parts, lambda event: items.put(EVENT + event)))
+        answer = serve(payload, parts, send_event, None if replies is None else send_request)
+        items.put(END + answer)
 
     Thread(target=copy_context().run, args=(run,), name="stategraph-call", daemon=True).start()
     while True:
@@ -165,3 +214,47 @@ def stream_call(payload: bytes, *parts: bytes) -> Any:
         yield item
         if item[:1] == END:
             return
+
+
+class Replies:
+    """An actor that has the driver's replies until they are taken."""
+
+    def __init__(self) -> None:
+        self._replies: dict[bytes, asyncio.Future[bytes | None]] = {}
+
+    async def put(self, id: bytes, reply: bytes | None) -> None:
+        """Take a reply from the driver."""
+        self._find(id).set_result(reply)
+
+    async def take(self, id: bytes) -> bytes | None:
+        """The reply to this request, once it is there."""
+        try:
+            return await self._find(id)
+        finally:
+            del self._replies[id]
+
+    def _find(self, id: bytes) -> asyncio.Future[bytes | None]:
+        if id not in self._replies:
+            self._replies[id] = asyncio.get_running_loop().create_future()
+        return self._replies[id]
+
+
+def _take_reply(name: str, id: bytes) -> bytes:
+    """The reply to a request.
+
+    Raises:
+        RuntimeError: the driver does not answer.
+    """
+    due = time.monotonic() + SECONDS_FOR_ACTOR
+    while True:
+        try:
+            actor = ray.get_actor(name)
+            break
+        except ValueError as missing:
+            if time.monotonic() > due:
+                raise RuntimeError("the driver of this node does not answer") from missing
+            time.sleep(0.02)
+    reply: bytes | None = ray.get(actor.take.remote(id))
+    if reply is None:
+        raise RuntimeError("the driver waits for the call of this node no longer")
+    return reply

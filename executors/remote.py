@@ -24,6 +24,7 @@ from ..pregel.program.program import CompiledNode
 from ..pregel.superstep.hooks import TravellingSpan
 from ..pregel.superstep.interrupts import AnswerRejected, asking, import_answers
 from .base import Executor, Handle, Lost, OnEvent, RemoteCall
+from .once import OnceKeeper
 from .payload import Function, PayloadBuilder
 from .pickling import dump_function, has_cloudpickle, loads, unpack_error
 from .protocol import CallResult, DriverTask
@@ -180,16 +181,25 @@ def event_handler(task: DriverTask) -> OnEvent:
     """What brings the events of the current attempt to those who read the run."""
     attempt, deadline, write = task.attempt, task.nearest_deadline, task.writer
     span = task.current.span
+    keeper: OnceKeeper | None = None
 
-    def on_event(event: bytes) -> None:
+    def is_over() -> bool:
+        given_up = task.attempt != attempt or (deadline is not None and deadline.abandoned)
+        return given_up or task.is_cut_short()
+
+    def on_event(event: bytes) -> bytes | None:
+        nonlocal keeper
         try:
             kind, data = loads(event)
         except Exception as error:
             raise ShippingError(task.name, "an event", _cannot_load(error)) from error
+        if kind == "once":
+            keeper = keeper or OnceKeeper(task, is_over)
+            return keeper.reply(data)
         if kind == "custom":
             write(data)  # it knows by itself whether its attempt still counts
         elif task.attempt != attempt or (deadline is not None and deadline.abandoned):
-            return  # events of an attempt that failed or was abandoned are dropped
+            return None  # events of an attempt that failed or was abandoned are dropped
         elif kind == "span":
             if isinstance(span, TravellingSpan):
                 span.receive(data)
@@ -200,5 +210,6 @@ def event_handler(task: DriverTask) -> OnEvent:
                 task.deadline.start()
         else:
             task.emit(kind, data)
+        return None
 
     return on_event

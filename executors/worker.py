@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Any
+from typing import Any, TypeVar
 
 from ..pregel.drivers.forks import end_child
 from ..pregel.errors import GraphInterrupt, ShippingError
@@ -20,7 +20,9 @@ from ..pregel.runtime import Running
 from ..pregel.superstep.interrupts import questions_of, unwrap_signals
 from .pickling import dumps, find_culprit, loads, pack_error
 from .protocol import CallRequest, CallResult, Inline, PartRef
-from .proxies import SendEvent, TaskProxy
+from .proxies import SendEvent, SendRequest, TaskProxy
+
+SentT = TypeVar("SentT")
 
 KNOWN_FUNCTIONS = 64
 """How many functions a worker keeps unpickled, by their hash: calls of one node come again and
@@ -28,7 +30,10 @@ again."""
 
 
 def serve(
-    payload: bytes, parts: Sequence[bytes] = (), send_event: SendEvent | None = None
+    payload: bytes,
+    parts: Sequence[bytes] = (),
+    send_event: SendEvent | None = None,
+    send_request: SendRequest | None = None,
 ) -> bytes:
     """Call the function that a payload brings, and pickle how that ended.
 
@@ -39,6 +44,8 @@ def serve(
         parts: the bytes of the call's parts.
         send_event: takes each event that the function sends while it runs, on whatever thread that
             happens.
+        send_request: takes a request, waits, and returns the driver's reply; on any thread, too.
+            None if replies cannot be had: then `runtime.once` is refused.
     """
     node = "?"
     try:
@@ -47,8 +54,13 @@ def serve(
         resources = loads(request.resources)
         function = _load_function(request, parts)
         value = _load_input(request.input, parts)
-        only_here = _only_from_this_process(node, send_event or _discard)
-        task = TaskProxy(node, resources, _bytes_of(request.shared, parts), only_here)
+        task = TaskProxy(
+            node,
+            resources,
+            _bytes_of(request.shared, parts),
+            _only_from_this_process(node, send_event or _discard),
+            None if send_request is None else _only_from_this_process(node, send_request),
+        )
     except Exception as error:
         return dumps(CallResult(error=pack_error(_explain_load(node, error))))
     result = CallResult()
@@ -205,17 +217,19 @@ def _load_function(request: CallRequest, parts: Sequence[bytes]) -> Callable[...
     return loaded
 
 
-def _only_from_this_process(node: str, send_event: SendEvent) -> SendEvent:
-    """Refuse the events of a forked child: they would come amid those of its parent."""
+def _only_from_this_process(node: str, send: Callable[[bytes], SentT]) -> Callable[[bytes], SentT]:
+    """Refuse the events and requests of a forked child: they would come amid those of its
+    parent."""
     here = os.getpid()
 
-    def send_from_here(event: bytes) -> None:
+    def send_from_here(event: bytes) -> SentT:
         if os.getpid() != here:
             raise RuntimeError(
                 f"process {os.getpid()}, forked by node {node!r} in process {here}, cannot send "
-                "events, writes or heartbeats: return them to the node, and send them from there"
+                "events, writes, heartbeats or effects: return them to the node, and send them "
+                "from there"
             )
-        send_event(event)
+        return send(event)
 
     return send_from_here
 

@@ -5,6 +5,7 @@ Nothing here starts, waits or stores.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -58,11 +59,33 @@ def refuse_in_effect(what: str) -> None:
 
 
 def begin_once(key: str, *, awaits: bool) -> OnceRecord:
-    """Where the running task records an effect."""
+    """Where the running task records an effect.
+
+    Raises:
+        TypeError: the key is not a string.
+        ValueError: this attempt has come to the same key before.
+        RuntimeError: it could not be recorded in time, or not be waited for.
+    """
     task = running("runtime.once()")
     refuse_in_effect("runtime.once()")
+    _note_key(task, key)
     record: OnceRecord = task.begin_once(key, awaits=awaits)
     return record
+
+
+def _note_key(task: Any, key: str) -> None:
+    if not isinstance(key, str) or not key:
+        raise TypeError(f"the key of runtime.once must be a non-empty string, got {key!r}")
+    with _noting:
+        if key in task.current.once_keys:
+            raise ValueError(
+                f"node {task.name!r} has come to runtime.once({key!r}) twice: give each effect a "
+                "key of its own, for example one that contains the item it is about"
+            )
+        task.current.once_keys = (*task.current.once_keys, key)
+
+
+_noting = threading.Lock()
 
 
 @contextmanager

@@ -22,11 +22,13 @@ from unittest.mock import ANY
 import cluster
 import pytest
 from conftest import Drive
+from executor_effects import *
 from executor_graphs import *
 from forking_nodes import FORKING, RAW, dies_beside_a_child, graph_of
 from typing_extensions import TypedDict
 
-from stategraph import START, Command, InMemorySaver, InMemoryStore, Send, StateGraph, TimeoutPolicy
+from stategraph import START, Command, InMemorySaver, InMemoryStore, RetryPolicy, Send, StateGraph, TimeoutPolicy
+from stategraph.checkpoint.errors import UnserializableError
 from stategraph.executors import Executor, resolve_executor
 from stategraph.pregel import ShippingError, WorkerLostError
 from stategraph.store.postgres import PostgresStore
@@ -353,3 +355,76 @@ def test_a_large_value_that_one_task_is_sent_is_attached_and_shared_once_another
         graph.add_conditional_edges(START, lambda _: [Send("read", sent)] * 3, ["read"])
     assert graph.compile(executor=far).invoke({"n": 0})["n"] == 300_000
     assert (calls["attach"], calls["share"]) == expected
+
+
+# -- effects ------------------------------------------------------------------------------------------------------
+
+
+def paying(node: Any, far: Any, saver: Any = None) -> Any:
+    again = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
+    graph = StateGraph(State).add_node("pay", node, retry_policy=again).add_edge(START, "pay")
+    return graph.compile(checkpointer=saver, executor=far)
+
+
+@pytest.mark.parametrize(("node", "things"), [(pays, ["book"]), (apays, ["book", "pen"])])
+def test_an_effect_is_found_by_a_retry_and_by_a_resume(
+    drive: Drive, far: Any, tmp_path: Path, node: Any, things: list[str]
+) -> None:
+    saver = InMemorySaver()
+    drive.invoke(paying(node, far, saver), {"texts": [str(tmp_path)]}, THREAD)
+    answered = drive.invoke(paying(node, far, saver), Command(resume="yes"), THREAD)
+    assert answered["log"] == [*(f"receipt for {each}" for each in things), "yes"]
+    assert sorted(charged(tmp_path)) == things
+
+
+def test_an_effect_without_a_saver_is_found_by_a_retry(drive: Drive, far: Any, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="checkpointer"):  # by the question that follows
+        drive.invoke(paying(pays, far), {"texts": [str(tmp_path)]})
+    assert (tmp_path / "failed").exists() and charged(tmp_path) == ["book"]
+
+
+def test_an_effect_is_recorded_before_once_returns(drive: Drive, far: Any, tmp_path: Path) -> None:
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        found = drive.invoke(paying(pays_and_looks, far, saver), {"texts": [str(tmp_path)]}, THREAD)
+    assert found["log"] == ["receipt for book"]
+
+
+def test_a_worker_killed_between_effect_and_record_has_it_again_and_after_the_record_never(
+    world: Drive, mortal: Any, tmp_path: Path
+) -> None:
+    app = paying(pays_and_dies, mortal, InMemorySaver())
+    assert world.invoke(app, {"texts": [str(tmp_path)]}, THREAD)["log"] == ["receipt for book", "receipt for pen"]
+    assert charged(tmp_path) == ["book", "pen", "pen"]
+
+
+@pytest.mark.parametrize(("node", "error", "text"), [
+    (pays_twice, ValueError, "has come to runtime.once('charge') twice"),
+    (pays_for_a_lock, ShippingError, "cannot pickle"),
+    (pays_for_a_class, UnserializableError, "cannot store"),
+])  # fmt: skip
+def test_an_effect_that_cannot_be_recorded_says_so(drive: Drive, far: Any, tmp_path: Path, node: Any, error: Any, text: str) -> None:
+    with pytest.raises(error) as caught:
+        drive.invoke(paying(node, far, InMemorySaver()), {"texts": [str(tmp_path)]}, THREAD)
+    said = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+    assert text in said and charged(tmp_path) == ["book"]
+    if error is not ValueError:
+        assert "runtime.once('charge'), which has been called: let it return what can be" in said
+
+
+def test_a_run_that_records_nothing_before_its_end_has_no_effect(drive: Drive, far: Any, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match='durability="exit", which records nothing before its end'):
+        drive.invoke(paying(pays, far, InMemorySaver()), {"texts": [str(tmp_path)]}, THREAD, durability="exit")
+    assert charged(tmp_path) == []
+
+
+def test_an_attempt_that_was_given_up_has_no_effect(world: Drive, far: Any, ends_for_real: bool, tmp_path: Path) -> None:
+    again = RetryPolicy(max_attempts=2, initial_interval=0)
+    graph = StateGraph(State).add_node("pay", waits_and_pays, timeout=1.0, retry_policy=again).add_edge(START, "pay")
+    app = graph.compile(checkpointer=InMemorySaver(), executor=far)
+    assert world.invoke(app, {"texts": [str(tmp_path)]}, THREAD)["log"] == ["receipt for in_time"]
+    (tmp_path / "go").touch()
+    due = time.monotonic() + LONG
+    while not ends_for_real and not (tmp_path / "ended").exists():
+        assert time.monotonic() < due
+        time.sleep(0.01)
+    assert charged(tmp_path) == ["in_time"]

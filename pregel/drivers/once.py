@@ -7,7 +7,6 @@ it along with its task, and a fork or a new input starts without it.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from ...checkpoint.base import RETURN
@@ -79,11 +78,9 @@ def begin_once(
         awaits: the caller can await that it is recorded.
 
     Raises:
-        TypeError: the key is not a string.
-        ValueError: this attempt has come to the same key before.
+        GraphAbandoned: the attempt was given up.
         RuntimeError: it could not be recorded in time, or not be waited for.
     """
-    _note_key(task, key)
     deadline = task.nearest_deadline
     if deadline is not None:
         deadline.check()  # an attempt that was given up has no further effects
@@ -98,18 +95,3 @@ def begin_once(
     if not awaits and not run.journal.can_wait():
         raise RuntimeError(f"{where} in a coroutine: await runtime.aonce(...) there")
     return StoredOnce(run, results, task, key)
-
-
-def _note_key(task: Task, key: str) -> None:
-    if not isinstance(key, str) or not key:
-        raise TypeError(f"the key of runtime.once must be a non-empty string, got {key!r}")
-    with _noting:
-        if key in task.current.once_keys:
-            raise ValueError(
-                f"node {task.name!r} has come to runtime.once({key!r}) twice: give each effect a "
-                "key of its own, for example one that contains the item it is about"
-            )
-        task.current.once_keys = (*task.current.once_keys, key)
-
-
-_noting = threading.Lock()
