@@ -1,5 +1,5 @@
-"""`runtime.once` in a worker: before the effect the driver is asked what is recorded of it; after it
-the driver records the result, before `once` returns."""
+"""`runtime.once` in a worker: before the effect the driver is asked what is recorded of it; after
+it the driver records the result, before `once` returns."""
 
 from __future__ import annotations
 

@@ -27,7 +27,16 @@ from executor_graphs import *
 from forking_nodes import FORKING, RAW, dies_beside_a_child, graph_of
 from typing_extensions import TypedDict
 
-from stategraph import START, Command, InMemorySaver, InMemoryStore, RetryPolicy, Send, StateGraph, TimeoutPolicy
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    InMemoryStore,
+    RetryPolicy,
+    Send,
+    StateGraph,
+    TimeoutPolicy,
+)
 from stategraph.checkpoint.errors import UnserializableError
 from stategraph.executors import Executor, resolve_executor
 from stategraph.pregel import ShippingError, WorkerLostError
