@@ -184,6 +184,8 @@ def _queue_of_job(queue: Queue, asked: argparse.Namespace, run_id: str) -> Queue
 
 def _show(queue: Queue, most: int) -> None:
     """Print how many jobs stand how, the workers, and up to so many jobs that have not ended."""
+    from .jobs import TIMED
+
     for graph, counts in queue.counts().items():
         numbers = ", ".join(f"{number:,} {status}" for status, number in counts.items())
         _print_row(f"{graph}: {numbers}")
@@ -194,7 +196,8 @@ def _show(queue: Queue, most: int) -> None:
     for job in queue.jobs(limit=most):
         error = [job.error] if job.error else []
         place = (job.run_id, job.graph, job.thread_id)
-        _print_row(*place, job.status, f"priority {job.priority}", *error)
+        due = [f"at {job.run_at.isoformat()}"] if job.run_at and job.status in TIMED else []
+        _print_row(*place, job.status, f"priority {job.priority}", *due, *error)
 
 
 _REPORTED = (

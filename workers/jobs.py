@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -23,14 +24,20 @@ from ..pregel.run import checks
 from ..pregel.run.config import normalize
 from ..pregel.types import AnyConfig, Durability, Interrupt, RunnableConfig
 
-Status = Literal["waiting", "running", "done", "paused", "failed", "parked", "cancelled"]
-"""How a job stands. `paused`: its run asks questions; a job with `Command(resume=...)` answers.
-`failed`: a node raised, and a job with the input None goes on. `parked`: a dead letter, since its
-workers died again and again at the same step; its thread waits until the job is retried or
-cancelled."""
+Status = Literal[
+    "waiting", "delayed", "running", "sleeping", "done", "paused", "failed", "parked", "cancelled"
+]
+"""How a job stands. `delayed`: it waits for its time, and other jobs of its thread go before it.
+`sleeping`: its run has begun and goes on at `run_at`; its thread waits. `paused`: its run asks
+questions; a job with `Command(resume=...)` answers. `failed`: a node raised, and a job with the
+input None goes on. `parked`: a dead letter, since its workers died again and again at the same
+step; its thread waits until the job is retried or cancelled."""
 
 STATUSES: tuple[Status, ...] = get_args(Status)
-OPEN = frozenset({"waiting", "running"})
+OPEN = frozenset({"waiting", "delayed", "running", "sleeping"})
+TIMED = frozenset({"delayed", "sleeping"})
+LISTED: tuple[Status, ...] = ("waiting", "delayed", "running", "sleeping", "parked")
+"""What is shown of a queue: jobs that have not ended, and dead letters."""
 DEFAULT_NAMES = ("StateGraph", "Pregel")
 """The names of graphs that nobody named."""
 
@@ -80,6 +87,8 @@ class JobResult:
         error: what a failed run raised, or why a job is parked.
         priority: as it was submitted.
         attempts: how many workers have begun it.
+        run_at: when a job that is delayed or sleeping goes on, by the database's clock, in UTC; of
+            other jobs, when they last did. None if it never waited for a time.
     """
 
     graph: str
@@ -91,17 +100,18 @@ class JobResult:
     error: BaseException | None = None
     priority: int = 0
     attempts: int = 0
+    run_at: datetime | None = None
 
     @property
     def open(self) -> bool:
-        """Whether it still waits or runs."""
+        """Whether it has yet to end: it waits, is delayed, runs or sleeps."""
         return self.status in OPEN
 
     def unwrap(self) -> Any:
         """The value of a job that is done or paused.
 
         Raises:
-            JobOpenError: it still waits or runs, or was cancelled.
+            JobOpenError: it has not ended, or was cancelled.
             Exception: what its run raised.
 
         >>> JobResult("g", "t", "r", "done", value={"n": 1}).unwrap()
@@ -144,12 +154,14 @@ class Job:
 
 class JobEnd(NamedTuple):
     """How a run of a job ended. It is stored only if the job's worker and attempt are still those
-    of the run. `waiting` gives the job back to the queue."""
+    of the run. `waiting` gives the job back to the queue; `sleeping` does so until `run_at`, in
+    seconds since 1970 (UTC)."""
 
     id: int
     attempt: int
     status: Status
     outcome: bytes | None = None
+    run_at: float | None = None
 
 
 def hash_name(name: str) -> int:
@@ -244,7 +256,7 @@ class JobCodec(NamedTuple):
 
 def read_result(row: Sequence[Any], codec: JobCodec) -> JobResult:
     """A row of the table, as its readers see it."""
-    graph, thread_id, run_id, priority, state, attempts, deaths, outcome = row
+    graph, thread_id, run_id, priority, state, attempts, deaths, due, outcome = row
     name = JobName(*map(decode_name, (graph, thread_id, run_id)))
     value, questions, error = None, (), None
     if state == "parked":
@@ -254,7 +266,8 @@ def read_result(row: Sequence[Any], codec: JobCodec) -> JobResult:
         )
     elif outcome is not None:
         value, questions, error = codec.read("outcome", name, outcome)
-    return JobResult(*name, state, value, questions, error, priority, attempts)
+    run_at = None if due is None else datetime.fromtimestamp(due, UTC)
+    return JobResult(*name, state, value, questions, error, priority, attempts, run_at)
 
 
 # -- what a job may be ----------------------------------------------------------------------------

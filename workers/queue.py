@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -20,7 +20,9 @@ from ..pregel.app import Pregel
 from ..pregel.errors import nearest
 from ..pregel.types import AnyConfig, Durability
 from .database import JobDatabase
+from .delays import When, check_when
 from .jobs import (
+    LISTED,
     STATUSES,
     Job,
     JobCodec,
@@ -129,6 +131,8 @@ class Queue(AsyncCaller):
         config: AnyConfig | None = None,
         context: Any = None,
         durability: Durability | None = None,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
     ) -> str:
         """Let some worker run the graph on a thread, as `invoke` does.
 
@@ -144,14 +148,18 @@ class Queue(AsyncCaller):
                 superstep, so that a job whose worker died goes on from there. "async": the same,
                 while the next superstep runs; one may be done again. "exit": at the end only. The
                 job of a worker that died starts again from its input, with other idempotency keys.
+            delay: seconds, or a timedelta, to wait before it may run. Until then it holds up no
+                other job of its thread.
+            at: the time before which it does not run, in place of `delay`. It must have a time
+                zone. One that is over means at once.
 
         Returns:
             The run id.
 
         Raises:
             UnserializableError: the input cannot be stored; names the place.
-            ValueError: a job of another graph has this `run_id` on this thread, or `durability` is
-                none of the three.
+            ValueError: a job of another graph has this `run_id` on this thread, `durability` is
+                none of the three, or `delay` or `at` cannot be.
             ConnectionLostError: the answer was lost, so whether it is submitted is not known.
                 Submit it again under the same `run_id`, which is in the error's note.
             StorageError: the database refused or is out of reach; nothing is submitted.
@@ -163,6 +171,8 @@ class Queue(AsyncCaller):
             config=config,
             context=context,
             durability=durability,
+            delay=delay,
+            at=at,
         )[0]
 
     def submit_many(
@@ -174,6 +184,8 @@ class Queue(AsyncCaller):
         config: AnyConfig | None = None,
         context: Any = None,
         durability: Durability | None = None,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
     ) -> list[str]:
         """`submit` for many pairs of a thread id and an input, in one statement: all or none.
 
@@ -186,6 +198,7 @@ class Queue(AsyncCaller):
             raise ValueError(f"submit_many needs {len(pairs)} run ids, got {len(named)}")
         settings = check_config(config)
         check_priority(priority)
+        when = check_when(delay, at)
         how = {"context": context, "durability": check_durability(durability) or self._durability}
         rows = []
         for (thread_id, input), run_id in zip(pairs, named, strict=True):
@@ -197,7 +210,7 @@ class Queue(AsyncCaller):
             rows.append((hash_name(thread_id), thread_id, run_id, priority, task))
         try:
             if rows:
-                self._database.retry_once(self._insert, rows)
+                self._database.retry_once(self._insert, rows, when)
         except ConnectionLostError as lost:
             if len(named) == 1:
                 lost.add_note(f"Submit it again with run_id={named[0]!r}: the job runs once")
@@ -208,17 +221,21 @@ class Queue(AsyncCaller):
         """`submit` for coroutines."""
         return await self._acall(partial(self.submit, thread_id, input, **options))
 
-    def _insert(self, rows: list[tuple[Any, ...]]) -> None:
+    def _insert(self, rows: list[tuple[Any, ...]], when: When) -> None:
         """Store jobs and notify workers. The notice has a transaction of its own: Postgres commits
         transactions with notices one after the other, each until it is on the disk."""
         with self._database.statements() as wire:
-            for graph, thread_id, run_id in wire.rows(STATEMENTS["submit"], self.graph, rows):
+            foreign = wire.rows(STATEMENTS["submit"], self.graph, rows, *when)
+            for graph, thread_id, run_id in foreign:
                 name = JobName(*map(decode_name, (graph, thread_id, run_id)))
                 raise ValueError(
                     f"{name} belongs to the graph {name.graph!r}, so no job of {self.graph!r} can "
                     "have this run_id. Nothing was submitted: use another run_id or thread"
                 )
-            wire.run(STATEMENTS["notify_workers"], hash_name(self.graph))
+            if when.later:
+                wire.run(STATEMENTS["notify_delay"], hash_name(self.graph), *when)
+            else:
+                wire.run(STATEMENTS["notify_workers"], hash_name(self.graph))
 
     def cancel(self, run_id: str, *, thread_id: str | None = None) -> bool:
         """Take a job of this graph back. One that runs is stopped before its next superstep; what
@@ -319,7 +336,7 @@ class Queue(AsyncCaller):
     # -- look after the queue ----------------------------------------------------------------------
 
     def jobs(
-        self, statuses: Collection[str] = ("waiting", "running", "parked"), *, limit: int = 100
+        self, statuses: Collection[str] = LISTED, *, limit: int = 100
     ) -> list[JobResult]:
         """Jobs that have one of these statuses, in the order submitted. Those of all graphs,
         without their outcomes.

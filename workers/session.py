@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import select
 from collections.abc import Callable, Sequence
+from math import inf
 from secrets import randbits
 from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeVar
@@ -34,6 +35,9 @@ there are many."""
 CLASHES = 5
 """How often a claim is tried that meets another one, and a lock is chosen that another session
 has."""
+
+MOST_WOKEN = 1_000
+"""How many jobs whose time has come are made ready in one transaction."""
 
 SECONDS_TO_END = 0.02
 """Between two looks whether a session that was told to end has ended."""
@@ -79,6 +83,7 @@ class WorkerSession:
         self._limited = self._listens = self._notified = False
         self._channel = str(hash_name(terms.graph)).encode()
         self._connection: Patient | None = None
+        self._next_wake = 0.0  # when `_wake` has something to do, by the monotonic clock
         self.worker: int = 0
         self.kept: set[tuple[int, int]] = set()
 
@@ -187,16 +192,33 @@ class WorkerSession:
 
     def _claim(self, room: int) -> list[Job]:
         values = self._claim_values(room)
+        due = monotonic() >= self._next_wake
+        if due:
+            self._wake(room)
         found = self._try_claim(values)
-        if not found:
+        if not found and not due:
             # The claim that knows of no limit takes nothing where there is one. Whether there is
             # one is looked up only then, so that it costs nothing while there is work.
-            limited = bool(self._rows("limit_of", self._terms.graph))
-            # Else the claim above has been made within the limit already.
-            if limited and not self._limited:
-                found = self._try_claim(values, limited=True)
-            self._limited = limited
+            was_limited = self._limited
+            if self._wake(room) or (self._limited and not was_limited):
+                found = self._try_claim(values)
         return self._jobs(found)
+
+    def _wake(self, room: int = 0) -> int:
+        """Make jobs ready whose time has come. Returns how many."""
+        return self._note_wake(self._rows("wake", self._terms.graph, MOST_WOKEN), room)
+
+    def _note_wake(self, found: list[Any], room: int = 0) -> int:
+        """Note how `wake` found the queue: when the next job is due, and whether there is a limit.
+        Other workers are notified if more are ready than this one has room for."""
+        ((woken, seconds, limit),) = found
+        self._limited = limit is not None
+        self._next_wake = inf if seconds is None else monotonic() + seconds
+        if woken > room:
+            self._rows("notify_workers", hash_name(self._terms.graph))
+        if woken == MOST_WOKEN:
+            self._next_wake = 0.0
+        return int(woken)
 
     def _claim_values(self, room: int) -> tuple[Any, ...]:
         return self._terms.graph, self.worker, room, self._terms.tries - 1
@@ -212,10 +234,10 @@ class WorkerSession:
             jobs.append(job)
         return jobs
 
-    def _try_claim(self, values: tuple[Any, ...], limited: bool = False) -> list[Any]:
+    def _try_claim(self, values: tuple[Any, ...]) -> list[Any]:
         for _ in range(CLASHES):
             try:
-                if not (limited or self._limited):
+                if not self._limited:
                     return self._rows("claim", *values)
                 with transaction(self._wire, write=True):
                     # One claim at a time counts what runs; two at once could together exceed the
@@ -241,6 +263,8 @@ class WorkerSession:
                 pass.
         """
         rows = [tuple(each) for each in ended]
+        if monotonic() >= self._next_wake:
+            self._translate(self._wake)
         # A claim within a limit needs its lock first, so the two do not go in one round trip.
         if not rows or self._limited:
             self.end(ended)
@@ -268,8 +292,11 @@ class WorkerSession:
     def _notify_ended(self, stored: list[Any], rows: list[tuple[Any, ...]]) -> None:
         """Tell those who wait for a job that it has ended, and workers of one that waits again."""
         self._notify_waiters([id for id, has_waiter in stored if has_waiter])
-        if any(status == "waiting" for _, _, status, _ in rows):
+        if any(status == "waiting" for _, _, status, *_ in rows):
             self._rows("notify_workers", hash_name(self._terms.graph))
+        if times := [run_at for *_, run_at in rows if run_at is not None]:
+            self._rows("notify_delay", hash_name(self._terms.graph), None, min(times))
+            self._next_wake = 0.0  # this worker may not be notified: it looks when that is
 
     def _notify_ends(self, freed: Sequence[tuple[int, str, bool]]) -> None:
         """Notify those who wait for a job that has lost its worker, unless it waits for another
@@ -309,7 +336,11 @@ class WorkerSession:
 
     def _watch(self) -> int:
         self._listen()  # workers that did may be gone, so that it is this one's turn
-        freed = self._rows("sweep", self._terms.graph, self.worker)
+        # While there is work, no claim asks whose time has come. One round trip for both.
+        wake = (STATEMENTS["wake"], self._terms.graph, MOST_WOKEN)
+        sweep = (STATEMENTS["sweep"], self._terms.graph, self.worker)
+        woken, freed = self._wire.rows_together(wake, sweep)
+        self._note_wake(woken)
         while (next := self._rows("watch", self.worker)) and not next[0][1]:
             # In a statement of its own, after `watch` saw it dead: it sees all that the dead
             # session has claimed.
@@ -330,7 +361,12 @@ class WorkerSession:
         for number in (end, pgconn.socket):
             poller.register(number, select.POLLIN)
         while not self._notified:
-            ready = [number for number, _ in poller.poll(seconds * 1000)]
+            # A millisecond more, as poll() cuts off fractions: it would wake up too early.
+            left = min(seconds, self._next_wake - monotonic() + 0.001)
+            ready = [number for number, _ in poller.poll(max(0, left) * 1000)]
+            if not ready and monotonic() >= self._next_wake:
+                self._wake()
+                break
             if not ready or end in ready:
                 break
             pgconn.consume_input()
@@ -339,9 +375,20 @@ class WorkerSession:
         self._notified = False
 
     def _on_notice(self, payload: bytes) -> None:
-        """Note new work. Any role may send any payload; one that does not name this graph means
-        nothing here."""
-        self._notified = self._notified or payload == self._channel
+        """Note new work, or when there will be some. Any role may send any payload; one that does
+        not name this graph means nothing here."""
+        graph, delayed, seconds = payload.partition(b"+")
+        if graph != self._channel:
+            return
+        if not delayed:
+            self._notified = True
+            return
+        try:
+            left = float(seconds)
+        except ValueError:
+            return
+        if left >= 0:  # which it is not if it is no number
+            self._next_wake = min(self._next_wake, monotonic() + left)
 
     # -- the connection ----------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ from ..checkpoint.sql.postgres_wire import SERVER_ALIVE
 # key (`hash_name`): two threads of one number only wait for each other. `awaited`: somebody waits
 # for the job, so its end is notified. `begun` is false while a worker holds a job back to run it
 # alone. `mark` is how far its thread had come when its worker died. Texts are bytes, because a
-# Postgres text cannot hold a NUL; `state` is one of our own words.
+# Postgres text cannot hold a NUL; `state` is one of our own words. A job that is `delayed` or
+# `sleeping` waits for its `run_at`: it is in no index that a claim reads, however many there are.
 MIGRATIONS = (
     (
         """
@@ -81,6 +82,18 @@ MIGRATIONS = (
             ON stategraph_jobs (sha256(run_id), sha256(thread_id))
         """,
     ),
+    (
+        "ALTER TABLE stategraph_jobs ADD COLUMN run_at TIMESTAMPTZ",
+        """
+        CREATE INDEX stategraph_jobs_timed
+            ON stategraph_jobs (graph, run_at) WHERE state IN ('delayed', 'sleeping')
+        """,
+        "DROP INDEX stategraph_jobs_live",
+        """
+        CREATE INDEX stategraph_jobs_live ON stategraph_jobs (lane)
+            WHERE state IN ('waiting', 'running', 'parked', 'sleeping')
+        """,
+    ),
 )
 
 # Whether the backend that registered the worker `w` holds the worker's lock. A neighbor that holds
@@ -99,7 +112,8 @@ _GIVEN_BACK = """
     state = CASE WHEN unwanted THEN 'cancelled' ELSE 'waiting' END
 """
 # A thread's jobs run one after the other: a job may start if none of its thread is running or
-# parked, and none that waits goes before it. A claim tells where the thread stands and whether it
+# parked, and none that waits or sleeps goes before it: one that sleeps has begun. One that is
+# delayed has not, and holds up nobody. A claim tells where the thread stands and whether it
 # knows the run, so that nobody has to look when the run begins.
 _PICKED = """
     WITH picked AS MATERIALIZED (
@@ -107,8 +121,8 @@ _PICKED = """
         WHERE graph = $1 AND state = 'waiting' AND {condition} AND NOT EXISTS (
             SELECT FROM stategraph_jobs AS other
             WHERE other.lane = job.lane AND other.id <> job.id
-                AND other.state IN ('waiting', 'running', 'parked')
-                AND (other.state <> 'waiting' OR other.priority > job.priority
+                AND other.state IN ('waiting', 'running', 'parked', 'sleeping')
+                AND (other.state IN ('running', 'parked') OR other.priority > job.priority
                     OR (other.priority = job.priority AND other.id < job.id))
         )
         ORDER BY priority DESC, id LIMIT {room} FOR UPDATE SKIP LOCKED
@@ -130,7 +144,16 @@ _PICKED = """
 # waits for no disk.
 _UNSYNCED = ", set_config('synchronous_commit', 'off', true)"
 _UNLIMITED = "NOT EXISTS (SELECT FROM stategraph_limits AS l WHERE l.graph = $1)"
-_COLUMNS = "id, graph, thread_id, run_id, priority, state, attempt, deaths, outcome"
+_COLUMNS = (
+    "id, graph, thread_id, run_id, priority, state, attempt, deaths, "
+    "extract(epoch FROM run_at)::float8, outcome"
+)
+# How many seconds from now on the next job of the graph $1 is due that waits for its time.
+_SECONDS_TO_NEXT = """
+    SELECT extract(epoch FROM run_at - now())::float8 FROM stategraph_jobs
+    WHERE graph = $1 AND state IN ('delayed', 'sleeping') AND run_at > now()
+    ORDER BY run_at LIMIT 1
+"""
 _PROGRESS = """
     SELECT convert_to(max(head) || '.' || sum(stamp), 'UTF8'), sum(size)
     FROM stategraph_spaces AS space
@@ -153,13 +176,26 @@ STATEMENTS = {
             WHERE job.graph <> $1
         ),
         made AS (
-            INSERT INTO stategraph_jobs (graph, lane, thread_id, run_id, priority, task)
-            SELECT $1::bytea, * FROM given WHERE NOT EXISTS (SELECT FROM foreign_jobs)
+            INSERT INTO stategraph_jobs
+                (graph, lane, thread_id, run_id, priority, task, run_at, state)
+            SELECT $1::bytea, given.*, due.run_at,
+                CASE WHEN due.run_at > now() THEN 'delayed' ELSE 'waiting' END
+            FROM given, (
+                SELECT coalesce(to_timestamp($8::float8), now() + make_interval(secs => $7::float8))
+                    AS run_at
+            ) AS due
+            WHERE NOT EXISTS (SELECT FROM foreign_jobs)
             ON CONFLICT (sha256(run_id), sha256(thread_id)) DO NOTHING
         )
         SELECT graph, thread_id, run_id FROM foreign_jobs LIMIT 1
     """,
     "notify_workers": "SELECT pg_notify('stategraph_work', $1::bigint::text)",
+    # Of a job that waits for its time the notice tells in how many seconds that is.
+    "notify_delay": """
+        SELECT pg_notify('stategraph_work', $1::bigint::text || '+' || greatest(
+            0, coalesce($2::float8, $3::float8 - extract(epoch FROM now()))
+        ))
+    """,
     "notify_waiters": """
         SELECT pg_notify('stategraph_ended', id::text)
         FROM unnest($1::bigint[]) AS ended (id)
@@ -179,7 +215,7 @@ STATEMENTS = {
     """,
     "add_waiter": """
         UPDATE stategraph_jobs SET awaited = true
-        WHERE id = $1 AND state IN ('waiting', 'running') AND NOT awaited
+        WHERE id = $1 AND state IN ('waiting', 'delayed', 'running', 'sleeping') AND NOT awaited
     """,
     "listed": f"""
         SELECT {_COLUMNS} FROM stategraph_jobs
@@ -202,7 +238,7 @@ STATEMENTS = {
                 SELECT FROM stategraph_workers AS w WHERE w.id = job.worker AND {_ALIVE}
             ) AS runs
             FROM stategraph_jobs AS job
-            WHERE id = $1 AND state IN ('waiting', 'running', 'parked')
+            WHERE id = $1 AND state IN ('waiting', 'delayed', 'running', 'sleeping', 'parked')
             FOR UPDATE OF job
         )
         UPDATE stategraph_jobs AS job SET unwanted = true, worker = CASE WHEN runs THEN worker END,
@@ -235,7 +271,20 @@ STATEMENTS = {
         ON CONFLICT (graph) DO UPDATE SET most = excluded.most
     """,
     "drop_limit": "DELETE FROM stategraph_limits WHERE graph = $1",
-    "limit_of": "SELECT most FROM stategraph_limits WHERE graph = $1",
+    # Jobs whose time has come may be claimed from now on. The clock is the database's.
+    "wake": f"""
+        WITH due AS MATERIALIZED (
+            SELECT id FROM stategraph_jobs
+            WHERE graph = $1 AND state IN ('delayed', 'sleeping') AND run_at <= now()
+            ORDER BY run_at LIMIT $2 FOR UPDATE SKIP LOCKED
+        ),
+        woken AS (
+            UPDATE stategraph_jobs SET state = 'waiting'
+            WHERE id = ANY(ARRAY(SELECT id FROM due)) RETURNING id
+        )
+        SELECT (SELECT count(*) FROM woken), ({_SECONDS_TO_NEXT}),
+            (SELECT most FROM stategraph_limits WHERE graph = $1)
+    """,
     # -- for a worker, on its own connection --
     # All its statements have an index to use, whether the tables were analyzed or not, and are
     # planned once.
@@ -300,13 +349,15 @@ STATEMENTS = {
     """,
     "end": """
         UPDATE stategraph_jobs AS job SET outcome = e.outcome, worker = NULL, ended = now(),
+            run_at = coalesce(to_timestamp(e.run_at), job.run_at),
             state = CASE
-                WHEN e.state = 'waiting' AND unwanted THEN 'cancelled'
+                WHEN unwanted AND convert_from(e.state, 'UTF8') IN ('waiting', 'sleeping')
+                    THEN 'cancelled'
                 ELSE convert_from(e.state, 'UTF8')
             END
-        FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[])
-            AS e (id, attempt, state, outcome)
-        WHERE job.id = e.id AND job.attempt = e.attempt AND job.worker = $5
+        FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[], $5::float8[])
+            AS e (id, attempt, state, outcome, run_at)
+        WHERE job.id = e.id AND job.attempt = e.attempt AND job.worker = $6
         RETURNING job.id, awaited
     """,
     # Each worker watches the one that follows in the ring, so that all are watched by few looks.

@@ -1,0 +1,61 @@
+"""When a job is to run: what callers say, checked, as the statements take it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from math import isfinite
+from typing import NamedTuple
+
+LONGEST = timedelta(days=36_500)
+"""A delay is at most this long."""
+
+
+class When(NamedTuple):
+    """When jobs are to run: so many seconds after they are submitted, or at a time in seconds since
+    1970; with neither, at once. The database's clock counts."""
+
+    delay: float | None = None
+    at: float | None = None
+
+    @property
+    def later(self) -> bool:
+        """Whether a time was given."""
+        return self != NOW
+
+
+NOW = When()
+
+
+def check_when(delay: float | timedelta | None, at: datetime | None) -> When:
+    """When a job is to run.
+
+    Raises:
+        TypeError: `at` is not a datetime, or `delay` neither a number nor a timedelta.
+        ValueError: both are given, `at` has no time zone, or `delay` is negative or too long.
+    """
+    if at is None:
+        return NOW if delay is None else When(delay=check_seconds("delay", delay))
+    if delay is not None:
+        raise ValueError(f"a job must have a delay or a time, got both: delay={delay!r}, at={at!r}")
+    if not isinstance(at, datetime):
+        raise TypeError(f"at must be a datetime, got {at!r}")
+    if at.utcoffset() is None:
+        raise ValueError(f"at must have a time zone, such as datetime.now(UTC), got {at!r}")
+    return When(at=at.timestamp())
+
+
+def check_seconds(name: str, value: float | timedelta) -> float:
+    """Seconds, from a number or a timedelta.
+
+    Raises:
+        TypeError: it is neither.
+        ValueError: it is negative, not finite, or longer than `LONGEST`.
+    """
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{name} must be a number of seconds or a timedelta, got {value!r}")
+    if not (isfinite(seconds) and 0 <= seconds <= LONGEST.total_seconds()):
+        raise ValueError(
+            f"{name} must be 0 seconds or more, and at most {LONGEST.days} days, got {value!r}"
+        )
+    return float(seconds)
