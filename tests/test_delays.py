@@ -127,8 +127,9 @@ def test_a_backlog_does_not_keep_a_delayed_job_from_its_turn(
     queue.submit("t", one(), run_id="timed", delay=60, priority=1)
     queue.submit_many([(f"u{number}", one()) for number in range(4)], run_ids=list("abcd"))
     first = session.claim(1)
-    let_pass(postgres, "timed")
     session.watch()
+    let_pass(postgres, "timed")
+    session.watch()  # no claim has asked since the last look
     ended = [JobEnd(job.id, job.attempt, "cancelled") for job in first]
     assert [job.name.run_id for job in session.end_and_claim(ended, 1)] == ["timed"]
 

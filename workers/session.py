@@ -84,6 +84,7 @@ class WorkerSession:
         self._channel = str(hash_name(terms.graph)).encode()
         self._connection: Patient | None = None
         self._next_wake = 0.0  # when `_wake` has something to do, by the monotonic clock
+        self._has_woken = False  # since the last look
         self.worker: int = 0
         self.kept: set[tuple[int, int]] = set()
 
@@ -205,13 +206,11 @@ class WorkerSession:
         return self._jobs(found)
 
     def _wake(self, room: int = 0) -> int:
-        """Make jobs ready whose time has come. Returns how many."""
-        return self._note_wake(self._rows("wake", self._terms.graph, MOST_WOKEN), room)
-
-    def _note_wake(self, found: list[Any], room: int = 0) -> int:
-        """Note how `wake` found the queue: when the next job is due, and whether there is a limit.
-        Other workers are notified if more are ready than this one has room for."""
-        ((woken, seconds, limit),) = found
+        """Make jobs ready whose time has come, and note when the next one is due and whether there
+        is a limit. Other workers are notified if more are ready than this one has room for. Returns
+        how many."""
+        ((woken, seconds, limit),) = self._rows("wake", self._terms.graph, MOST_WOKEN)
+        self._has_woken = True
         self._limited = limit is not None
         self._next_wake = inf if seconds is None else monotonic() + seconds
         if woken > room:
@@ -336,11 +335,10 @@ class WorkerSession:
 
     def _watch(self) -> int:
         self._listen()  # workers that did may be gone, so that it is this one's turn
-        # While there is work, no claim asks whose time has come. One round trip for both.
-        wake = (STATEMENTS["wake"], self._terms.graph, MOST_WOKEN)
-        sweep = (STATEMENTS["sweep"], self._terms.graph, self.worker)
-        woken, freed = self._wire.rows_together(wake, sweep)
-        self._note_wake(woken)
+        if not self._has_woken:  # no claim has asked: each found work
+            self._wake()
+        self._has_woken = False
+        freed = self._rows("sweep", self._terms.graph, self.worker)
         while (next := self._rows("watch", self.worker)) and not next[0][1]:
             # In a statement of its own, after `watch` saw it dead: it sees all that the dead
             # session has claimed.
