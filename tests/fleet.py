@@ -74,6 +74,24 @@ def looped(node: Callable[..., Any], name: str = "counting") -> Pregel:
 counting = looped(count)
 
 
+def pay(state: State, runtime: Any) -> Any:
+    """One step: has an effect, once."""
+    number, key = len(state["log"]), runtime.idempotency_key
+
+    def have() -> int:
+        note("had", key, f"effect {number}")
+        time.sleep(state.get("pause", 0) * (number % 2))
+        return number
+
+    runtime.once("effect", have)
+    note("kept", key, f"effect {number}")
+    time.sleep(state.get("pause", 0))
+    return {"log": [number]}
+
+
+paying = looped(pay, "paying")
+
+
 def asks(state: State) -> Any:
     """Two questions in one node, and one in another."""
     return {"log": [interrupt("first"), interrupt("second")]}
@@ -126,7 +144,8 @@ def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str |
     os.environ[NOTES] = notes
     tempfile.tempdir = folder
     os.chdir(folder)
-    worker = Worker(counting, url, **{**QUICK, **options})
+    graph = {"counting": counting, "paying": paying}[options.pop("graph", "counting")]
+    worker = Worker(graph, url, **{**QUICK, **options})
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     worker.run()
 
@@ -147,6 +166,7 @@ class Fleet:
     Args:
         folder: where their nodes note what they do, and each has a folder of its own.
         bug: a planted bug, by name.
+        options: those of `Worker`; and `graph`, by name.
     """
 
     def __init__(self, url: str, folder: Path, bug: str | None = None, **options: Any) -> None:

@@ -13,6 +13,7 @@ import stategraph.executors.processes as processes
 import stategraph.pregel.drivers.ajournal as ajournal
 import stategraph.pregel.drivers.futures as calls
 import stategraph.pregel.drivers.journal as journal
+import stategraph.pregel.drivers.once as once
 import stategraph.pregel.drivers.threads as threads
 import stategraph.pregel.drivers.timeslice as timeslice
 import stategraph.pregel.run.begin as begin
@@ -247,3 +248,23 @@ def answers_lost_with_their_attempt(stack: ExitStack) -> None:
         return future
 
     swap(stack, calls.Calls, "_made_before", made_before)
+
+
+@bug("killed_effects", 8)
+def effect_kept_in_memory(stack: ExitStack) -> None:
+    """What an effect returned is remembered by its run, and recorded nowhere else."""
+
+    def save(record: Any, result: Any) -> None:
+        record._results[record._id] = record._run.thread.saver.serde.dumps(result)
+
+    swap(stack, once.StoredOnce, "save", save)
+
+
+@bug("killed_effects", 8)
+def effect_record_under_another_id(stack: ExitStack) -> None:
+    """The record of an effect is found in the process that made it, and in no other."""
+
+    def once_id(task_id: str, key: str) -> str:
+        return f"{task_id}{key}{os.getpid()}"
+
+    swap(stack, once, "once_id", once_id)

@@ -13,6 +13,7 @@ from . import (  # noqa: F401
     keys,
     kills,
     lag,
+    onces,
     outages,
     pipelines,
     power,
