@@ -29,6 +29,7 @@ DIGEST = "__digest__"
 CLAIM = "__claim__"
 RAISED = "__raised__"
 KEPT = "__kept__"
+SLEEP = "__sleep__"
 
 CONTROL_WRITES = {
     ERROR: -1,
@@ -38,6 +39,7 @@ CONTROL_WRITES = {
     CLAIM: -5,
     RAISED: -6,
     KEPT: -7,
+    SLEEP: -8,
 }
 """Writes that describe a task instead of being its output, with their fixed place: a new one
 replaces the old."""

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from ..pregel.control import RunControl
 from ..pregel.errors import ShippingError, StateGraphError
-from ..pregel.running import OnceRecord
+from ..pregel.running import OnceRecord, SleepRequest
 from ..pregel.runtime import Runtime
 from ..pregel.superstep.attempt_state import AttemptState
 from ..pregel.superstep.hooks import RemoteSpan
@@ -217,6 +217,10 @@ class TaskProxy:
     def call(self, node: Any, arguments: Any) -> NoReturn:
         """Start a `@task` call: only the driver can."""
         raise RuntimeError(_say_it_stays(self.name, "a call of a @task"))
+
+    def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> NoReturn:
+        """Sleep: only the driver can record until when."""
+        raise RuntimeError(_say_it_stays(self.name, "runtime.sleep()"))
 
     @property
     def nearest_deadline(self) -> NoReturn:

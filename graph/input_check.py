@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..checkpoint.base import INTERRUPT
+from ..checkpoint.base import INTERRUPT, SLEEP
 from ..pregel.errors import InvalidUpdateError, nearest, warn
 from ..pregel.program.results import (
     NO_UPDATES,
@@ -60,7 +60,7 @@ class InputCheck:
         if lenient or self.keys.issuperset(given) or is_graph_node(RUNNING.get()):
             return
         # The output of a call has this one besides; it may be given back as an input.
-        others = [key for key in given if key not in self.keys and key != INTERRUPT]
+        others = [key for key in given if key not in self.keys and key not in (INTERRUPT, SLEEP)]
         if not others:
             return
         text = f"the input has {self._explain(others)}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime
-from time import time
+
+from .clock import CLOCK
 
 
 class RunControl:
@@ -47,13 +48,13 @@ class TimedControl(RunControl):
     def is_late(self) -> bool:
         """Whether the deadline has come, or that of a run around this one."""
         around = self._around
-        return time() >= self._at or (isinstance(around, TimedControl) and around.is_late)
+        return CLOCK.time() >= self._at or (isinstance(around, TimedControl) and around.is_late)
 
     @property
     def drain_reason(self) -> str | None:  # type: ignore[override]
         """Why the run is to stop; None as long as it may go on."""
         reason = self._around.drain_reason
-        if reason is None and time() >= self._at:
+        if reason is None and CLOCK.time() >= self._at:
             return f"its deadline, {self.deadline.isoformat()}, has come"
         return reason
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from ..channels.base import MISSING, EmptyChannelError, InvalidUpdateError, StateGraphError
@@ -193,8 +194,9 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
 
     Attributes:
         reason: "not_pending"; "ambiguous"; "answered" (another run has brought an answer and has
-            not ended yet); or "nested" (several answers were given at an old checkpoint, some of
-            them for nested graphs, which start over there).
+            not ended yet); "asleep" (all that is left of the thread sleeps); or "nested" (several
+            answers were given at an old checkpoint, some of them for nested graphs, which start
+            over there).
         interrupt_ids: the ids that the answers named.
         pending_ids: the ids of the questions that wait for an answer.
     """
@@ -215,7 +217,12 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
             "nested": "when an old checkpoint runs again, its nested graphs start over and their "
             "questions get new ids: first invoke(None, config), then answer the new questions",
         }.get(reason, f"no question is pending under {', '.join(self.interrupt_ids)}")
-        if not self.interrupt_ids and not self.pending_ids:
+        if reason == "asleep":
+            super().__init__(
+                "this thread has no open question, it sleeps: invoke(None, config) goes on when "
+                "the time has come that get_state(config).wake_at shows"
+            )
+        elif not self.interrupt_ids and not self.pending_ids:
             super().__init__(
                 "this thread has no open question: it is not paused, or has already been answered"
             )
@@ -277,10 +284,12 @@ class GraphInterrupt(GraphBubbleUp):
         error: why an answer to one of them was rejected.
         by_hand: whether a node raised it: then only running the task again shows whether it still
             waits.
+        wake_at: when the task runs again without an answer, in UTC; None for never.
     """
 
     by_hand = True
     error: Exception | None = None
+    wake_at: datetime | None = None
 
     def __init__(self, interrupts: Any = ()) -> None:
         super().__init__(interrupts)

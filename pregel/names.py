@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Final, Literal, TypeAlias
 
 from ..channels.aggregate import Overwrite
-from ..checkpoint.base import ERROR, ERROR_SOURCE, INTERRUPT, NO_WRITES, RESUME, RETURN
+from ..checkpoint.base import ERROR, ERROR_SOURCE, INTERRUPT, NO_WRITES, RESUME, RETURN, SLEEP
 from ..checkpoint.records import NS_END as NS_END  # for who splits the ids of drawings, too
 from ..checkpoint.records import TRIGGER
 
@@ -332,8 +332,8 @@ def _is_number(level: str) -> bool:
 _ENGINE: Final = "__pregel_"
 RESERVED: Final = frozenset(
     {
-        INPUT, INTERRUPT, RESUME, ERROR, ERROR_SOURCE, NO_WRITES, RETURN, COPY, METADATA,
-        TAG_HIDDEN, "__scheduled__", "__snapshot_bumps__", Overwrite(None).type,
+        INPUT, INTERRUPT, RESUME, ERROR, ERROR_SOURCE, NO_WRITES, RETURN, SLEEP, COPY,
+        METADATA, TAG_HIDDEN, "__scheduled__", "__snapshot_bumps__", Overwrite(None).type,
         "configurable", "checkpoint_id", "checkpoint_ns", "checkpoint_map", NS_SEP, NS_END,
     }
 )  # fmt: skip

@@ -13,14 +13,13 @@ from typing import Any, Generic, Literal, Self, overload
 
 from typing_extensions import TypeVar, Unpack
 
-from ..checkpoint.base import INTERRUPT
 from .drivers import threads
 from .errors import ParentCommand
 from .program.program import Program, with_debug
 from .run.config import Call, CallOptions, Options, concurrency, read_options, spread
 from .run.nested import in_parent, is_graph_node, pause_parent
 from .run.run import Run
-from .run.stream import Form, rename
+from .run.stream import Form, rename, show_pause
 from .stream_parts import StreamPart
 from .types import (
     AnyConfig,
@@ -418,13 +417,15 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         """What `invoke` returns."""
         pause_parent(run)
         value, questions = run.output.result(run.machine), run.output.questions or ()
+        wake_at = run.output.wake_at
         if call.version == "v2":
-            whole = not questions and call.output_keys is None
-            return GraphOutput(self.coerce_output(value, whole=whole), questions)
+            whole = not questions and wake_at is None and call.output_keys is None
+            return GraphOutput(self.coerce_output(value, whole=whole), questions, wake_at)
         if self.output_names and not is_graph_node(run.parent):
             value = rename(self.output_names, value)
-        if questions:
-            return {**(value if isinstance(value, dict) else {}), INTERRUPT: list(questions)}
+        if questions or wake_at is not None:
+            shown = show_pause(questions and list(questions), wake_at)
+            return {**(value if isinstance(value, dict) else {}), **shown}
         return value
 
     def coerce_output(self, value: Any, *, whole: bool = True) -> Any:

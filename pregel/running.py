@@ -9,7 +9,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol
 
 RUNNING: ContextVar[Any] = ContextVar("stategraph_running", default=None)
 """The task whose code is running in this context, or None."""
@@ -73,6 +74,7 @@ def begin_once(key: str, *, awaits: bool) -> OnceRecord:
     return record
 
 
+<<<<<<< HEAD
 def _note_key(task: Any, key: str) -> None:
     if not isinstance(key, str) or not key:
         raise TypeError(f"the key of runtime.once must be a non-empty string, got {key!r}")
@@ -86,6 +88,34 @@ def _note_key(task: Any, key: str) -> None:
 
 
 _noting = threading.Lock()
+=======
+class SleepRequest(NamedTuple):
+    """What a node has asked for with `runtime.sleep`."""
+
+    seconds: float | timedelta | None
+    until: datetime | None
+    key: str | None
+    durable_after: float | timedelta
+
+
+class Sleep(Protocol):
+    """A sleep of a task that is recorded, or is being recorded. Both of its methods let the task
+    pause if it is long."""
+
+    def wait(self) -> None:
+        """Until it is over, on this thread."""
+
+    async def wait_async(self) -> None:
+        """Until it is over, on this event loop."""
+
+
+def begin_sleep(request: SleepRequest, *, awaits: bool) -> Sleep:
+    """A sleep of the running task."""
+    task = running("runtime.sleep()")
+    refuse_in_effect("runtime.sleep()")
+    sleep: Sleep = task.begin_sleep(request, awaits=awaits)
+    return sleep
+>>>>>>> 21b88fc (runtime.sleep: a task goes on at a time that is recorded)
 
 
 @contextmanager

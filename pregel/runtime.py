@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Generic, ParamSpec, Protocol, overload
 
 from typing_extensions import TypeVar
 
 from .control import RunControl
-from .running import OnceRecord, begin_once, effect, running
+from .running import OnceRecord, Sleep, SleepRequest, begin_once, begin_sleep, effect, running
 from .types import RunnableConfig, StreamMode, StreamWriter
 
 ContextT_co = TypeVar("ContextT_co", default=Any, covariant=True)
@@ -176,6 +177,63 @@ class Runtime(Generic[ContextT_co]):
             await waited
         return result
 
+    def sleep(
+        self,
+        seconds: float | timedelta | None = None,
+        /,
+        *,
+        until: datetime | None = None,
+        key: str | None = None,
+        durable_after: float | timedelta = 10.0,
+    ) -> None:
+        """Let the task go on later.
+
+        The time at which it goes on is recorded first. A retry, a resume and another process find
+        it there; `update_state` takes it along if it leads to the task again, a fork and a new
+        input start without it.
+
+        A short sleep waits in place. A long one pauses the task, as a question does: `invoke`
+        returns with the time under `"__sleep__"` (`wake_at` of `get_state`), and no thread is held.
+        `invoke(None)` before that time runs no task that sleeps and returns the same. After it,
+        *the node runs again from its start*, and this call returns at once. So what stands before
+        it is done again: have effects by `once`.
+
+        A graph that stores nothing waits in place, however long it takes.
+
+        Args:
+            seconds: for how long, in seconds or as a timedelta.
+            until: or until when, with a time zone.
+            key: tells the sleep from the others of the task. Without it, it is known by its place
+                among those without a key; so give one to sleeps that are come to side by side, or
+                only sometimes.
+            durable_after: with more than this left, in seconds or as a timedelta, the task pauses.
+
+        Raises:
+            RuntimeError: outside of a node, inside of an effect, on an executor in another process,
+                or in a coroutine, where `asleep` is awaited.
+            TypeError: both or none of `seconds` and `until` are given, or something else.
+            ValueError: a duration is negative, `until` has no zone, or this attempt has come to the
+                same key before.
+
+        >>> def remind(state: dict, runtime: Runtime) -> dict:
+        ...     runtime.sleep(timedelta(days=3))
+        ...     return {"reminded": True}
+        """
+        begin_sleep(SleepRequest(seconds, until, key, durable_after), awaits=False).wait()
+
+    async def asleep(
+        self,
+        seconds: float | timedelta | None = None,
+        /,
+        *,
+        until: datetime | None = None,
+        key: str | None = None,
+        durable_after: float | timedelta = 10.0,
+    ) -> None:
+        """`sleep` for coroutines."""
+        request = SleepRequest(seconds, until, key, durable_after)
+        await begin_sleep(request, awaits=True).wait_async()
+
     def override(self, **changes: Any) -> Runtime[ContextT_co]:
         """A copy in which some attributes are replaced."""
         return replace(self, **changes)
@@ -248,6 +306,13 @@ class Running(Protocol):
 
     def begin_once(self, key: str, *, awaits: bool) -> OnceRecord:
         """Where an effect is recorded.
+
+        Args:
+            awaits: the caller can await that it is.
+        """
+
+    def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> Sleep:
+        """A sleep that is recorded, or is being recorded.
 
         Args:
             awaits: the caller can await that it is.

@@ -3,6 +3,7 @@ checkpoints. Types only; a type checker knows a part's `data` by its `type`."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Generic, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
@@ -28,6 +29,7 @@ class TaskResultPayload(TypedDict):
     name: str
     error: str | None
     interrupts: list[dict[str, Any]]
+    wake_at: NotRequired[datetime]
     result: dict[str, Any]
 
 
@@ -39,6 +41,7 @@ class CheckpointTask(TypedDict):
     error: NotRequired[str]
     result: NotRequired[Any]
     interrupts: list[dict[str, Any]]
+    wake_at: NotRequired[datetime]
     state: dict[str, Any] | RunnableConfig | None
 
 
@@ -72,6 +75,7 @@ class ValuesStreamPart(_Part, Generic[ValueT]):
     type: Literal["values"]
     data: ValueT
     interrupts: NotRequired[tuple[Interrupt, ...]]
+    wake_at: NotRequired[datetime]
 
 
 class UpdatesStreamPart(_Part):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
@@ -346,6 +346,7 @@ class PregelTask(NamedTuple):
         spans: its attempts as (start, duration), in seconds since the epoch and seconds; () if they
             were not recorded.
         input: what its node is called with, as it is stored.
+        wake_at: when it runs again if it sleeps (`runtime.sleep`), in UTC; None if it does not.
     """
 
     id: str
@@ -357,6 +358,7 @@ class PregelTask(NamedTuple):
     result: Any = None
     spans: tuple[tuple[float, float], ...] = ()
     input: Any = None
+    wake_at: datetime | None = None
 
 
 class StateSnapshot(NamedTuple, Generic[StateT]):
@@ -371,6 +373,7 @@ class StateSnapshot(NamedTuple, Generic[StateT]):
         parent_config: identifies the checkpoint before this one; None for the first.
         tasks: the tasks of the next superstep, with what is stored of them.
         interrupts: the open questions of all tasks, in path order.
+        wake_at: when the first of the tasks that sleep runs again, in UTC; None if none does.
     """
 
     values: StateT
@@ -381,6 +384,7 @@ class StateSnapshot(NamedTuple, Generic[StateT]):
     parent_config: RunnableConfig | None
     tasks: tuple[PregelTask, ...]
     interrupts: tuple[Interrupt, ...]
+    wake_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,10 +395,12 @@ class GraphOutput(Generic[ValueT]):
         value: the output as an instance of the output schema. A dict if the call paused or has
             `output_keys`, and keys that the schema requires are missing.
         interrupts: the open questions.
+        wake_at: when the first of the tasks that sleep runs again, in UTC; None if none does.
     """
 
     value: ValueT
     interrupts: tuple[Interrupt, ...] = ()
+    wake_at: datetime | None = None
 
 
 def _parts_of_send(send: Send) -> tuple[Any, ...]:

@@ -33,6 +33,7 @@ EVERYWHERE = ".extras"  # imports nothing; every room's errors may quote it
 # Inside pregel/: a file may import those on its own line (but not in a circle) and on the lines above.
 PREGEL = """
     names
+    clock
     types errors control
     running
     stream_parts runtime program.results program.json_schema
@@ -81,6 +82,7 @@ PREGEL = """
     drivers.awaits
     drivers.abatch
     drivers.call_future drivers.once
+    drivers.sleeping
     drivers.futures drivers.afutures
     drivers.driver
     drivers.threads
@@ -105,10 +107,12 @@ DEFERRED = {
     ("*", "difflib"): "only errors need it",
     (".pregel.superstep.hooks", "logging"): "only a hook that fails needs it",
     ("*", "pickle"): "loaded for the first key of an object, or when somebody pickles a graph",
-    (".pregel.superstep.retry", "random"): "loaded for the first retry",
+    (".pregel.drivers.attempt", ".pregel.superstep.retry"): "loaded for the first retry",
     (".pregel.drivers.forks", "traceback"): "only a forked child that fails needs it",
     (".pregel.drivers.futures", ".pregel.drivers.call_future"): "loads concurrent.futures and logging: loaded with the first `@task` call",
     (".pregel.drivers.futures", ".pregel.drivers.once"): "loaded with the first effect",
+    (".pregel.drivers.futures", ".pregel.drivers.sleeping"): "loaded with the first sleep",
+    (".pregel.drivers.sleeping", "asyncio"): "asyncio is loaded by those who await",
     (".pregel.drivers.driver", ".pregel.drivers.limit"): "loaded with the first graph that has a limit or streams",
     (".graph.arguments", ".pregel.drivers.limit"): "loaded with the first limit",
     ("*", "networkx"): "heavy: loaded when somebody draws",

@@ -30,7 +30,6 @@ from ..superstep.outcome import (
     snapshot_input,
     timeout_of,
 )
-from ..superstep.retry import wait_before_retry
 from ..superstep.task import Task
 from ..types import TimeoutPolicy
 from .steps import Steps, Waits
@@ -61,7 +60,11 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
         error = waits.failure_of(task, error)
         task.discard()
         retry = task.node.retry
-        pause = wait_before_retry(retry, failures, error) if retry else None
+        pause = None
+        if retry:
+            from ..superstep.retry import wait_before_retry
+
+            pause = wait_before_retry(retry, failures, error)
         earlier += tuple(task.current.calls or ())
         if pause is None:
             end_with_error(task, error)

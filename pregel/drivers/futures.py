@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextvars import copy_context
 from functools import partial
 from os.path import basename, splitext
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.base import ERROR, RESUME, RETURN
 from ...store.keys import canonical_key
-from ..errors import GraphInterrupt
 from ..names import PUSH
 from ..program.hooked import hooked_call
 from ..program.program import CompiledNode
@@ -29,10 +28,10 @@ from ..program.writes import Writer
 from ..run.effects import Save
 from ..run.run import Run
 from ..run.task_records import given_answers
-from ..running import OnceRecord
+from ..running import OnceRecord, Sleep, SleepRequest
 from ..superstep.ids import call_id
+from ..superstep.interrupts import pausing
 from ..superstep.task import Task
-from ..types import Interrupt
 from .attempt import refuse_late
 from .pool import POOL
 from .steps import Steps, Waits, run_steps
@@ -87,6 +86,12 @@ class Calls:
         from .once import begin_once
 
         return begin_once(self.run, self._once, task, key, awaits=awaits)
+
+    def begin_sleep(self, task: Task, request: SleepRequest, *, awaits: bool) -> Sleep:
+        """A sleep of a task that has been recorded, or is being recorded."""
+        from .sleeping import begin_sleep
+
+        return begin_sleep(self.run, self._once, task, request, awaits=awaits)
 
     def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
         if self.run.hook is not None:
@@ -143,10 +148,10 @@ class Calls:
             return self._resolve(result, None)
         if self._given[0] is not stored:
             self._given = stored, given_answers(stored)
-        open_ = self.run.answers.still_asked(known, self._given[1])
-        if not open_:
+        pause = self.run.answers.still_waits(known, self._given[1])
+        if pause is None:
             return None
-        return self._resolve(None, pausing(open_))
+        return self._resolve(None, pausing(pause.questions, pause.wake_at))
 
     def _resolve(self, value: Any, error: BaseException | None) -> Any:
         """A future that has ended already."""
@@ -233,7 +238,7 @@ def error_of(child: Task) -> BaseException | None:
     """What a call that has ended raises to those who wait for it."""
     pause = child.pause
     if pause is not None:
-        signal = GraphInterrupt(pause.questions)
+        signal = pausing(pause.questions, pause.wake_at)
         signal.by_hand, signal.error = pause.raised, pause.rejected
         return signal
     return child.error
@@ -242,13 +247,6 @@ def error_of(child: Task) -> BaseException | None:
 def result_of(child: Task) -> Any:
     """What a finished call returned."""
     return dict(child.writes).get(RETURN)
-
-
-def pausing(questions: Sequence[Interrupt]) -> GraphInterrupt:
-    """The signal of a call that waits for answers to these questions."""
-    signal = GraphInterrupt(questions)
-    signal.by_hand = False
-    return signal
 
 
 # -- what a call is known by -----------------------------------------------------------------------

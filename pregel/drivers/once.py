@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...checkpoint.base import RETURN
+from ...checkpoint.base import RETURN, TaskWrites
 from ..run.effects import Save
 from ..run.run import Run
 from ..superstep.ids import once_id
@@ -41,11 +41,14 @@ class StoredOnce:
 
     def save(self, result: Any) -> Any:
         """Record it."""
-        run = self._run
-        writes = run.commits.encode_once(self._id, self._key, result, self._where)
-        self._results[self._id] = writes.writes[0][1]
+        writes = self._encode(result)
         assert self._beside is not None
-        return run.journal.record(Save(None, [writes], self._beside), wait=True)
+        return self._run.journal.record(Save(None, [writes], self._beside), wait=True)
+
+    def _encode(self, result: Any) -> TaskWrites:
+        writes = self._run.commits.encode_once(self._id, self._key, result, self._where)
+        self._results[self._id] = writes.writes[0][1]
+        return writes
 
 
 class RememberedOnce:

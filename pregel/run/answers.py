@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any
 
 from ...channels.base import MISSING
+from ..superstep.attempt_state import Pause
 from ..superstep.task import Task
 from ..types import Interrupt
 from .claims import FIRST
@@ -176,21 +177,23 @@ class Answers:
             answers = answers._around
         return found
 
-    def still_asked(self, record: TaskRecord, given: Collection[str]) -> tuple[Interrupt, ...]:
-        """The questions for which a task need not run to ask them again: answers have come, but
-        none of them for what it asks. None if it must run.
+    def still_waits(self, record: TaskRecord, given: Collection[str]) -> Pause | None:
+        """What a task goes on waiting for without being run: its time has not come, or answers have
+        come, but none of them for what it asks. None if it must run.
 
         Args:
             given: the questions whose answers are recorded beside the checkpoint.
         """
-        must_run = record.raised or record.edited or record.error is not None or not record.waiting
-        if (
-            must_run
-            or not self.brought_any
-            or self.may_reach([question.id for question in record.interrupts])
-        ):
-            return ()
-        return tuple(question for question in record.waiting if question.id not in given)
+        if record.raised or record.error is not None:
+            return None
+        asked, asleep = record.waiting, record.asleep
+        if asked:
+            if record.edited or self.may_reach([question.id for question in record.interrupts]):
+                return None
+            asked = tuple(question for question in asked if question.id not in given)
+        if asleep or (asked and self.brought_any and record.wake_at is None):
+            return Pause(asked, wake_at=record.wake_at)
+        return None
 
     def has_asked(self, ids: Container[str]) -> bool:
         """Whether one of these questions was pending when this run was loaded."""

@@ -22,6 +22,7 @@ from ...checkpoint.base import (
     RAISED,
     RESUME,
     RETURN,
+    SLEEP,
     Checkpoint,
     CheckpointTuple,
     Commit,
@@ -190,7 +191,10 @@ class CommitBuilder:
         # A signal (Ctrl-C, a cancellation) is no outcome of the node: it simply runs again.
         if isinstance(task.error, Exception):
             marks[ERROR] = task.error
-        if task.interrupts:
+        # Also where there is none now: it takes the place of what was recorded before.
+        if task.wake_at is not None or record.wake_at is not None:
+            marks[SLEEP] = task.wake_at
+        if task.interrupts or (record.interrupts and task.wake_at is not None):
             marks[INTERRUPT] = list(task.interrupts)
             raised = task.pause is not None and task.pause.raised
             # Also False: it replaces what an earlier attempt had recorded.

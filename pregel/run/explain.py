@@ -62,9 +62,12 @@ def _explain_tasks(task_ids: Sequence[str], seen: View) -> NodeStatus:
     stored = [seen.records[task_id] for task_id in task_ids if task_id in seen.records]
     unfinished = [record for record in stored if not record.finished]
     for record in unfinished:
-        if record.interrupts:
-            asked = record.interrupts[0].value
+        if record.waiting:
+            asked = record.waiting[0].value
             return NodeStatus("next", f"it is paused: it asked {asked!r} and waits for the answer")
+    for record in unfinished:
+        if record.wake_at is not None and record.asleep:
+            return NodeStatus("next", f"it sleeps until {record.wake_at:%Y-%m-%d %H:%M:%S} UTC")
     for record in unfinished:
         if record.error is not None:
             return NodeStatus("next", f"it failed with {record.error!r} and runs again on resume")

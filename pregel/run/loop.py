@@ -16,10 +16,10 @@ from collections.abc import Generator, Sequence
 
 from ...checkpoint.base import ERROR, ERROR_SOURCE
 from ..errors import GraphDrained, GraphRecursionError, ParentCommand
-from ..superstep.attempt_state import Pause
+from ..superstep.attempt_state import earliest
 from ..superstep.interrupts import is_listed, questions
-from ..superstep.machine import Machine, in_path_order
-from ..superstep.task import Task, handler_of
+from ..superstep.machine import Machine, handler_of, in_path_order
+from ..superstep.task import Task
 from .begin import begin
 from .effects import Effect, Effects, GiveWay, Load, RunTasks, Save
 from .load import load_checkpoint, load_machine
@@ -212,9 +212,10 @@ def _restore(run: Run, tasks: Sequence[Task]) -> None:
         elif record.error is not None:
             if record.routed and task.node.handler is not None:
                 task.restore_end(record.error)  # its handler had taken over
-        # No answer came for it: run again it would only repeat its side effects and ask the same.
-        elif asked := run.answers.still_asked(record, given):
-            task.restore_end(Pause(asked))
+        # No answer came for it, or it sleeps: run again it would only repeat its side effects and
+        # ask the same.
+        elif (pause := run.answers.still_waits(record, given)) is not None:
+            task.restore_end(pause)
 
 
 def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
@@ -257,8 +258,8 @@ def _show_ends(run: Run, tasks: Sequence[Task]) -> None:
     for stream in run.output.streams:
         for task in tasks:
             stream.ended(task, machine.step)
-            if task.interrupts:
-                stream.question(machine, task.interrupts)
+            if task.interrupts or task.wake_at is not None:
+                stream.question(machine, task)
 
 
 def _handle_errors(
@@ -364,7 +365,11 @@ def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
             raise rejected
         # Raised at the end of the outermost run, when all is recorded.
         run.parent.current.rejected_inside = rejected
-    run.output.pause(questions(tasks), only_asked=not any(pause.raised for pause in pauses))
+    run.output.pause(
+        questions(tasks),
+        only_asked=not any(pause.raised for pause in pauses),
+        wake_at=earliest(pause.wake_at for pause in pauses),
+    )
     run.output.keep_preview(machine, [pair for t in tasks if t.finished for pair in t.writes])
 
 

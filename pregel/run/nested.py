@@ -252,7 +252,8 @@ def pause_parent(run: Run) -> None:
     """Let the task that ran this graph pause, if the run has paused."""
     questions = run.output.questions
     if questions is not None and run.parent is not None:
-        signal = asking(run.parent, questions, (1, split_number(run.ns)[1]))
+        order = (1, split_number(run.ns)[1])
+        signal = asking(run.parent, questions, order, run.output.wake_at)
         signal.by_hand = not run.output.only_asked
         raise signal
 

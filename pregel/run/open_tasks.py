@@ -18,6 +18,7 @@ from ...checkpoint.base import (
     NULL_TASK_ID,
     RAISED,
     RESUME,
+    SLEEP,
     TaskWrites,
 )
 from ..names import path_text
@@ -110,7 +111,9 @@ def _going_on(before: TaskRecord, path: tuple[Any, ...] | None) -> TaskRecord:
     failed."""
     # An error is not carried over: the edit may have mended its cause, so the task runs again.
     if before.error is not None:
-        before = replace(before, writes=[], wrote=False, error=None, routed=False)
+        before = replace(
+            before, writes=[], wrote=False, error=None, routed=False, wake_at=None
+        )
     return replace(before, kept={"path": path})
 
 
@@ -120,6 +123,8 @@ def _record(run: Run, task_id: str, known: TaskRecord) -> TaskWrites:
     pairs: list[Pair] = [*known.writes] or ([(NO_WRITES, None)] if known.wrote else [])
     if not known.finished and known.interrupts:
         pairs += [(INTERRUPT, list(known.interrupts)), (RAISED, known.raised)]
+    if not known.finished and known.wake_at is not None:
+        pairs.append((SLEEP, known.wake_at))
     if known.answers:
         pairs.append((RESUME, dict(known.answers)))
     if known.kept is not None:

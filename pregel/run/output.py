@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from ..program.program import Program
@@ -36,7 +37,9 @@ class Output:
         wake: tells a driver that waits for tasks that a chunk is there.
         live: no task runs on the reader's thread: chunks may come meanwhile, or tasks may have to
             be given up (`step_timeout`) or to wait for a place (`Limit`).
-        questions: what the run has paused for, `()` at a breakpoint; None if it has not paused.
+        questions: what the run has paused for, `()` if it sleeps or is at a breakpoint; None if it
+            has not paused.
+        wake_at: when the first of its tasks that sleep runs again.
         breakpoint: the kind of the breakpoint at which it has paused; "" if it is none.
         only_asked: nothing but `interrupt()` asked them.
     """
@@ -44,7 +47,7 @@ class Output:
     __slots__ = (
         "_hold", "_key_set", "_program", "_view", "breakpoint", "chunks", "closed", "keeps_view",
         "keys", "live", "live_outputs", "only_asked", "questions", "streams", "viewed", "waiting",
-        "wake",
+        "wake", "wake_at",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +77,7 @@ class Output:
         self.live: bool = live
         self.questions: tuple[Interrupt, ...] | None = None
         self.only_asked: bool = False
+        self.wake_at: datetime | None = None
         self.breakpoint: Breakpoint = ""
         self.viewed: bool = False
         self._view: Any = None
@@ -147,9 +151,15 @@ class Output:
         if self.keeps_view and not self._key_set.isdisjoint(machine.changed or ()):
             self._view, self.viewed = machine.output(self.keys), True
 
-    def pause(self, questions: tuple[Interrupt, ...] = (), *, only_asked: bool = False) -> None:
-        """The run ends here, with questions."""
-        self.questions, self.only_asked = questions, only_asked
+    def pause(
+        self,
+        questions: tuple[Interrupt, ...] = (),
+        *,
+        only_asked: bool = False,
+        wake_at: datetime | None = None,
+    ) -> None:
+        """The run ends here, with questions, or until a time."""
+        self.questions, self.only_asked, self.wake_at = questions, only_asked, wake_at
 
     def stop(self, breakpoint: Breakpoint) -> None:
         """The run ends here, at a breakpoint."""

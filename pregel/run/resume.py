@@ -65,6 +65,9 @@ def take_answers(run: Run, tasks: Sequence[Task], answer: Any, *, branches: bool
         _bind(run.answers, answer, _asked_on_branch(run, tasks, answer), {})
         return
     pending = waiting_questions(tasks, position.records)
+    open_ = [task for task in tasks if not position.record_of(task.id).finished]
+    if open_ and not pending and all(position.record_of(task.id).asleep for task in open_):
+        raise UnknownInterruptError("asleep", (), ())
     left = undelivered_answers(position.records)
     # The run that brought them may be at work. If it is dead, `invoke(None)` goes on with them; to
     # take answers here as well would let two runs do the same nodes.

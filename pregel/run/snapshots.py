@@ -13,6 +13,7 @@ from ...checkpoint.base import NULL_TASK_ID, RETURN, CheckpointTuple, address
 from ...checkpoint.records import iso
 from ..names import child_ns
 from ..program.program import Program
+from ..superstep.attempt_state import earliest
 from ..superstep.machine import Machine
 from ..superstep.task import Task
 from ..types import PregelTask, RunnableConfig, StateSnapshot
@@ -113,6 +114,7 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
         parent_config=found.parent_config,
         tasks=tasks,
         interrupts=tuple(q for t in open_tasks for q in t.interrupts),
+        wake_at=earliest(t.wake_at for t in open_tasks),
     )
 
 
@@ -164,6 +166,7 @@ def describe(
         result=_result(known, where[0]) if known.finished else None,
         spans=known.spans,
         input=task.input,
+        wake_at=None if known.finished else known.wake_at,
     )
 
 

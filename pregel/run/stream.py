@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, get_args
 
-from ...checkpoint.base import INTERRUPT, RETURN
+from ...checkpoint.base import INTERRUPT, RETURN, SLEEP
 from ..names import METADATA
 from ..superstep.machine import Machine
 from ..superstep.task import Task
@@ -79,8 +79,10 @@ class Envelope:
             return self._place(ns, "values", data if form is None else form(data))
         asked = isinstance(data, dict) and INTERRUPT in data
         interrupts = data.pop(INTERRUPT) if asked else ()
+        wake_at = data.pop(SLEEP, None) if isinstance(data, dict) else None
         shown = data if form is None else form(data)
-        return {"type": "values", "ns": ns, "data": shown, "interrupts": interrupts}
+        part = {"type": "values", "ns": ns, "data": shown, "interrupts": interrupts}
+        return part if wake_at is None else {**part, "wake_at": wake_at}
 
     def _place(self, ns: tuple[str, ...], mode: StreamMode, data: Any) -> Any:
         if self.subgraphs:
@@ -179,13 +181,17 @@ class Stream:
         if "values" in self.modes and (always or not self._shown.isdisjoint(machine.changed or ())):
             self.emit("values", snapshot(machine.output(self.keys)))
 
-    def question(self, machine: Machine, interrupts: Sequence[Any]) -> None:
-        """The state with the questions that a task has just asked."""
+    def question(self, machine: Machine, task: Task) -> None:
+        """The state with the questions that a task has just asked, or the time until which it
+        sleeps."""
         if "values" in self.modes:
             state = snapshot(machine.output(self.keys))
             self.emit(
                 "values",
-                {**(state if isinstance(state, dict) else {}), INTERRUPT: tuple(interrupts)},
+                {
+                    **(state if isinstance(state, dict) else {}),
+                    **show_pause(task.interrupts, task.wake_at),
+                },
             )
 
     def preview(self, machine: Machine, writes: Sequence[tuple[str, Any]]) -> None:
@@ -212,20 +218,22 @@ class Stream:
     def ended(self, task: Task, step: int) -> None:
         """A task has finished, failed, paused, or was restored."""
         if task.paused and task.path[-1] is not True:  # a call's question is its parent's to ask
-            self.emit(
-                "updates", {INTERRUPT: task.interrupts}
-            )  # none at a breakpoint of a nested graph
+            # No question and no time: a breakpoint of a nested graph.
+            shown = show_pause(task.interrupts, task.wake_at)
+            self.emit("updates", shown or {INTERRUPT: ()})
         elif task.finished and not task.node.hidden:
             self._returned(task)
         if task.node.hidden or not self.wants("tasks", "debug"):
             return
-        payload = {
+        payload: dict[str, Any] = {
             "id": task.id,
             "name": task.name,
             "error": task.error,
             "result": result_of(task.writes, self._shown),
             "interrupts": [asdict(question) for question in task.interrupts],
         }
+        if task.wake_at is not None:
+            payload["wake_at"] = task.wake_at
         self.emit("tasks", payload)
         self._wrap_debug("task_result", step, payload)
 
@@ -276,6 +284,14 @@ class Stream:
         if self.wants("debug"):
             now = datetime.now(UTC).isoformat()
             self.emit("debug", {"step": step, "timestamp": now, "type": kind, "payload": payload})
+
+
+def show_pause(questions: Sequence[Any], wake_at: datetime | None) -> dict[str, Any]:
+    """What the result of a call and the chunks of a stream show of a pause."""
+    shown: dict[str, Any] = {INTERRUPT: questions} if questions else {}
+    if wake_at is not None:
+        shown[SLEEP] = wake_at
+    return shown
 
 
 def _message_metadata(task: Task) -> dict[str, Any]:
@@ -333,4 +349,6 @@ def _checkpoint_task(task: Any) -> dict[str, Any]:
         return {**shown, "error": task.error, "state": task.state}
     if task.result is not None:
         shown["result"] = task.result
+    if task.wake_at is not None:
+        shown["wake_at"] = task.wake_at
     return {**shown, "interrupts": tuple(task.interrupts), "state": task.state}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from ...checkpoint.base import (
@@ -18,12 +19,14 @@ from ...checkpoint.base import (
     NULL_TASK_ID,
     RAISED,
     RESUME,
+    SLEEP,
     PendingWrite,
     Span,
 )
+from ..clock import CLOCK
 from ..program.writes import Pair
-from ..superstep.machine import Machine
-from ..superstep.task import Task, handler_of
+from ..superstep.machine import Machine, handler_of
+from ..superstep.task import Task
 from ..types import Interrupt
 from .claims import ClaimRecord, find_undelivered
 
@@ -37,7 +40,8 @@ class TaskRecord:
 
     Attributes:
         claim: of the null task, the answers that a run has brought.
-        raised: `Task.raised`.
+        raised: `Pause.raised`.
+        wake_at: `Pause.wake_at`.
         kept: the task was begun beside an earlier checkpoint and goes on here, after an edit of the
             thread, under its `path` here (None for a call of such a task).
     """
@@ -51,6 +55,7 @@ class TaskRecord:
     spans: tuple[Span, ...] = ()
     claim: ClaimRecord | None = None
     raised: bool = False
+    wake_at: datetime | None = None
     kept: Mapping[str, Any] | None = None
 
     @property
@@ -64,6 +69,12 @@ class TaskRecord:
         return (
             () if self.finished else tuple(q for q in self.interrupts if q.id not in self.answers)
         )
+
+    @property
+    def asleep(self) -> bool:
+        """Whether it runs again at a time of its own that has not come."""
+        wake_at = None if self.wrote or self.error is not None else self.wake_at
+        return wake_at is not None and wake_at.timestamp() > CLOCK.time()
 
     @property
     def edited(self) -> bool:
@@ -96,6 +107,8 @@ def read_records(pending: Iterable[PendingWrite]) -> dict[str, TaskRecord]:
             stored.raised = bool(value)
         elif channel == KEPT:
             stored.kept = value
+        elif channel == SLEEP:
+            stored.wake_at = value
         else:
             stored.wrote = True
             if channel != NO_WRITES:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from time import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
+from ..clock import CLOCK
 from ..runtime import Runtime
 from ..types import Interrupt
 from .hooks import Span
@@ -20,6 +21,8 @@ class AttemptState:
         first_began: when the first one began, in seconds since the epoch; None until that is asked.
         asked, keys: how many questions without a key, and under which keys, it has come to.
         once_keys: of the effects that it has, or has had.
+        slept, sleep_keys: how many sleeps without a key, and under which keys, it has come to.
+        wake_at: when the first of the sleeps ends for which it pauses, in UTC.
         questions: (order, question) of what it has asked without an answer.
         calls: what it has called with `@task`.
         equal_calls: how many calls of each kind it has made.
@@ -39,6 +42,9 @@ class AttemptState:
     asked: int = 0
     keys: tuple[str, ...] = ()
     once_keys: tuple[str, ...] = ()
+    slept: int = 0
+    sleep_keys: tuple[str, ...] = ()
+    wake_at: datetime | None = None
     questions: Sequence[Any] = ()
     calls: list[Any] | None = None
     equal_calls: dict[str, int] | None = None
@@ -59,7 +65,7 @@ class AttemptState:
     def first_attempt_time(self) -> float:
         """Seconds since the epoch, noted when first asked for."""
         if self.first_began is None:
-            self.first_began = time()
+            self.first_began = CLOCK.time()
         return self.first_began
 
     def count_call(self, kind: str) -> int:
@@ -76,15 +82,22 @@ class AttemptState:
 
 
 class Pause(NamedTuple):
-    """What a task waits for that has paused.
+    """What a task waits for that has paused: answers, a time, or whichever comes first.
 
     Attributes:
-        questions: what it asks; empty if a nested graph stopped at a breakpoint.
+        questions: what it asks; empty if it only sleeps, or a nested graph stopped at a breakpoint.
         raised: not (only) `interrupt` asked: a signal raised by hand, a breakpoint in a graph
             inside. Only running the task again shows whether it still waits.
         rejected: why the answer to its question was not taken.
+        wake_at: when it runs again without an answer, in UTC; None for never.
     """
 
     questions: tuple[Interrupt, ...]
     raised: bool = False
     rejected: Exception | None = None
+    wake_at: datetime | None = None
+
+
+def earliest(times: Iterable[datetime | None]) -> datetime | None:
+    """The first of these times; None if there is none."""
+    return min((each for each in times if each is not None), default=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from threading import Lock
 from typing import Any, overload
 
@@ -13,6 +14,7 @@ from ..errors import GraphAbandoned, GraphBubbleUp, GraphDrained, GraphInterrupt
 from ..running import refuse_in_effect, running
 from ..runtime import AnswerLookup, Running
 from ..types import Interrupt, ValueT
+from .attempt_state import earliest
 from .question_ids import at_place, keyed_id, question_id, unworded_id
 from .task import Task
 
@@ -144,14 +146,26 @@ by theirs."""
 _numbering = Lock()
 
 
-def asking(task: Any, questions: Sequence[Interrupt], order: Order) -> GraphInterrupt:
-    """The signal by which a task pauses with these questions. They are noted on the task as well:
-    of several that are asked side by side (`asyncio.gather`, threads) only one signal leaves the
-    node, but all are shown."""
-    noted = task.current.questions
-    task.current.questions = [*noted, *((order, question) for question in questions)]
+def asking(
+    task: Any,
+    questions: Sequence[Interrupt],
+    order: Order,
+    wake_at: datetime | None = None,
+) -> GraphInterrupt:
+    """The signal by which a task pauses with these questions, or until a time. Both are noted on
+    the task as well: of several that are asked side by side (`asyncio.gather`, threads) only one
+    signal leaves the node, but all count."""
+    with _numbering:
+        current = task.current
+        current.questions = [*current.questions, *((order, question) for question in questions)]
+        current.wake_at = earliest((current.wake_at, wake_at))
+    return pausing(questions, wake_at)
+
+
+def pausing(questions: Sequence[Interrupt], wake_at: datetime | None) -> GraphInterrupt:
+    """The signal of who waits for answers to these questions, or until a time."""
     signal = GraphInterrupt(questions)
-    signal.by_hand = False
+    signal.by_hand, signal.wake_at = False, wake_at
     return signal
 
 
@@ -166,7 +180,8 @@ def questions_of(task: Any, signal: GraphInterrupt) -> tuple[Interrupt, ...]:
 
 
 def merge_questions(signal: GraphInterrupt, endings: Sequence[BaseException | None]) -> None:
-    """Give a signal the questions of all these endings, each once, in their order."""
+    """Give a signal the questions of all these endings, each once, in their order, and the first of
+    their times."""
     found = {
         question.id: question
         for error in endings
@@ -177,6 +192,8 @@ def merge_questions(signal: GraphInterrupt, endings: Sequence[BaseException | No
         found.setdefault(question.id, question)
     signal.interrupts = tuple(found.values())
     signal.by_hand = signal.by_hand or any(getattr(error, "by_hand", False) for error in endings)
+    times = (error.wake_at for error in endings if isinstance(error, GraphInterrupt))
+    signal.wake_at = earliest((signal.wake_at, *times))
     rejections = (error.error for error in endings if isinstance(error, GraphInterrupt))
     signal.error = signal.error or next(filter(None, rejections), None)
 

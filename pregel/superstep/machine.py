@@ -21,7 +21,7 @@ from typing import Any
 from ...channels.base import MISSING, Channel, EmptyChannelError
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
 from ..errors import InvalidUpdateError, nearest
-from ..names import GRAPH, INPUT, PUSH, TASKS
+from ..names import GRAPH, HANDLER_PATH, INPUT, PUSH, TASKS
 from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
 from .context import TaskContext
@@ -426,3 +426,13 @@ def in_path_order(tasks: Sequence[Task]) -> list[Task]:
 _path = attrgetter("path")
 # The same order where all are paths, or all are indexes; no path has to be made (benchmark P8).
 _order = attrgetter("order")
+
+
+def handler_of(task: Task) -> Task:
+    """The task of the error handler that takes a failed one's place in its superstep."""
+    assert task.node.handler is not None
+    # Behind the path of the failed task: its writes are applied in that one's place.
+    path = (*task.path[:3], HANDLER_PATH, False)
+    handler = Task(task.node.handler, path, task.input, task.run)
+    handler.cause = task
+    return handler

@@ -19,7 +19,7 @@ from ..errors import (
 from ..names import CACHED_WRITES
 from ..program.program import CompiledNode, NodeCache
 from ..types import Command, TimeoutPolicy
-from .attempt_state import Pause
+from .attempt_state import Pause, earliest
 from .deadline import Deadline
 from .interrupts import questions_of
 from .machine import in_path_order
@@ -60,7 +60,8 @@ def end_with_signal(task: Task, signal: GraphBubbleUp) -> None:
     asked = (*(question for _, question in noted), *questions_of(task, signal))
     once = {question.id: question for question in asked}
     rejected = signal.error or current.rejected_inside
-    task.pause_with(Pause(tuple(once.values()), signal.by_hand, rejected))
+    wake_at = earliest((current.wake_at, signal.wake_at))
+    task.pause_with(Pause(tuple(once.values()), signal.by_hand, rejected, wake_at))
 
 
 def end_with_error(task: Task, error: BaseException) -> None:

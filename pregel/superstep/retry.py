@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import uniform
 from typing import Any
 
 from ..types import RetryPolicy
@@ -42,8 +43,6 @@ def interval(policy: RetryPolicy, failures: int) -> float:
     )
     if not policy.jitter:
         return wait
-    from random import uniform
-
     return wait * uniform(0.5, 1.0)
 
 

@@ -7,6 +7,7 @@ A task is a plain record. Ids, config and runtime are built only when somebody l
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Literal
@@ -15,7 +16,6 @@ from ...checkpoint.base import TaskWrites
 from ...checkpoint.serde import Blob
 from ..names import (
     CHECKPOINT_NS,
-    HANDLER_PATH,
     NODE,
     PATH,
     PUSH,
@@ -26,7 +26,7 @@ from ..names import (
 )
 from ..program.program import CompiledNode, Reader
 from ..program.writes import Pair
-from ..running import OnceRecord
+from ..running import OnceRecord, Sleep, SleepRequest
 from ..runtime import ExecutionInfo, NodeError, Runtime
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
 from .attempt_state import AttemptState, Pause
@@ -126,6 +126,11 @@ class Task:
     def interrupts(self) -> tuple[Interrupt, ...]:
         """The questions that it waits on."""
         return () if self.pause is None else self.pause.questions
+
+    @property
+    def wake_at(self) -> datetime | None:
+        """When it runs again without an answer, if it sleeps."""
+        return None if self.pause is None else self.pause.wake_at
 
     @property
     def id(self) -> str:
@@ -301,6 +306,11 @@ class Task:
         record: OnceRecord = self.run.calls.begin_once(self, key, awaits=awaits)
         return record
 
+    def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> Sleep:
+        """A sleep that has been recorded, or is being recorded."""
+        sleep: Sleep = self.run.calls.begin_sleep(self, request, awaits=awaits)
+        return sleep
+
     # -- what an executor wants to know ------------------------------------------------------------
 
     @property
@@ -438,13 +448,3 @@ class Task:
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, path={self.path!r})"
-
-
-def handler_of(task: Task) -> Task:
-    """The task of the error handler that takes a failed one's place in its superstep."""
-    assert task.node.handler is not None
-    # Behind the path of the failed task: its writes are applied in that one's place.
-    path = (*task.path[:3], HANDLER_PATH, False)
-    handler = Task(task.node.handler, path, task.input, task.run)
-    handler.cause = task
-    return handler

@@ -1,0 +1,205 @@
+"""`runtime.sleep`: a task goes on at a time of its own.
+
+Theory of operation: the time is recorded first, as `runtime.once` records what an effect returned:
+under an id made of the task's and of the sleep's key or place. So a retry, a resume and another
+process find the same time, an edit takes it along with its task, and a fork or a new input starts
+without it. What is left of a short sleep is waited for in place. For a long one the task pauses as
+with a question, but with a time for an answer: its node runs again from the top when that has come,
+finds the record, and the sleep returns at once.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Generator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ..clock import CLOCK
+from ..control import TimedControl
+from ..errors import GraphAbandoned, GraphDrained, GraphInterrupt
+from ..run.run import Run
+from ..running import SleepRequest
+from ..superstep.interrupts import asking
+from ..superstep.task import Task
+from .once import RememberedOnce, StoredOnce
+
+SECONDS_TO_LOOK = 0.05
+"""Between two looks of a sleep in place at whether its run is to stop."""
+
+
+class Sleep:
+    """A sleep of a task, from now on.
+
+    Args:
+        pauses: it is long, so the task pauses.
+        saved: on an event loop, what is to be awaited until the time is recorded; or None.
+    """
+
+    def __init__(self, task: Task, wake_at: datetime, saved: Any, *, pauses: bool) -> None:
+        self._task, self._wake_at = task, wake_at
+        self._saved, self._pauses = saved, pauses
+
+    def wait(self) -> None:
+        """Until it is over, on this thread."""
+        for seconds in self._waits():
+            CLOCK.sleep(seconds)
+
+    async def wait_async(self) -> None:
+        """Until it is over, on this event loop."""
+        import asyncio
+
+        if self._pauses:
+            self._pause()  # noted before others get a turn that pause the task as well
+        if self._saved is not None:
+            await self._saved
+        for seconds in self._waits():
+            await asyncio.sleep(seconds)
+
+    def _waits(self) -> Generator[float, None, None]:
+        """The seconds to wait, until another look.
+
+        Raises:
+            GraphInterrupt: the task pauses.
+            GraphDrained: its run is to stop. The time is recorded.
+            GraphAbandoned: nobody waits for it any longer.
+        """
+        at = self._wake_at.timestamp()
+        while (left := at - CLOCK.time()) > 0:
+            if self._pauses:
+                raise self._pause()
+            _refuse_stopped(self._task)
+            yield left if CLOCK.virtual is not None else min(left, SECONDS_TO_LOOK)
+
+    def _pause(self) -> GraphInterrupt:
+        return asking(self._task, (), (0,), self._wake_at)
+
+
+class PutOffRecord(StoredOnce):
+    """The record of a run with durability "exit", which stores it at its end."""
+
+    def save(self, result: Any) -> None:
+        """Store it with what the run leaves."""
+        self._run.commits.put_off([self._encode(result)])
+
+
+def begin_sleep(
+    run: Run, results: dict[str, Any], task: Task, request: SleepRequest, *, awaits: bool
+) -> Sleep:
+    """A sleep whose end is recorded, or is being recorded.
+
+    Args:
+        results: what is recorded of the effects and sleeps of this run.
+        awaits: the caller can await that it is recorded.
+
+    Raises:
+        TypeError: the request has both or none of a duration and a time, or one of another type.
+        ValueError: a duration is negative, a time has no zone, or the attempt has slept under this
+            key before.
+        RuntimeError: it would hold up an event loop.
+    """
+    wake_at = _read_time(task, request)
+    durable_after = seconds_of("durable_after", request.durable_after)
+    if not awaits and _on_event_loop():
+        raise RuntimeError(
+            f"node {task.name!r} called runtime.sleep() in a coroutine: await runtime.asleep(...)"
+        )
+    name = _identify(task, request.key)
+    _refuse_stopped(task)
+    # A graph that stores nothing forgets where its tasks were, so they must not leave.
+    can_pause = run.thread.saver is not None and task.find_answers() is not None
+    record = _record_of(run, results, task, name)
+    saved: Any = None
+    if record.known:
+        wake_at = record.known[0]
+    else:
+        saved = record.save(wake_at)
+    left = wake_at.timestamp() - CLOCK.time()
+    return Sleep(task, wake_at, saved, pauses=can_pause and left > durable_after)
+
+
+def _record_of(
+    run: Run, results: dict[str, Any], task: Task, name: str
+) -> StoredOnce | RememberedOnce:
+    if run.thread.saver is None:
+        return RememberedOnce(results, task, name)
+    kind = PutOffRecord if run.settings.durability == "exit" else StoredOnce
+    return kind(run, results, task, name)
+
+
+def seconds_of(name: str, value: Any) -> float:
+    """A duration in seconds.
+
+    Raises:
+        TypeError: it is none.
+        ValueError: it is negative, or not finite.
+    """
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"{name} of runtime.sleep must be seconds or a timedelta, got {value!r}")
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{name} of runtime.sleep must be finite and >= 0, got {value!r}")
+    return seconds
+
+
+def _read_time(task: Task, request: SleepRequest) -> datetime:
+    """When the sleep is over, in UTC."""
+    until = request.until
+    if (request.seconds is None) == (until is None):
+        raise TypeError(
+            f"node {task.name!r}: runtime.sleep takes either a duration or until=, got "
+            f"{'none' if until is None else 'both'} of them"
+        )
+    if until is None:
+        seconds = seconds_of("the duration", request.seconds)
+        try:
+            return datetime.fromtimestamp(CLOCK.time(), UTC) + timedelta(seconds=seconds)
+        except OverflowError:
+            raise ValueError(
+                f"node {task.name!r}: runtime.sleep({request.seconds!r}) ends after the year 9999"
+            ) from None
+    if not isinstance(until, datetime):
+        raise TypeError(f"until of runtime.sleep must be a datetime, got {until!r}")
+    if until.utcoffset() is None:
+        raise ValueError(
+            "until of runtime.sleep must have a time zone, such as datetime(..., tzinfo=UTC), got "
+            f"{until!r}"
+        )
+    return until.astimezone(UTC)
+
+
+def _identify(task: Task, key: str | None) -> str:
+    """The key of a sleep's record, by its own or by its place: no effect can have the same."""
+    with _numbering:
+        current = task.current
+        if key is None:
+            current.slept += 1
+            return f"\0sleep\0{current.slept}"
+        if not isinstance(key, str) or not key:
+            raise TypeError(f"the key of runtime.sleep must be a non-empty string, got {key!r}")
+        if key in current.sleep_keys:
+            raise ValueError(
+                f"node {task.name!r} has come to runtime.sleep(key={key!r}) twice: give each sleep "
+                "a key of its own, for example one that contains the item it is about"
+            )
+        current.sleep_keys = (*current.sleep_keys, key)
+        return f"\0sleep by key\0{key}"
+
+
+_numbering = threading.Lock()
+
+
+def _refuse_stopped(task: Task) -> None:
+    """Let no task wait whose run is to stop, or for which nobody waits."""
+    deadline, control = task.nearest_deadline, task.run.settings.control
+    if (deadline is not None and deadline.abandoned) or task.is_cut_short():
+        raise GraphAbandoned
+    if (isinstance(control, TimedControl) and control.is_late) or control.drain_reason is not None:
+        raise GraphDrained(control.drain_reason or "deadline")
+
+
+def _on_event_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
