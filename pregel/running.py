@@ -74,7 +74,6 @@ def begin_once(key: str, *, awaits: bool) -> OnceRecord:
     return record
 
 
-<<<<<<< HEAD
 def _note_key(task: Any, key: str) -> None:
     if not isinstance(key, str) or not key:
         raise TypeError(f"the key of runtime.once must be a non-empty string, got {key!r}")
@@ -88,7 +87,8 @@ def _note_key(task: Any, key: str) -> None:
 
 
 _noting = threading.Lock()
-=======
+
+
 class SleepRequest(NamedTuple):
     """What a node has asked for with `runtime.sleep`."""
 
@@ -115,7 +115,6 @@ def begin_sleep(request: SleepRequest, *, awaits: bool) -> Sleep:
     refuse_in_effect("runtime.sleep()")
     sleep: Sleep = task.begin_sleep(request, awaits=awaits)
     return sleep
->>>>>>> 21b88fc (runtime.sleep: a task goes on at a time that is recorded)
 
 
 @contextmanager

@@ -434,5 +434,5 @@ def handler_of(task: Task) -> Task:
     # Behind the path of the failed task: its writes are applied in that one's place.
     path = (*task.path[:3], HANDLER_PATH, False)
     handler = Task(task.node.handler, path, task.input, task.run)
-    handler.cause = task
+    handler.take_place_of(task)
     return handler

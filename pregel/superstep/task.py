@@ -42,8 +42,7 @@ class Task:
     """One execution of `node`.
 
     Attributes:
-        order: its path; of a Send its index, since a superstep may have a hundred thousand of them
-            and a path is made only for those whose path is asked for (benchmark P8).
+        order: its path; of a Send its index: paths are made when asked for (benchmark P8).
         input: what the node is called with.
         writes: (channel, value) pairs of a successful attempt; a failed one leaves none.
         error: what the last attempt raised, or None.
@@ -55,8 +54,7 @@ class Task:
         restored: its outcome was found in store or cache, so it was not executed.
         cause: for an error handler, the task that failed.
         deadline: that of the current attempt, or None.
-        noted: `current`, or None as long as nobody has asked for it: few attempts need one, and a
-            superstep may have a hundred thousand tasks.
+        noted: `current`, or None as long as nobody has asked for it: few attempts need one.
         answers: those that it was given, by question; None until they are asked for.
         passed_on: answers that graphs inside it took. They keep these; once the task has finished
             so does its record.
@@ -141,6 +139,10 @@ class Task:
             carried = machine.carried_ids.get(self.path) if machine.carried_ids else None
             self._id = carried or task_id(checkpoint_id, self.run.ns, machine.step, self)
         return self._id
+
+    def take_place_of(self, failed: Task) -> None:
+        """It is the task of an error handler."""
+        self.cause = failed
 
     def carry_id(self, id: str) -> None:
         """Give it an id that is not made of its place."""
@@ -303,13 +305,11 @@ class Task:
 
     def begin_once(self, key: str, *, awaits: bool) -> OnceRecord:
         """What is recorded of an effect, and where it is to be recorded."""
-        record: OnceRecord = self.run.calls.begin_once(self, key, awaits=awaits)
-        return record
+        return self.run.calls.begin_once(self, key, awaits=awaits)  # type: ignore[no-any-return]
 
     def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> Sleep:
         """A sleep that has been recorded, or is being recorded."""
-        sleep: Sleep = self.run.calls.begin_sleep(self, request, awaits=awaits)
-        return sleep
+        return self.run.calls.begin_sleep(self, request, awaits=awaits)  # type: ignore[no-any-return]
 
     # -- what an executor wants to know ------------------------------------------------------------
 
