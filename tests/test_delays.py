@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -246,6 +247,77 @@ def test_more_than_are_woken_at_once_are_all_woken(
     assert MOST_WOKEN > 100
 
 
+# -- debounce ---------------------------------------------------------------------------------------
+
+
+def test_a_newer_input_takes_the_place_of_one_that_waits_and_is_run_once(
+    drive: Any, postgres: str, queue: Queue
+) -> None:
+    first = drive.call(queue, "submit", "t", one(log=["old"]), debounce=60)
+    due = queue.result("t", wait=0).run_at
+    again = drive.call(queue, "submit", "t", one(log=["new"], left=2), debounce=0.1, priority=7)
+    assert again == first, "all submissions that it stands for have its run id"
+    (job,) = queue.jobs()
+    assert (job.status, job.priority) == ("delayed", 7)
+    assert job.run_at is not None and due is not None and job.run_at < due
+    with working(counting, postgres, **LONG):
+        assert queue.result("t", run_id=first, wait=30).unwrap()["log"] == ["new", 1]
+    assert queue.counts() == {"counting": {"done": 1}}
+
+
+def test_however_many_follow_it_runs_after_debounce_max(postgres: str, queue: Queue) -> None:
+    queue.submit("t", one(), debounce=5, debounce_max=60)
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        for passed, status in ((56, "delayed"), (61, "waiting")):
+            admin.execute(
+                "UPDATE stategraph_jobs SET debounced_since = now() - make_interval(secs => %s)",
+                [passed],
+            )
+            queue.submit("t", one(), debounce=50, debounce_max=60)
+            (job,) = queue.jobs()
+            assert job.status == status
+            assert job.run_at is not None and job.run_at < datetime.now(UTC) + timedelta(seconds=5)
+
+
+def test_only_one_that_waits_for_a_newer_input_and_was_not_started_is_replaced(
+    postgres: str, queue: Queue, session: WorkerSession
+) -> None:
+    plain = queue.submit("t", one(), delay=60)
+    other = queue.submit("u", one(), debounce=60)
+    with Queue.from_conn_string(postgres, "another") as foreign:
+        foreign.submit("t", one(), debounce=60)
+    first = queue.submit("t", one(), debounce=60)
+    assert len({plain, other, first, queue.submit("t", one(), debounce=60)}) == 3
+    let_pass(postgres, first)
+    session.watch()
+    (started,) = session.claim(10)
+    assert started.name.run_id == first
+    second = queue.submit("t", one(), debounce=60)
+    assert second != first, "that one has been started"
+    session.end([JobEnd(started.id, started.attempt, "waiting")])
+    assert queue.submit("t", one(), debounce=60) == second, "and so it has when it was given back"
+
+
+def test_inputs_that_come_at_once_are_one_job(postgres: str, queue: Queue) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        runs = [*pool.map(lambda number: queue.submit("t", one(log=[number]), debounce=60), range(40))]
+    assert len(set(runs)) == 1
+    assert len(queue.jobs()) == 1
+
+
+@pytest.mark.parametrize("more", [
+    {"run_id": "r"}, {"delay": 1}, {"at": datetime(2030, 1, 1, tzinfo=UTC)}, {"debounce_max": 1}, {"debounce": -1},
+    {"debounce": None, "debounce_max": 5},
+])  # fmt: skip
+def test_what_cannot_be_debounced_is_told_at_once(more: Any, queue: Queue) -> None:
+    with pytest.raises(ValueError, match="must"):
+        queue.submit("t", one(), **{"debounce": 5, **more})
+    assert queue.counts() == {}
+
+
+# -- mistakes, notices, tables ---------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(("when", "told"), [
     ({"delay": -1}, "delay must be 0 seconds or more"),
     ({"delay": float("nan")}, "delay must be 0 seconds or more"),
@@ -276,8 +348,8 @@ def test_tables_without_times_are_brought_up_to_date(postgres: str) -> None:
     with psycopg.connect(postgres, autocommit=True) as admin:
         with Queue.from_conn_string(postgres, counting) as queue:
             queue.submit("t", one())
-        admin.execute("DROP INDEX stategraph_jobs_live, stategraph_jobs_timed")
-        admin.execute("ALTER TABLE stategraph_jobs DROP COLUMN run_at")
+        admin.execute("DROP INDEX stategraph_jobs_live, stategraph_jobs_timed, stategraph_jobs_debounced")
+        admin.execute("ALTER TABLE stategraph_jobs DROP COLUMN run_at, DROP COLUMN debounced_since")
         admin.execute(
             "CREATE INDEX stategraph_jobs_live ON stategraph_jobs (lane) "
             "WHERE state IN ('waiting', 'running', 'parked')"

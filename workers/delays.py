@@ -10,6 +10,18 @@ LONGEST = timedelta(days=36_500)
 """A delay is at most this long."""
 
 
+class Debounce(NamedTuple):
+    """How long a job waits for a newer input, in seconds.
+
+    Attributes:
+        seconds: after the newest input.
+        most: after the first one, however many follow.
+    """
+
+    seconds: float
+    most: float
+
+
 class When(NamedTuple):
     """When jobs are to run: so many seconds after they are submitted, or at a time in seconds since
     1970; with neither, at once. The database's clock counts."""
@@ -59,3 +71,37 @@ def check_seconds(name: str, value: float | timedelta) -> float:
             f"{name} must be 0 seconds or more, and at most {LONGEST.days} days, got {value!r}"
         )
     return float(seconds)
+
+
+def check_debounce(
+    debounce: float | timedelta | None, most: float | timedelta | None
+) -> Debounce | None:
+    """How long a job waits for a newer input, if it does.
+
+    Raises:
+        TypeError: they are neither numbers nor timedeltas.
+        ValueError: `most` is given alone or is below `debounce`, or one of them cannot be.
+    """
+    if debounce is None:
+        if most is not None:
+            raise ValueError(f"debounce_max must come with debounce, got {most!r} alone")
+        return None
+    seconds = check_seconds("debounce", debounce)
+    longest = LONGEST.total_seconds() if most is None else check_seconds("debounce_max", most)
+    if longest < seconds:
+        raise ValueError(f"debounce_max must be at least debounce, got {most!r} and {debounce!r}")
+    return Debounce(seconds, longest)
+
+
+def check_alone(**others: object) -> None:
+    """Refuse what cannot be said of a job that may take the place of another.
+
+    Raises:
+        ValueError: one of these is given.
+    """
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(
+                f"a debounced job must have no {name} of its own, got {value!r}: it may take the "
+                "place of a job that has one"
+            )

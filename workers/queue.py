@@ -20,13 +20,12 @@ from ..pregel.app import Pregel
 from ..pregel.errors import nearest
 from ..pregel.types import AnyConfig, Durability
 from .database import JobDatabase
-from .delays import When, check_when
+from .delays import check_alone, check_debounce, check_when
 from .jobs import (
     LISTED,
     STATUSES,
     Job,
     JobCodec,
-    JobName,
     JobResult,
     WorkerInfo,
     check_config,
@@ -39,6 +38,7 @@ from .jobs import (
     read_result,
 )
 from .listener import Listener
+from .submission import Submitter
 from .tables import STATEMENTS
 from .waiting import ResultWaiter
 
@@ -89,6 +89,7 @@ class Queue(AsyncCaller):
         self._listener = Listener(conn if isinstance(conn, str) else None)
         self._waiter = ResultWaiter(self._database, self.graph, self._codec, self._listener)
         self._durability = check_durability(durability)
+        self._submitter = Submitter(self._database, self.graph, self._codec)
 
     @classmethod
     @contextmanager
@@ -133,6 +134,8 @@ class Queue(AsyncCaller):
         durability: Durability | None = None,
         delay: float | timedelta | None = None,
         at: datetime | None = None,
+        debounce: float | timedelta | None = None,
+        debounce_max: float | timedelta | None = None,
     ) -> str:
         """Let some worker run the graph on a thread, as `invoke` does.
 
@@ -152,6 +155,11 @@ class Queue(AsyncCaller):
                 other job of its thread.
             at: the time before which it does not run, in place of `delay`. It must have a time
                 zone. One that is over means at once.
+            debounce: seconds, or a timedelta, to wait for a newer input. A job of the thread that
+                was submitted so and has not been started gets this input in place of its own, and
+                waits as long again. All submissions that it stands for have its run id.
+            debounce_max: after this time from the first of them it runs, however many follow; by
+                default they can put it off for ever.
 
         Returns:
             The run id.
@@ -159,11 +167,18 @@ class Queue(AsyncCaller):
         Raises:
             UnserializableError: the input cannot be stored; names the place.
             ValueError: a job of another graph has this `run_id` on this thread, `durability` is
-                none of the three, or `delay` or `at` cannot be.
+                none of the three, a time cannot be, or `debounce` comes with a `run_id` or another
+                time.
             ConnectionLostError: the answer was lost, so whether it is submitted is not known.
                 Submit it again under the same `run_id`, which is in the error's note.
             StorageError: the database refused or is out of reach; nothing is submitted.
         """
+        wait = check_debounce(debounce, debounce_max)
+        if wait is not None:
+            check_alone(run_id=run_id, delay=delay, at=at)
+            check_thread(thread_id)
+            how = self._check_how(priority, config, context, durability)
+            return self._submitter.debounce(thread_id, priority, {"input": input, **how}, wait)
         return self.submit_many(
             [(thread_id, input)],
             priority=priority,
@@ -196,46 +211,32 @@ class Queue(AsyncCaller):
         named = [str(uuid4()) for _ in pairs] if run_ids is None else [*run_ids]
         if len(named) != len(pairs):
             raise ValueError(f"submit_many needs {len(pairs)} run ids, got {len(named)}")
-        settings = check_config(config)
-        check_priority(priority)
+        how = self._check_how(priority, config, context, durability)
         when = check_when(delay, at)
-        how = {"context": context, "durability": check_durability(durability) or self._durability}
         rows = []
         for (thread_id, input), run_id in zip(pairs, named, strict=True):
             check_thread(thread_id)
             check_names(run_id)
-            name = JobName(self.graph, thread_id, run_id)
-            given = {"input": input, "config": settings, **how}
-            task = self._codec.write("task", name, given)
-            rows.append((hash_name(thread_id), thread_id, run_id, priority, task))
+            rows.append(self._submitter.row(thread_id, run_id, priority, {"input": input, **how}))
         try:
-            if rows:
-                self._database.retry_once(self._insert, rows, when)
+            self._submitter.insert(rows, when)
         except ConnectionLostError as lost:
             if len(named) == 1:
                 lost.add_note(f"Submit it again with run_id={named[0]!r}: the job runs once")
             raise
         return named
 
+    def _check_how(
+        self, priority: int, config: AnyConfig | None, context: Any, durability: Durability | None
+    ) -> dict[str, Any]:
+        """How jobs are run, as it is stored beside their inputs."""
+        check_priority(priority)
+        how = check_durability(durability) or self._durability
+        return {"config": check_config(config), "context": context, "durability": how}
+
     async def asubmit(self, thread_id: str, input: Any, **options: Any) -> str:
         """`submit` for coroutines."""
         return await self._acall(partial(self.submit, thread_id, input, **options))
-
-    def _insert(self, rows: list[tuple[Any, ...]], when: When) -> None:
-        """Store jobs and notify workers. The notice has a transaction of its own: Postgres commits
-        transactions with notices one after the other, each until it is on the disk."""
-        with self._database.statements() as wire:
-            foreign = wire.rows(STATEMENTS["submit"], self.graph, rows, *when)
-            for graph, thread_id, run_id in foreign:
-                name = JobName(*map(decode_name, (graph, thread_id, run_id)))
-                raise ValueError(
-                    f"{name} belongs to the graph {name.graph!r}, so no job of {self.graph!r} can "
-                    "have this run_id. Nothing was submitted: use another run_id or thread"
-                )
-            if when.later:
-                wire.run(STATEMENTS["notify_delay"], hash_name(self.graph), *when)
-            else:
-                wire.run(STATEMENTS["notify_workers"], hash_name(self.graph))
 
     def cancel(self, run_id: str, *, thread_id: str | None = None) -> bool:
         """Take a job of this graph back. One that runs is stopped before its next superstep; what

@@ -94,6 +94,13 @@ MIGRATIONS = (
             WHERE state IN ('waiting', 'running', 'parked', 'sleeping')
         """,
     ),
+    (
+        "ALTER TABLE stategraph_jobs ADD COLUMN debounced_since TIMESTAMPTZ",
+        """
+        CREATE UNIQUE INDEX stategraph_jobs_debounced ON stategraph_jobs (graph, sha256(thread_id))
+            WHERE debounced_since IS NOT NULL AND attempt = 0 AND state IN ('delayed', 'waiting')
+        """,
+    ),
 )
 
 # Whether the backend that registered the worker `w` holds the worker's lock. A neighbor that holds
@@ -148,6 +155,12 @@ _COLUMNS = (
     "id, graph, thread_id, run_id, priority, state, attempt, deaths, "
     "extract(epoch FROM run_at)::float8, outcome"
 )
+# The job of a thread that a debounced input replaces: one that has not been started. There is at
+# most one.
+_DEBOUNCED = """
+    graph = $1 AND sha256(thread_id) = sha256($2) AND debounced_since IS NOT NULL AND attempt = 0
+        AND state IN ('delayed', 'waiting')
+"""
 # How many seconds from now on the next job of the graph $1 is due that waits for its time.
 _SECONDS_TO_NEXT = """
     SELECT extract(epoch FROM run_at - now())::float8 FROM stategraph_jobs
@@ -188,6 +201,27 @@ STATEMENTS = {
             ON CONFLICT (sha256(run_id), sha256(thread_id)) DO NOTHING
         )
         SELECT graph, thread_id, run_id FROM foreign_jobs LIMIT 1
+    """,
+    "debounced": f"SELECT run_id FROM stategraph_jobs WHERE {_DEBOUNCED}",
+    # Never later than so long after the first of the inputs that it replaces.
+    "replace_debounced": f"""
+        WITH moved AS (
+            SELECT id, now() + make_interval(secs => least(
+                $6::float8, $7::float8 - extract(epoch FROM now() - debounced_since)::float8
+            )) AS run_at
+            FROM stategraph_jobs WHERE {_DEBOUNCED} AND run_id = $3 FOR UPDATE
+        )
+        UPDATE stategraph_jobs AS job SET priority = $4, task = $5, run_at = moved.run_at,
+            state = CASE WHEN moved.run_at > now() THEN 'delayed' ELSE 'waiting' END
+        FROM moved WHERE job.id = moved.id
+        RETURNING extract(epoch FROM job.run_at)::float8
+    """,
+    "submit_debounced": """
+        INSERT INTO stategraph_jobs
+            (graph, thread_id, run_id, priority, task, lane, run_at, state, debounced_since)
+        VALUES ($1, $2, $3, $4, $5, $6, now() + make_interval(secs => $7), 'delayed', now())
+        ON CONFLICT DO NOTHING
+        RETURNING extract(epoch FROM run_at)::float8
     """,
     "notify_workers": "SELECT pg_notify('stategraph_work', $1::bigint::text)",
     # Of a job that waits for its time the notice tells in how many seconds that is.

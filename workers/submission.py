@@ -1,0 +1,97 @@
+"""`Submitter`: stores the jobs that a queue has checked, and notifies the workers."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from ..checkpoint.errors import StorageError
+from ..checkpoint.sql.postgres_server import Wire
+from .database import JobDatabase
+from .delays import Debounce, When
+from .jobs import JobCodec, JobName, decode_name, hash_name
+from .tables import STATEMENTS
+
+TRIES = 20
+"""How often a debounced job is tried that meets another submission of its thread, or whose
+predecessor was begun at this moment."""
+
+
+class Submitter:
+    """Stores jobs of one graph. Any thread may use it."""
+
+    def __init__(self, database: JobDatabase, graph: str, codec: JobCodec) -> None:
+        self._database, self._graph, self._codec = database, graph, codec
+
+    def row(self, thread_id: str, run_id: str, priority: int, given: dict[str, Any]) -> Any:
+        """A job as `insert` takes it.
+
+        Raises:
+            UnserializableError: the input cannot be stored.
+        """
+        task = self._codec.write("task", JobName(self._graph, thread_id, run_id), given)
+        return hash_name(thread_id), thread_id, run_id, priority, task
+
+    def insert(self, rows: list[Any], when: When) -> None:
+        """Store jobs, once each, and notify workers.
+
+        Raises:
+            ValueError: a thread's job of such a name is another graph's.
+            ConnectionLostError: whether they are stored is not known.
+        """
+        if rows:
+            self._database.retry_once(self._insert, rows, when)
+
+    def _insert(self, rows: list[Any], when: When) -> None:
+        with self._database.statements() as wire:
+            foreign = wire.rows(STATEMENTS["submit"], self._graph, rows, *when)
+            for graph, thread_id, run_id in foreign:
+                name = JobName(*map(decode_name, (graph, thread_id, run_id)))
+                raise ValueError(
+                    f"{name} belongs to the graph {name.graph!r}, so no job of {self._graph!r} can "
+                    "have this run_id. Nothing was submitted: use another run_id or thread"
+                )
+            self._notify(wire, when)
+
+    def debounce(
+        self, thread_id: str, priority: int, given: dict[str, Any], wait: Debounce
+    ) -> str:
+        """Store a job that waits for a newer input, or put this one in the place of the thread's
+        job that does. Returns its run id.
+
+        Raises:
+            StorageError: others submitted to this thread all the time; nothing is stored.
+            ConnectionLostError: whether it is stored is not known.
+        """
+        return self._database.retry_once(self._debounce, thread_id, priority, given, wait)
+
+    def _debounce(
+        self, thread_id: str, priority: int, given: dict[str, Any], wait: Debounce
+    ) -> str:
+        with self._database.statements() as wire:
+            for _ in range(TRIES):
+                # A task is bound to its run id, so that has to be known first.
+                known = wire.rows(STATEMENTS["debounced"], self._graph, thread_id)
+                run_id = decode_name(known[0][0]) if known else str(uuid4())
+                lane, *_, task = self.row(thread_id, run_id, priority, given)
+                job = (thread_id, run_id, priority, task)
+                if known:
+                    due = wire.rows(STATEMENTS["replace_debounced"], self._graph, *job, *wait)
+                else:
+                    values = (self._graph, *job, lane, wait.seconds)
+                    due = wire.rows(STATEMENTS["submit_debounced"], *values)
+                if due:
+                    self._notify(wire, When(at=due[0][0]))
+                    return run_id
+        raise StorageError(
+            f"{TRIES} submissions to thread {thread_id!r} came between: nothing was submitted, "
+            "submit it again"
+        )
+
+    def _notify(self, wire: Wire, when: When) -> None:
+        """The notice has a transaction of its own: Postgres commits transactions with notices one
+        after the other, each until it is on the disk."""
+        if when.later:
+            wire.run(STATEMENTS["notify_delay"], hash_name(self._graph), *when)
+        else:
+            wire.run(STATEMENTS["notify_workers"], hash_name(self._graph))
