@@ -19,17 +19,20 @@ from ..checkpoint.base import NULL_TASK_ID, BaseCheckpointSaver
 from ..checkpoint.errors import CheckpointConflictError, StorageError, UnserializableError
 from ..checkpoint.sql.postgres_server import OutOfReachError
 from ..pregel.app import Pregel
+from ..pregel.clock import CLOCK
 from ..pregel.errors import GraphDrained, StateGraphError, UnknownInterruptError
 from ..pregel.program.program import is_async
 from ..pregel.run.config import merge_configs
 from ..pregel.superstep.interrupts import looks_like_answers
-from ..pregel.types import Command, RunnableConfig
-from .jobs import Job, JobCodec, JobDeadlineError, JobEnd
+from ..pregel.types import Command, Interrupt, RunnableConfig
+from .jobs import Job, JobCodec, JobDeadlineError, JobEnd, Status
 from .saver import WorkerSaver
 
 REPEATS = 10
 """How often a run is begun that meets another one on its thread, or a database that is out of
 reach."""
+SECONDS_BEHIND = 0.5
+"""How long a job is held back whose time has come by the database's clock, but not by ours."""
 SECONDS_TO_CANCEL = 5.0
 """How long to wait for cancelled runs when their worker has failed."""
 
@@ -73,7 +76,7 @@ class JobRunner:
         self._loop.close()
 
     def run(self, job: Job) -> JobEnd:
-        """Run a job to its end, its next pause or a drain. Whatever a node raises ends the job, not
+        """Run a job to its end, its next pause or sleep, or a drain. Whatever a node raises ends the job, not
         the worker."""
         try:
             return self._run(job)
@@ -107,7 +110,21 @@ class JobRunner:
             return JobEnd(job.id, job.attempt, "waiting")
         questions = tuple(output.interrupts)
         outcome = self._codec.write("outcome", job.name, (output.value, questions, None))
+        if output.wake_at is not None:
+            return self._put_to_sleep(job, output.wake_at.timestamp(), questions, outcome)
         return JobEnd(job.id, job.attempt, "paused" if questions else "done", outcome)
+
+    def _put_to_sleep(
+        self, job: Job, wake_at: float, questions: tuple[Interrupt, ...], outcome: bytes
+    ) -> JobEnd:
+        """Put a job back until its run goes on, by the database's clock."""
+        left = wake_at - CLOCK.time()
+        if job.attempt > 1 and left > 0:
+            # Perhaps that clock is ahead, so that it would be claimed again at once.
+            CLOCK.sleep(min(left, SECONDS_BEHIND))
+        # What is asked may be answered before: by a job, which must not wait for this one.
+        status: Status = "delayed" if questions else "sleeping"
+        return JobEnd(job.id, job.attempt, status, outcome, wake_at)
 
     def _try(self, job: Job, task: dict[str, Any], config: RunnableConfig, was_begun: bool) -> Any:
         """Run a job once: what `invoke` returns, or None if the run was asked to stop.

@@ -385,7 +385,8 @@ STATEMENTS = {
         UPDATE stategraph_jobs AS job SET outcome = e.outcome, worker = NULL, ended = now(),
             run_at = coalesce(to_timestamp(e.run_at), job.run_at),
             state = CASE
-                WHEN unwanted AND convert_from(e.state, 'UTF8') IN ('waiting', 'sleeping')
+                WHEN unwanted
+                    AND convert_from(e.state, 'UTF8') IN ('waiting', 'sleeping', 'delayed')
                     THEN 'cancelled'
                 ELSE convert_from(e.state, 'UTF8')
             END
