@@ -76,8 +76,8 @@ class JobRunner:
         self._loop.close()
 
     def run(self, job: Job) -> JobEnd:
-        """Run a job to its end, its next pause or sleep, or a drain. Whatever a node raises ends the job, not
-        the worker."""
+        """Run a job to its end, its next pause or sleep, or a drain. Whatever a node raises ends
+        the job, not the worker."""
         try:
             return self._run(job)
         except BaseException as error:
