@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "resume": ("cli.run_command", "answer a thread's questions, or go on after a failure"),
     "draw": ("visualize.command", "draw a graph"),
     "report": ("visualize.runs.report_command", "write a stored thread as one HTML page"),
+    "pytest": ("cli.pytest_command", "write a test that replays a stored thread"),
     "threads": ("checkpoint.command", "list threads, the most recently used first"),
     "history": ("checkpoint.command", "list a thread's steps, the newest first"),
     "show": ("checkpoint.command", "show a thread's state as JSON"),

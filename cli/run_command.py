@@ -225,9 +225,7 @@ def _session(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> Iter
         parser.error(str(error))
 
 
-def _saver(
-    graph: Pregel, asked: argparse.Namespace
-) -> AbstractContextManager[BaseCheckpointSaver]:
+def _saver(graph: Pregel, asked: argparse.Namespace) -> AbstractContextManager[BaseCheckpointSaver]:
     """Where the thread is stored: at --db, or where the graph says, or in memory."""
     is_new = asked.command == "run"
     if asked.db is not None:

@@ -5,6 +5,7 @@ Savers: subclass `SaverChecks` for pytest, call `check_saver`, or `python -m sta
 MODULE:NAME`. README.md says what each check means. Only names are gathered here.
 """
 
+from ..graph.loader import find_graph
 from .answers import Answers
 from .asserts import CheckFailed, assert_same, difference
 from .channels import CHANNEL_RULES, Example, check_channel
@@ -16,8 +17,11 @@ from .harness import Commits, Harness, Mode
 from .models import ScriptedModel, tool_call
 from .node_runs import NodeRun, arun_node, run_node
 from .processes import CannotStart, KillAt, Ledger, ProcessEnd, Processes, kill
+from .recorder import ReplayDiffers, arecord, areplay, record, replay
+from .recording import RecordedRun, RecordedTask, Recording
 from .storage import wrong_clock
 from .suite import Case, CaseResult, SaverChecks, SuiteReport, check_saver
+from .thread_reader import ThreadError, read_thread
 
 __all__ = [
     # test a graph
@@ -27,6 +31,18 @@ __all__ = [
     "Answers",
     "replace",
     "replaced",
+    "find_graph",
+    # record runs
+    "record",
+    "arecord",
+    "replay",
+    "areplay",
+    "read_thread",
+    "Recording",
+    "RecordedRun",
+    "RecordedTask",
+    "ReplayDiffers",
+    "ThreadError",
     # run the suite
     "SaverChecks",
     "check_saver",

@@ -16,7 +16,7 @@ from ..channels.base import MISSING
 from ..checkpoint.memory import InMemorySaver
 from ..pregel.app import Pregel
 from ..pregel.errors import ParentCommand
-from ..pregel.names import END, ROOT, TASKS, split_join, triggered_node
+from ..pregel.names import ROOT
 from ..pregel.program.program import NO_POLICIES, CompiledNode
 from ..pregel.program.results import is_record, record_items
 from ..pregel.run.run import Run
@@ -26,6 +26,7 @@ from ..pregel.types import Command, Interrupt, Overwrite, RunnableConfig, Send, 
 from .answers import AnswerBook, Answers
 from .fakes import change_nodes, find_node
 from .spans import NOTHING, QuietHook, QuietSpan, is_call, thread_of
+from .thread_reader import destinations
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +247,7 @@ class _Stage(QuietHook):
             attempt.result = signal.command
         writes = () if attempt.error is not None else tuple(attempt.task.writes)
         keys = self.app.program.scope.keys
-        goto = () if attempt.error is not None else tuple(_destinations(writes))
+        goto = () if attempt.error is not None else tuple(destinations(writes))
         return NodeRun(
             self.node,
             attempt.result,
@@ -285,21 +286,3 @@ def _run_alone(node: CompiledNode, retry: bool) -> CompiledNode:
         policies = twin.policies._replace(cache=None)
         twin.policies = None if policies == NO_POLICIES else policies
     return twin
-
-
-def _destinations(writes: tuple[tuple[str, Any], ...]) -> Iterator[str | Send]:
-    """Where a node's writes lead; END if nowhere."""
-    found = False
-    for channel, value in writes:
-        if channel == TASKS:
-            sends = value if isinstance(value, list) else [value]
-            yield from sends
-            found = found or bool(sends)
-            continue
-        joined = split_join(channel)
-        target = joined[1] if joined is not None else triggered_node(channel)
-        if target is not None:
-            found = True
-            yield target
-    if not found:
-        yield END

@@ -152,7 +152,7 @@ class Serializer:
         own = type(self).dumps is Serializer.dumps
         if not own:
             return None
-        return ListEncoder(self.dumps, self._find)
+        return ListEncoder(self.dumps, self.find)
 
     def dumps_typed(self, value: Any) -> Blob:
         """`dumps` under the name other checkpoint libraries use."""
@@ -200,12 +200,13 @@ class Serializer:
         [Order(id=7)]
         """
         for cls in classes_in(annotation):
-            if self._find(cls) is None:
+            if self.find(cls) is None:
                 self._registry.register(cls)
 
     # -- packing -----------------------------------------------------------------------------------
 
-    def _find(self, cls: type) -> Codec | None:
+    def find(self, cls: type) -> Codec | None:
+        """How instances of exactly this class are stored, or None."""
         return self._by_type.get(cls) or self._registry.find(cls) or find_codec(cls)
 
     def _encode(self, level: int, value: Any) -> Ext | str:
@@ -251,7 +252,7 @@ class Serializer:
                 raise error
             if level and isinstance(error, UnserializableError):
                 raise error  # only the outermost knows the whole path
-        return StrictEncoder(self._find, self._pack_plain, self._encode_error, level).pack(value)
+        return StrictEncoder(self.find, self._pack_plain, self._encode_error, level).pack(value)
 
     def _pack_plain(self, plain: Any, level: int) -> bytes:
         """Pack what the strict path has made packable."""
@@ -296,7 +297,7 @@ class Serializer:
                 raise DamagedError("stored bytes cannot be read: objects nested too deeply")
             state = self._unpack(data, level + 1)
             if code == OBJECT:
-                return self._decode_object(*state)
+                return self.decode_object(*state)
             if code == ERROR:
                 return restore(state, self._error_class, partial(self._error_parts, level + 1))
             codec = self._by_code.get(code)
@@ -322,7 +323,13 @@ class Serializer:
                 raise error from None
             return None
 
-    def _decode_object(self, key: str, state: Any) -> Any:
+    def decode_object(self, key: str, state: Any) -> Any:
+        """The value of a registered type, of what its codec made of it.
+
+        Raises:
+            UnknownTypeError: nothing is registered under this key.
+            DamagedError: that cannot be a value of the type.
+        """
         codec = self._registry.find_named(key) or find_codec_named(key)
         if codec is None:
             raise UnknownTypeError(key, loading_advice(key))

@@ -1,0 +1,319 @@
+"""Records runs of a graph, and runs it again as it was recorded.
+
+A recorded node does not run again if the test says so: it gives what is in the recording, so that
+routers, joins, reducers and the other nodes are tested without a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+from uuid import uuid4
+
+from ..channels.base import MISSING
+from ..checkpoint.memory import InMemorySaver
+from ..checkpoint.serde.json_form import from_json, to_json
+from ..graph.branch import BranchWriter
+from ..pregel.app import Pregel
+from ..pregel.names import END, ROOT
+from ..pregel.superstep.interrupts import interrupt
+from ..pregel.types import Command, Interrupt, RunnableConfig
+from .answers import OPEN, AnswerBook, Answers
+from .asserts import CheckFailed
+from .comparing import Difference, find_difference
+from .fakes import find_node, replace
+from .recording import RecordedRun, RecordedTask, Recording
+from .thread_reader import read_thread
+
+MOST_ANSWERS = 1000
+"""So many times a run is answered at most: a node that asks again and again never ends."""
+
+
+class ReplayDiffers(CheckFailed):
+    """A run differs from its recording. The text names the first difference.
+
+    Attributes:
+        difference: that.
+        now: the recording of the new run.
+    """
+
+    def __init__(self, difference: Difference, now: Recording) -> None:
+        super().__init__(str(difference))
+        self.difference = difference
+        self.now = now
+
+
+def record(
+    app: Pregel[Any, Any, Any, Any],
+    *inputs: Any,
+    answers: Answers = (),
+    config: Mapping[str, Any] | None = None,
+    context: Any = None,
+) -> Recording:
+    """Run a graph and record what it does: each step's tasks with their inputs, questions, writes
+    and routes, those of nested graphs included.
+
+    Args:
+        app: a compiled graph. Its saver is not used.
+        inputs: what `invoke` is given; several go to the same thread one after another.
+        answers: to questions: a list in their order, a dict by what is asked, or a function of the
+            `Interrupt`. A question without an answer ends the run.
+        config, context: as for `invoke`.
+
+    Raises:
+        Exception: what a node raised.
+    """
+    stage = _Stage(app, config)
+    book = AnswerBook(answers)
+    for given in inputs:
+        for todo in stage.calls(given, book):
+            stage.interrupts = stage.app.invoke(
+                todo, stage.thread, version="v2", durability="sync", context=context
+            ).interrupts
+    return read_thread(stage.app, stage.thread)
+
+
+async def arecord(
+    app: Pregel[Any, Any, Any, Any],
+    *inputs: Any,
+    answers: Answers = (),
+    config: Mapping[str, Any] | None = None,
+    context: Any = None,
+) -> Recording:
+    """`record` for coroutines; also for graphs with nodes that are async only."""
+    stage = _Stage(app, config)
+    book = AnswerBook(answers)
+    for given in inputs:
+        for todo in stage.calls(given, book):
+            result = await stage.app.ainvoke(
+                todo, stage.thread, version="v2", durability="sync", context=context
+            )
+            stage.interrupts = result.interrupts
+    return read_thread(stage.app, stage.thread)
+
+
+def replay(
+    recording: Recording | str | Path,
+    app: Pregel[Any, Any, Any, Any],
+    *,
+    recorded: Iterable[str] | Literal["*"] = (),
+    ignore: Collection[str] = (),
+    config: Mapping[str, Any] | None = None,
+    context: Any = None,
+) -> Recording:
+    """Run a graph again as it was recorded, with the same inputs and answers, and check that it
+    does the same.
+
+    Random ids (UUIDs), such as those of messages, may differ.
+
+    Args:
+        recording: or the path of its file.
+        app: the graph. Its saver is not used.
+        recorded: nodes that do not run: they give what is in the recording, questions included.
+            Names; paths such as `"research:search"` in nested graphs; "*" for all.
+        ignore: keys and fields whose values are not compared, at any depth, such as
+            `["created_at"]`.
+        config, context: as for `invoke`.
+
+    Returns:
+        The recording of the new run.
+
+    Raises:
+        ReplayDiffers: an `AssertionError` that names the first difference: the step, the node, and
+            its input, question, write, route or error.
+        ValueError: the file is no recording, or a node of `recorded` does not exist.
+        OSError: the file cannot be read.
+    """
+    player = _Player(recording, app, recorded, config)
+    for run in player.recording.runs:
+        player.begin(run)
+        try:
+            for todo in player.stage.calls(player.input_of(run), player.book):
+                player.stage.interrupts = player.stage.app.invoke(
+                    todo, player.stage.thread, version="v2", durability="sync", context=context
+                ).interrupts
+        except Exception as error:
+            player.failed(error)
+    return player.compare(ignore)
+
+
+async def areplay(
+    recording: Recording | str | Path,
+    app: Pregel[Any, Any, Any, Any],
+    *,
+    recorded: Iterable[str] | Literal["*"] = (),
+    ignore: Collection[str] = (),
+    config: Mapping[str, Any] | None = None,
+    context: Any = None,
+) -> Recording:
+    """`replay` for coroutines; also for graphs with nodes that are async only."""
+    player = _Player(recording, app, recorded, config)
+    for run in player.recording.runs:
+        player.begin(run)
+        try:
+            for todo in player.stage.calls(player.input_of(run), player.book):
+                result = await player.stage.app.ainvoke(
+                    todo, player.stage.thread, version="v2", durability="sync", context=context
+                )
+                player.stage.interrupts = result.interrupts
+        except Exception as error:
+            player.failed(error)
+    return player.compare(ignore)
+
+
+class _Stage:
+    """A graph with a thread in memory.
+
+    Attributes:
+        interrupts: what the last call asked.
+    """
+
+    def __init__(self, app: Pregel, config: Mapping[str, Any] | None) -> None:
+        self.app = app.copy({"checkpointer": InMemorySaver(serde=app.serde)})
+        given = dict(config or {})
+        configurable = {**given.get("configurable", {}), "thread_id": str(uuid4())}
+        self.thread: RunnableConfig = {**given, "configurable": configurable}  # type: ignore[typeddict-item]
+        self.interrupts: tuple[Interrupt, ...] = ()
+
+    def calls(self, given: Any, book: AnswerBook) -> Iterator[Any]:
+        """What is given to one call after another, until nobody answers."""
+        yield given
+        for _ in range(MOST_ANSWERS):
+            answer = book.answer(self.interrupts) if self.interrupts else None
+            if answer is None:
+                return
+            yield answer
+        raise CheckFailed(f"the run still asks after {MOST_ANSWERS} answers: {self.interrupts!r}")
+
+
+class _Player:
+    """One replay: the nodes that do not run, and the answers."""
+
+    def __init__(
+        self,
+        recording: Recording | str | Path,
+        app: Pregel,
+        recorded: Iterable[str] | Literal["*"],
+        config: Mapping[str, Any] | None,
+    ) -> None:
+        read = isinstance(recording, Recording)
+        self.recording: Recording = recording if read else Recording.load(recording)  # type: ignore[arg-type,assignment]
+        self.serde = app.serde
+        if isinstance(recorded, str) and recorded != "*":
+            raise ValueError(f'recorded must be a list of nodes or "*", got {recorded!r}')
+        self.names = list_nodes(app) if recorded == "*" else list(recorded)
+        self.tapes = {name: _Tape(name, app) for name in self.names}
+        self.stage = _Stage(replace(app, self.tapes) if self.tapes else app, config)
+        self.book = AnswerBook(())
+        self.error: Exception | None = None
+
+    def input_of(self, run: RecordedRun) -> Any:
+        """What the run was given."""
+        return from_json(run.input, self.serde)
+
+    def begin(self, run: RecordedRun) -> None:
+        """Have the answers and the results of this run at hand."""
+        left = [
+            question for step in run.steps for task in step for question in task.questions
+            if "answer" in question
+        ]  # fmt: skip
+
+        def answer(question: Interrupt) -> Any:
+            asked = to_json(question.value, self.serde)
+            for place, known in enumerate(left):
+                if known["asks"] == asked:
+                    return from_json(left.pop(place)["answer"], self.serde)
+            return OPEN
+
+        self.book = AnswerBook(answer)
+        for tape in self.tapes.values():
+            tape.tasks = [task for path, task in run.tasks() if path == tape.path]
+        self.error = None
+
+    def failed(self, error: Exception) -> None:
+        """A run ended with an error. Whether it should have, the comparison finds out."""
+        self.error = error
+
+    def compare(self, ignore: Collection[str]) -> Recording:
+        """The new recording, once it was compared."""
+        now = read_thread(self.stage.app, self.stage.thread)
+        found = find_difference(self.recording, now, ignore=ignore, skip_inside=self.names)
+        if found is not None:
+            raise ReplayDiffers(found, now) from self.error
+        return now
+
+
+class _Tape:
+    """A node that gives what is recorded of it.
+
+    Attributes:
+        tasks: those that were not given yet.
+    """
+
+    def __init__(self, path: str, app: Pregel) -> None:
+        self.path = path
+        graph, self.name = find_node(app, path)
+        self.serde = app.serde
+        self.root = ROOT in graph.program.scope.keys
+        # A router is asked anew; without one, what is recorded came from a Command.
+        node = graph.program.nodes[self.name]
+        self.routed = any(isinstance(writer, BranchWriter) for writer in node.writers)
+        self.fixed = {
+            channel for writer in node.writers for channel, _ in getattr(writer, "fixed", ())
+        }
+        self.triggers = graph.program.scope.triggers
+        self.tasks: list[RecordedTask] = []
+        self._lock = Lock()
+        self.__name__ = self.name
+
+    def __call__(self, state: Any) -> Any:
+        """What the node did when it was given this, else what it did next."""
+        task = self._find(state)
+        for question in task.questions:
+            interrupt(from_json(question["asks"], self.serde))
+        if task.error:  # it fails at each attempt
+            raise _error_of(task.error)
+        with self._lock:
+            self.tasks.remove(task)
+        pairs = [(key, from_json(value, self.serde)) for key, value in task.writes]
+        update: Any = pairs
+        if self.root:
+            update = pairs[0][1] if pairs else None
+        goto = [from_json(each, self.serde) for each in task.goto]
+        return Command(update=update, goto=[] if self.routed else list(filter(self._is_own, goto)))
+
+    def _find(self, state: Any) -> RecordedTask:
+        with self._lock:
+            if not self.tasks:
+                raise CheckFailed(f"node {self.path!r} runs more often than it is recorded to")
+            try:
+                given: Any = to_json(state, self.serde)
+            except Exception:  # what the node is given need not be storable
+                given = MISSING
+            same = (task for task in self.tasks if task.input == given)
+            return next(same, self.tasks[0])
+
+    def _is_own(self, step: Any) -> bool:
+        """Whether a Command led there, and not one of the edges."""
+        return step != END and self.triggers.get(step, step) not in self.fixed
+
+
+def _error_of(text: str) -> Exception:
+    """An error that looks like the recorded one: its class has that name."""
+    kind, _, what = text.partition(": ")
+    error: Exception = type(kind, (RuntimeError,), {})(what)
+    return error
+
+
+def list_nodes(app: Pregel) -> list[str]:
+    """The nodes of a graph that can be replaced; a nested graph as a whole stays, its nodes do."""
+    found: list[str] = []
+    for name, node in app.program.nodes.items():
+        nested = app.program.nested.get(name)
+        if nested is not None:
+            found += [f"{name}:{inner}" for inner in list_nodes(nested)]
+        elif not node.hidden:
+            found.append(name)
+    return found

@@ -1,0 +1,212 @@
+"""A recorded run as plain records, and its file. Nothing is run or compared here.
+
+All values are in the form of `checkpoint.serde.json_form`, so a recording can be read and compared
+without the classes of the program that it is of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+FORMAT: Final = "stategraph recording"
+VERSION: Final = 1
+"""Of the files that are written. Each earlier version can be read: a test holds a file of each."""
+
+WIDTH: Final = 100
+"""Of the lines of a file, where that is possible."""
+
+End = Literal["done", "paused", "failed", "stopped"]
+"""`paused`: it waits for answers. `stopped`: at a breakpoint, or at a limit of the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTask:
+    """One task of a superstep.
+
+    Attributes:
+        node: its name.
+        input: what the node was called with.
+        writes: [key, value] of what it wrote to the state, in order.
+        goto: where its edges, routers and commands led: names and `Send`s.
+        questions: what it asked, each as {"asks": ...}, with "answer" if it was answered.
+        error: what it raised, as text; "" if nothing.
+        steps: of the nested graph that it ran.
+    """
+
+    node: str
+    input: Any = None
+    writes: tuple[Any, ...] = ()
+    goto: tuple[Any, ...] = ()
+    questions: tuple[Mapping[str, Any], ...] = ()
+    error: str = ""
+    steps: tuple[RecordedStep, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the file: without what is empty."""
+        found: dict[str, Any] = {"node": self.node, "input": self.input}
+        if self.steps:
+            found["steps"] = [step_to_json(step) for step in self.steps]
+        if self.questions:
+            found["questions"] = list(self.questions)
+        if self.writes:
+            found["writes"] = list(self.writes)
+        if self.goto:
+            found["goto"] = list(self.goto)
+        if self.error:
+            found["error"] = self.error
+        return found
+
+
+RecordedStep = tuple[RecordedTask, ...]
+"""The tasks of a superstep, in the engine's order."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """What one input led to, up to its end; answers and resumes included.
+
+    Attributes:
+        input: what `invoke` was given.
+        state: at the end.
+    """
+
+    input: Any
+    steps: tuple[RecordedStep, ...]
+    end: End
+    state: Any
+
+    def tasks(self) -> Iterator[tuple[str, RecordedTask]]:
+        """All tasks with the paths of their nodes, those of nested graphs before the task that ran
+        the graph."""
+        yield from _tasks_of(self.steps, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The runs of one thread.
+
+    Attributes:
+        graph: the graph's name.
+        runs: the oldest first.
+    """
+
+    graph: str
+    runs: tuple[RecordedRun, ...]
+
+    def save(self, path: str | Path) -> Path:
+        """Write a file of JSON, for people to read and to keep beside tests.
+
+        Returns:
+            The path.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        path = Path(path)
+        path.write_text(format_json(self.to_json()) + "\n", "utf-8")
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Recording:
+        """Read a file that `save` has written, in this or an earlier version.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: it is no recording, or one of a later version.
+        """
+        try:
+            return cls.from_json(json.loads(Path(path).read_text("utf-8")))
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path} is no recording: {error!r}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """What the file holds."""
+        runs = [
+            {
+                "input": run.input,
+                "steps": [step_to_json(step) for step in run.steps],
+                "end": run.end,
+                "state": run.state,
+            }
+            for run in self.runs
+        ]
+        return {"format": FORMAT, "version": VERSION, "graph": self.graph, "runs": runs}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Recording:
+        """The recording of what a file holds.
+
+        Raises:
+            ValueError: it is no recording, or one of a later version.
+        """
+        if data.get("format") != FORMAT:
+            raise ValueError(f"no recording: its format must be {FORMAT!r}")
+        version = data["version"]
+        if not isinstance(version, int) or not 1 <= version <= VERSION:
+            raise ValueError(
+                f"the recording has version {version!r}, and this version of stategraph reads 1 to "
+                f"{VERSION}; upgrade stategraph, or record it again"
+            )
+        runs = [
+            RecordedRun(run["input"], _steps_of(run["steps"]), run["end"], run["state"])
+            for run in data["runs"]
+        ]
+        return cls(data["graph"], tuple(runs))
+
+    def __str__(self) -> str:
+        """The runs in a few lines: who ran in which step."""
+        lines = [f"{self.graph}: {len(self.runs)} run{'' if len(self.runs) == 1 else 's'}"]
+        for number, run in enumerate(self.runs, 1):
+            lines.append(f"run {number}, {run.end}")
+            for place, step in enumerate(run.steps, 1):
+                lines.append(f"  {place}. {', '.join(task.node for task in step)}")
+        return "\n".join(lines)
+
+
+def format_json(value: Any, indent: str = "") -> str:
+    """JSON in which what fits on a line stands on one."""
+    whole = json.dumps(value, ensure_ascii=False)
+    if len(whole) + len(indent) <= WIDTH or not isinstance(value, (dict, list)) or not value:
+        return whole
+    inner = indent + "  "
+    if isinstance(value, list):
+        parts = [f"{inner}{format_json(item, inner)}" for item in value]
+        return "[\n" + ",\n".join(parts) + f"\n{indent}]"
+    parts = [
+        f"{inner}{json.dumps(key, ensure_ascii=False)}: {format_json(item, inner)}"
+        for key, item in value.items()
+    ]
+    return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
+
+
+def step_to_json(step: RecordedStep) -> list[dict[str, Any]]:
+    """A step as it stands in the file."""
+    return [task.to_json() for task in step]
+
+
+def _steps_of(data: list[list[Mapping[str, Any]]]) -> tuple[RecordedStep, ...]:
+    return tuple(tuple(_task_of(task) for task in step) for step in data)
+
+
+def _task_of(data: Mapping[str, Any]) -> RecordedTask:
+    return RecordedTask(
+        node=data["node"],
+        input=data["input"],
+        writes=tuple(data.get("writes", ())),
+        goto=tuple(data.get("goto", ())),
+        questions=tuple(data.get("questions", ())),
+        error=data.get("error", ""),
+        steps=_steps_of(data.get("steps", [])),
+    )
+
+
+def _tasks_of(steps: tuple[RecordedStep, ...], inside: str) -> Iterator[tuple[str, RecordedTask]]:
+    for step in steps:
+        for task in step:
+            path = f"{inside}{task.node}"
+            yield from _tasks_of(task.steps, f"{path}:")
+            yield path, task

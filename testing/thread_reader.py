@@ -1,0 +1,253 @@
+"""Reads a stored thread as a recording. Nothing is run here."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ..checkpoint.base import (
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    RunnableConfig,
+    address,
+    coordinates,
+)
+from ..checkpoint.errors import StoredError
+from ..checkpoint.serde import Serializer
+from ..checkpoint.serde.json_form import to_json
+from ..pregel.app import Pregel
+from ..pregel.names import (
+    END,
+    START,
+    TASKS,
+    child_ns,
+    is_routing,
+    numbered_ns,
+    split_join,
+    split_number,
+    triggered_node,
+)
+from ..pregel.run.snapshots import View, view
+from ..pregel.run.task_records import NOTHING_RECORDED, TaskRecord
+from ..pregel.superstep.task import Task
+from ..pregel.types import Send
+from .recording import End, RecordedRun, RecordedStep, RecordedTask, Recording
+
+
+class ThreadError(ValueError):
+    """A stored thread cannot be made into a recording; the text says why."""
+
+
+def read_thread(app: Pregel[Any, Any, Any, Any], config: RunnableConfig) -> Recording:
+    """What a stored thread went through, as a recording.
+
+    Args:
+        app: the graph that made it, with its saver.
+        config: names the thread; with a checkpoint id, the line that leads to that.
+
+    Raises:
+        ThreadError: nothing is stored, or not all of it: its first checkpoints were pruned, it was
+            stored with `durability="exit"`, it was edited by `update_state`, or a run of it began
+            with a `Command`.
+    """
+    saver = app.checkpointer
+    if not isinstance(saver, BaseCheckpointSaver):
+        raise ThreadError("the graph has no saver: app.copy({'checkpointer': saver})")
+    return _ThreadReader(app, saver, config).read()
+
+
+class _Level(NamedTuple):
+    """The graph whose checkpoints are read, and their namespace."""
+
+    graph: Any
+    ns: str
+
+
+class _ThreadReader:
+    def __init__(self, app: Pregel, saver: BaseCheckpointSaver, config: RunnableConfig) -> None:
+        self.app = app
+        self.saver = saver
+        self.thread_id, _, self.wanted = coordinates(config)
+        self.serde: Serializer = app.serde
+
+    def read(self) -> Recording:
+        found = list(self.saver.list(address(self.thread_id, "")))
+        if not found:
+            raise ThreadError(f"nothing is stored of thread {self.thread_id!r}")
+        level = _Level(self.app, "")
+        runs: list[RecordedRun] = []
+        for part in _split_runs(_line(found, self.wanted)):
+            runs.append(self._run(level, part))
+        return Recording(self.app.name, tuple(runs))
+
+    def _run(self, level: _Level, line: list[CheckpointTuple]) -> RecordedRun:
+        given = self._input(line[0])
+        steps = list(self._steps(level, line))
+        last = view(self.app.program, line[-1], live=False)
+        end = _end_of(last)
+        state = last.machine.output(self.app.program.stream)
+        return RecordedRun(self._form(given), tuple(steps), end, self._form(state))
+
+    def _input(self, first: CheckpointTuple) -> Any:
+        """What a run was given whose first checkpoint this is."""
+        if first.metadata.get("source") != "input":
+            raise ThreadError(
+                f"thread {self.thread_id!r}: the first checkpoints of a run are not stored "
+                '(durability="exit", or they were pruned)'
+            )
+        values, names = first.checkpoint["channel_values"], self.app.program.inputs
+        if not isinstance(names, str):
+            return {name: values[name] for name in names if name in values}
+        if names not in values:
+            raise ThreadError(
+                f"thread {self.thread_id!r}: a run that begins with a Command cannot be recorded"
+            )
+        return values[names]
+
+    def _steps(self, level: _Level, line: list[CheckpointTuple]) -> Iterator[RecordedStep]:
+        """The supersteps between these checkpoints, and the one that the last leads to, if any of
+        its tasks is recorded."""
+        for before, after in itertools.pairwise(line):
+            _check_neighbours(self.thread_id, before, after)
+        for number, found in enumerate(line):
+            seen = view(level.graph.program, found, live=False)
+            is_last = number == len(line) - 1
+            step = tuple(self._tasks(level, seen, found, is_last=is_last))
+            if step:
+                yield step
+
+    def _tasks(
+        self, level: _Level, seen: View, found: CheckpointTuple, *, is_last: bool
+    ) -> Iterator[RecordedTask]:
+        failed = is_last and any(_record_of(seen, task).error is not None for task in seen.tasks)
+        for task in seen.tasks:
+            known = _record_of(seen, task)
+            if task.name == START:
+                continue
+            if is_last and not (known.error if failed else known.wrote or known.interrupts):
+                continue  # not begun, or cut off by the failure of another
+            yield self._task(level, task, known, found)
+
+    def _task(
+        self, level: _Level, task: Task, known: TaskRecord, found: CheckpointTuple
+    ) -> RecordedTask:
+        writes = known.writes if known.finished else []
+        return RecordedTask(
+            node=task.name,
+            input=self._form(task.input),
+            writes=tuple([key, self._form(value)] for key, value in writes if _is_state(key)),
+            goto=tuple(map(self._form, destinations(writes))) if known.finished else (),
+            questions=tuple(self._questions(known)),
+            error="" if known.error is None else _text_of(known.error),
+            steps=tuple(self._nested(level, task, found)),
+        )
+
+    def _questions(self, known: TaskRecord) -> Iterator[Mapping[str, Any]]:
+        for question in known.interrupts:
+            asked = {"asks": self._form(question.value)}
+            if question.id in known.answers:
+                asked["answer"] = self._form(known.answers[question.id])
+            yield asked
+
+    def _nested(self, level: _Level, task: Task, found: CheckpointTuple) -> Iterator[RecordedStep]:
+        """The steps of the graphs that the task ran beside this checkpoint."""
+        base = coordinates(found.config)[2]
+        for key, child in level.graph.program.nested.items():
+            name, number = split_number(key)
+            if name != task.name or child.checkpointer is False:
+                continue
+            stable = child.checkpointer is True
+            ns = numbered_ns(child_ns(level.ns, task.name, task.id, stable=stable), number)
+            stored = list(self.saver.list(address(self.thread_id, ns)))
+            mine = [
+                each for each in stored if each.metadata.get("parents", {}).get(level.ns) == base
+            ]
+            if mine:
+                line = _line(mine, None)
+                yield from self._steps(_Level(child, ns), line)
+
+    def _form(self, value: Any) -> Any:
+        return to_json(value, self.serde)
+
+
+def _text_of(error: BaseException) -> str:
+    """An error in a recording, the same whether its class could be stored or not."""
+    if isinstance(error, StoredError):
+        return f"{error.type_name.rpartition('.')[2]}: {error.message}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _record_of(seen: View, task: Task) -> TaskRecord:
+    return seen.records.get(task.id, NOTHING_RECORDED)
+
+
+def _line(found: Iterable[CheckpointTuple], wanted: str | None) -> list[CheckpointTuple]:
+    """The checkpoints that lead to one, else to the newest; the oldest first."""
+    line: list[CheckpointTuple] = []
+    for each in found:  # the newest first
+        here = coordinates(each.config)[2]
+        if wanted is None or here == wanted:
+            line.append(each)
+            parent = each.parent_config
+            wanted = coordinates(parent)[2] if parent else ""
+    return line[::-1]
+
+
+def _split_runs(line: list[CheckpointTuple]) -> Iterator[list[CheckpointTuple]]:
+    """The checkpoints of each input."""
+    part: list[CheckpointTuple] = []
+    for found in line:
+        source = found.metadata.get("source")
+        if source in ("update", "fork"):
+            raise ThreadError(
+                f"thread {coordinates(found.config)[0]!r} was changed by update_state at step "
+                f"{found.metadata.get('step')}, which cannot be recorded: name a checkpoint before"
+            )
+        if source == "input" and part:
+            yield part
+            part = []
+        part.append(found)
+    if part:
+        yield part
+
+
+def _check_neighbours(thread: str, before: CheckpointTuple, after: CheckpointTuple) -> None:
+    one, two = before.metadata.get("step", -1), after.metadata.get("step", -1)
+    if two != one + 1:
+        raise ThreadError(
+            f"thread {thread!r}: the checkpoints between step {one} and step {two} are not stored "
+            '(durability="exit", or they were pruned)'
+        )
+
+
+def _end_of(seen: View) -> End:
+    """How a run stands whose newest checkpoint this is."""
+    records = [_record_of(seen, task) for task in seen.tasks]
+    if any(known.error is not None and not known.routed for known in records):
+        return "failed"
+    if any(known.waiting for known in records):
+        return "paused"
+    return "stopped" if seen.tasks else "done"
+
+
+def _is_state(channel: str) -> bool:
+    return channel != TASKS and not is_routing(channel)
+
+
+def destinations(writes: Iterable[tuple[str, Any]]) -> Iterator[str | Send]:
+    """Where a node's writes lead; END if nowhere."""
+    found = False
+    for channel, value in writes:
+        if channel == TASKS:
+            sends = value if isinstance(value, list) else [value]
+            yield from sends
+            found = found or bool(sends)
+            continue
+        joined = split_join(channel)
+        target = joined[1] if joined is not None else triggered_node(channel)
+        if target is not None:
+            found = True
+            yield target
+    if not found:
+        yield END
