@@ -29,6 +29,7 @@ from .overrides import (
     drive,
     head_by_parts,
     honour_overrides,
+    namespaces_by_list,
     record_by_parts,
     run_by_parts,
 )
@@ -173,6 +174,11 @@ class BaseCheckpointSaver(Closable):
             if thread_id not in seen:
                 seen.add(thread_id)
                 yield thread_id
+
+    def namespaces(self, thread_id: str) -> Collection[str]:
+        """The namespaces in which a thread has checkpoints: "" of the whole graph, and those of
+        the graphs inside it."""
+        return namespaces_by_list(self, thread_id)
 
     # -- write -------------------------------------------------------------------------------------
 
@@ -386,6 +392,10 @@ class BaseCheckpointSaver(Closable):
     ) -> None:
         """`claim` for coroutines."""
         await self._acall(self.claim, config, revision, writes)
+
+    async def anamespaces(self, thread_id: str) -> Collection[str]:
+        """`namespaces` for coroutines."""
+        return await self._acall(self.namespaces, thread_id)
 
     async def arun_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """`run_of` for coroutines."""

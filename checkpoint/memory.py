@@ -100,9 +100,7 @@ class InMemorySaver(BuiltinSaver):
         thread_id, checkpoint_ns, _ = coordinates(config)
         with self._lock:
             chain = self._chain(thread_id, checkpoint_ns)
-            if not chain:
-                return None
-            return chain.head
+            return chain.head if chain else None
 
     def list(
         self,
@@ -152,6 +150,11 @@ class InMemorySaver(BuiltinSaver):
             }
         found = (thread_id for thread_id, sequence in newest.items() if sequence)
         return iter(sorted(found, key=newest.__getitem__, reverse=True))
+
+    def namespaces(self, thread_id: str) -> Collection[str]:
+        """The namespaces in which a thread has checkpoints."""
+        with self._lock:
+            return [ns for ns, chain in self._threads.get(thread_id, {}).items() if chain.head]
 
     def _read_list(
         self, config: RunnableConfig | None, **options: Any

@@ -37,6 +37,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "claim": ("put_writes",),
     "head": ("get_tuple",),
     "run_of": ("list", "get_tuple"),
+    "namespaces": ("list",),
 }
 _SYNC = (
     *("get_tuple", "get", "list", "threads", "put", "put_writes"),
@@ -349,6 +350,17 @@ def run_by_parts(saver: Any, config: RunnableConfig, run_id: str) -> Calls:
     return (yield "get_tuple", (address(*where, found.checkpoint["id"]),), {})
 
 
+def namespaces_by_list(saver: Any, thread_id: str) -> list[str]:
+    """The namespaces of a thread by `list`."""
+    found = saver.list({"configurable": {"thread_id": thread_id}})
+    return [*dict.fromkeys(coordinates(each.config)[1] for each in found)]
+
+
+async def _anamespaces(saver: Any, thread_id: str) -> list[str]:
+    found = saver.alist({"configurable": {"thread_id": thread_id}})
+    return [*dict.fromkeys([coordinates(each.config)[1] async for each in found])]
+
+
 def _commit(saver: Any, commit: Commit) -> None:
     drive(saver, commit_by_parts(saver, commit))
     saver._retain(commit.thread_id, commit.checkpoint_ns)
@@ -377,6 +389,8 @@ _CALLS: Mapping[str, Callable[..., Calls]] = {
 _BY_PARTS: Mapping[str, Callable[..., Any]] = {
     "commit": _commit,
     "acommit": _acommit,
+    "namespaces": namespaces_by_list,
+    "anamespaces": _anamespaces,
     **{name: _make_sync(calls) for name, calls in _CALLS.items()},
     **{f"a{name}": _make_async(calls) for name, calls in _CALLS.items()},
 }

@@ -134,6 +134,20 @@ class LoadedTuple(CheckpointTuple):
 NS_END = ":"
 """In a namespace, between a node's name and a task's id: the namespace belongs to that one task."""
 
+KEY_MARK = f"{NS_END}="
+"""In a namespace, between a node's name and the key of a `Send`: the namespace is one of several
+histories that the node's graph keeps. No task's id begins so."""
+
+
+def has_task_ids(ns: str) -> bool:
+    """Whether a namespace belongs to tasks, so that no later run goes on with its history.
+
+    >>> has_task_ids("outer|inner:46e4"), has_task_ids("outer|inner:=customer-7")
+    (True, False)
+    """
+    return NS_END in ns.replace(KEY_MARK, "")
+
+
 TRIGGER = "branch:to:"
 """How the names of the channels begin that make a StateGraph's node run."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from .records import CONTINUES, NS_END, check_names
+from .records import CONTINUES, check_names, has_task_ids
 
 EVERY = 32
 """A saver with a `Retention` prunes a thread at every so many commits to it."""
@@ -103,7 +103,7 @@ class RetentionLimits:
         """
         # A graph that one task ran is part of the run around it: without the checkpoint in which
         # that task ran nobody can come back to it. One with a namespace of its own outlives it.
-        if NS_END in checkpoint_ns and any(
+        if has_task_ids(checkpoint_ns) and any(
             id not in around.get(ns, (id,)) for ns, id in parents.items()
         ):
             return frozenset()

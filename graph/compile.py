@@ -18,7 +18,7 @@ from ..pregel.names import END, ROOT, START, TAG_HIDDEN, trigger_name
 from ..pregel.program.join import Join
 from ..pregel.program.node import PregelNode
 from ..pregel.program.results import refuse_lookalike
-from ..pregel.program.writes import Writer, WriteScope
+from ..pregel.program.writes import Writer, WriteScope, find_keyless
 from ..pregel.types import ContextT, InputT, OutputT, RunnableConfig, StateT
 from .branch import BranchWriter
 from .fields import config_of
@@ -152,6 +152,7 @@ class Compiler:
             {name: trigger_name(name) for name in self.nodes},
             spec.extra_keys == "error",
             hints={key: channel.typ for key, channel in spec.channels.items()},
+            keyless=find_keyless({name: node.body.source for name, node in self.nodes.items()}),
         )
         # What leads to END makes nothing run, and needs no channel.
         self.joins: list[Join] = [join for join in spec.joins if join.target != END]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, get_origin
 
 from ..channels.base import BaseChannel
 from ..checkpoint.base import BaseCheckpointSaver
+from .edit_api import EditableThreads
 from .errors import nearest
 from .pickling import Portable
 from .program.join import Join
@@ -29,7 +30,6 @@ from .run.config import merge_configs, normalize
 from .run_api import Invocable
 from .runtime import ManagedValue
 from .superstep.outcome import cache_namespace
-from .thread_api import StoredThreads
 from .types import (
     LOCAL,
     All,
@@ -54,7 +54,7 @@ Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
 class Pregel(
     Portable,
     Invocable[ContextT, InputT, OutputT],
-    StoredThreads[StateT],
+    EditableThreads[StateT],
     Generic[StateT, ContextT, InputT, OutputT],
 ):
     """A graph of nodes that talk through channels, run in supersteps.

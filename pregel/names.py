@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from ..channels.aggregate import Overwrite
 from ..checkpoint.base import ERROR, ERROR_SOURCE, INTERRUPT, NO_WRITES, RESUME, RETURN, SLEEP
+from ..checkpoint.records import KEY_MARK, TRIGGER
 from ..checkpoint.records import NS_END as NS_END  # for who splits the ids of drawings, too
-from ..checkpoint.records import TRIGGER
+from ..checkpoint.records import has_task_ids as has_task_ids  # retention asks it, too
 
 # -- nodes -----------------------------------------------------------------------------------------
 
@@ -199,16 +200,20 @@ CACHED_WRITES: Final = "__pregel_ns_writes"
 # -- namespaces ------------------------------------------------------------------------------------
 # A nested graph keeps its checkpoints in a namespace: the levels from the outermost graph down,
 # joined by "|". A level is `node:task id`, so that each task has a namespace of its own, or the
-# bare name of the node where the graph keeps one history (checkpointer=True). A number after a
-# level counts the graphs that the same task runs, from the second on: `node:task id|1`.
+# bare name of the node where the graph keeps one history (checkpointer=True), or `node:=key` where
+# it keeps one for each key of a Send. A number after a level counts the graphs that the same task
+# runs, from the second on: `node:task id|1`.
 
 NS_SEP: Final = "|"
 """Between the levels of a namespace; inside one, NS_END between the node's name and the task's
 id."""
 
 
-def child_ns(ns: str, node: str, task_id: str, *, stable: bool = False) -> str:
-    """The namespace of the first graph that a task runs; with `stable`, the same in every run.
+def child_ns(
+    ns: str, node: str, task_id: str, *, stable: bool = False, key: str | None = None
+) -> str:
+    """The namespace of the first graph that a task runs; with `stable`, the same in every run, and
+    one for each key.
 
     Raises:
         ValueError: a node below the outermost graph has a number as its name; a stable namespace
@@ -218,6 +223,8 @@ def child_ns(ns: str, node: str, task_id: str, *, stable: bool = False) -> str:
     'outer:1d44|inner:46e4'
     >>> child_ns("outer:1d44", "inner", "46e4", stable=True)
     'outer|inner'
+    >>> child_ns("outer:1d44", "inner", "46e4", stable=True, key="a|b")
+    'outer|inner:=a%7Cb'
     """
     child = join_ns(ns, f"{node}{NS_END}{task_id}")
     if not stable:
@@ -230,7 +237,64 @@ def child_ns(ns: str, node: str, task_id: str, *, stable: bool = False) -> str:
                 "checkpointer=True, whose history is found by the names of the nodes around it; "
                 "rename the node, or compile that graph with checkpointer=None"
             )
-    return NS_SEP.join(names)
+    level = node if key is None else keyed_level(node, key)
+    return join_ns(without_ids(ns), level)
+
+
+def keyed_level(node: str, key: str) -> str:
+    """The level of the memory that a node's graph keeps for one key.
+
+    >>> keyed_level("agent", "customer-7"), keyed_level("agent", "a|b:c%")
+    ('agent:=customer-7', 'agent:=a%7Cb%3Ac%25')
+    """
+    for mark in _ESCAPED:
+        key = key.replace(mark, f"%{ord(mark):02X}")
+    return f"{node}{KEY_MARK}{key}"
+
+
+_ESCAPED: Final = ("%", NS_SEP, NS_END)  # the first stands in what is written for the others
+
+
+def split_key(level: str) -> tuple[str, str | None]:
+    """What `keyed_level` was given; no key for any other level.
+
+    >>> split_key("agent:=a%7Cb%3Ac%25"), split_key("agent:1d44"), split_key("agent")
+    (('agent', 'a|b:c%'), ('agent', None), ('agent', None))
+    """
+    node, marked, key = level.partition(KEY_MARK)
+    if not marked:
+        return level.split(NS_END)[0], None
+    for mark in reversed(_ESCAPED):
+        key = key.replace(f"%{ord(mark):02X}", mark)
+    return node, key
+
+
+def memory_ns(ns: str, path: Iterable[tuple[str, str | None]]) -> str:
+    """The namespace of a memory, from the one around it down.
+
+    >>> memory_ns("", [("team", None), ("agent", "customer-7")])
+    'team|agent:=customer-7'
+    """
+    for node, key in path:
+        ns = child_ns(ns, node, "", stable=True, key=key)
+    return ns
+
+
+def memory_below(ns: str, around: str) -> list[tuple[str, str | None]] | None:
+    """The nodes, each with its key, that lead from one namespace to one inside it that belongs to
+    no task; None if that is no such namespace.
+
+    >>> memory_below("team|agent:=customer-7", "team"), memory_below("team|agent:1d44", "team")
+    ([('agent', 'customer-7')], None)
+    """
+    inside = ns.removeprefix(f"{around}{NS_SEP}" if around else "")
+    levels = inside.split(NS_SEP)
+    # One with a number is the second graph that a task runs: no Send names it.
+    if has_task_ids(inside) or any(map(_is_number, levels[1:])):
+        return None
+    if not inside or (around and inside == ns):
+        return None
+    return [split_key(level) for level in levels]
 
 
 def join_ns(ns: str, level: str) -> str:
@@ -274,12 +338,17 @@ def last_level(ns: str) -> tuple[str, ...]:
 
 
 def without_ids(ns: str) -> str:
-    """A namespace that is the same on every branch of a thread: the names of the nodes.
+    """A namespace that is the same on every branch of a thread: the names of the nodes, with their
+    keys.
 
-    >>> without_ids("outer:1d44|1|inner:46e4")
-    'outer|inner'
+    >>> without_ids("outer:1d44|1|inner:46e4"), without_ids("outer:1d44|inner:=customer-7")
+    ('outer|inner', 'outer|inner:=customer-7')
     """
-    return NS_SEP.join(name for name, *_ in node_levels(ns.split(NS_SEP)))
+    levels = enumerate(ns.split(NS_SEP))
+    names = [level for place, level in levels if level and not (place and _is_number(level))]
+    return NS_SEP.join(
+        name if KEY_MARK in name else name.split(NS_END)[0] for name in names
+    )
 
 
 def enclosing_names(names: str) -> str:
@@ -292,11 +361,6 @@ def depth_of(ns: str) -> int:
     if not ns:
         return 0
     return without_ids(ns).count(NS_SEP) + 1
-
-
-def has_task_ids(ns: str) -> bool:
-    """Whether a namespace belongs to tasks, so that no later run goes on with its history."""
-    return NS_END in ns
 
 
 def graph_keys(ns: str) -> list[str]:

@@ -1,9 +1,9 @@
-"""The methods of a graph that read and change stored threads: state, history, updates, and why a
-node did not run."""
+"""The methods of a graph that read stored threads: state, history, graphs inside, and why a node
+did not run. Those that change them are in `edit_api`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, overload
 
@@ -11,14 +11,12 @@ from typing_extensions import TypeVar
 
 from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, address, coordinates
 from ..checkpoint.serde import Serializer
-from .drivers import threads
 from .errors import nearest
-from .names import graph_keys, join_ns, split_number
+from .names import graph_keys, join_ns, memory_below, memory_ns, split_number
 from .program.program import Program
 from .program.version import Migrate, apply_migration
-from .run.config import Call, check_version, merge_configs, normalize
+from .run.config import check_version, merge_configs, normalize
 from .run.nested import ns_of, saver_of
-from .run.run import Run
 from .run.snapshots import empty_snapshot, snapshot_of
 from .types import (
     AnyConfig,
@@ -26,7 +24,7 @@ from .types import (
     IsModel,
     RunnableConfig,
     StateSnapshot,
-    StateUpdate,
+    Subgraph,
     Version,
 )
 
@@ -39,7 +37,7 @@ Loads = Generator[RunnableConfig, CheckpointTuple | None, StateSnapshot]
 
 
 class StoredThreads(Generic[ValuesT]):
-    """The methods of a graph with a saver that read and change its threads."""
+    """The methods of a graph with a saver that read its threads."""
 
     program: Program
     checkpointer: BaseCheckpointSaver | bool | None
@@ -47,14 +45,13 @@ class StoredThreads(Generic[ValuesT]):
     serde: Serializer
     migrate: Migrate | None
 
-    # -- look --------------------------------------------------------------------------------------
-
     @overload
     def get_state(
         self: StoredThreads[IsDataclass | IsModel],
         config: AnyConfig,
         *,
         subgraphs: bool = False,
+        subgraph: Subgraph | None = None,
         version: Version = "v1",
     ) -> StateSnapshot[Any]: ...
     @overload
@@ -63,6 +60,7 @@ class StoredThreads(Generic[ValuesT]):
         config: AnyConfig,
         *,
         subgraphs: bool = False,
+        subgraph: Subgraph | None = None,
         version: Version = "v1",
     ) -> StateSnapshot[ValuesT]: ...
     def get_state(
@@ -70,6 +68,7 @@ class StoredThreads(Generic[ValuesT]):
         config: AnyConfig,
         *,
         subgraphs: bool = False,
+        subgraph: Subgraph | None = None,
         version: Version = "v1",
     ) -> StateSnapshot[Any]:
         """The state of a thread at its newest checkpoint, or at the one that `config` names.
@@ -79,15 +78,18 @@ class StoredThreads(Generic[ValuesT]):
             subgraphs: whether `tasks[...].state` holds the snapshots of nested graphs instead of
                 their configs. They show the nested graphs as they are now, even at an old
                 checkpoint.
+            subgraph: instead of the whole graph's, the memory that a graph inside it keeps
+                (`checkpointer=True`): the name of its node, or (name, key) for that of a
+                `Send(..., key=...)`; a list of these for a graph inside such a graph.
             version: with "v2" `values` are an instance of the state's class, if that is a dataclass
                 or a model. A dict as in "v1" if no instance can be made of them, such as before all
                 required keys are written.
 
         Raises:
             ValueError: the graph has no saver, or the config names no thread, or an unknown
-                checkpoint or nested graph.
+                checkpoint or nested graph; or `subgraph` is unknown, or keeps no memory.
         """
-        saver, where = self._thread(config)
+        saver, where = self._memory(config, subgraph)
         loads = self._state(where, subgraphs, check_version(version))
         try:
             wanted = next(loads)
@@ -102,6 +104,7 @@ class StoredThreads(Generic[ValuesT]):
         config: AnyConfig,
         *,
         subgraphs: bool = False,
+        subgraph: Subgraph | None = None,
         version: Version = "v1",
     ) -> StateSnapshot[Any]: ...
     @overload
@@ -110,6 +113,7 @@ class StoredThreads(Generic[ValuesT]):
         config: AnyConfig,
         *,
         subgraphs: bool = False,
+        subgraph: Subgraph | None = None,
         version: Version = "v1",
     ) -> StateSnapshot[ValuesT]: ...
     async def aget_state(
@@ -117,10 +121,11 @@ class StoredThreads(Generic[ValuesT]):
         config: AnyConfig,
         *,
         subgraphs: bool = False,
+        subgraph: Subgraph | None = None,
         version: Version = "v1",
     ) -> StateSnapshot[Any]:
         """`get_state` for coroutines."""
-        saver, where = self._thread(config)
+        saver, where = self._memory(config, subgraph)
         loads = self._state(where, subgraphs, check_version(version))
         try:
             wanted = next(loads)
@@ -216,33 +221,90 @@ class StoredThreads(Generic[ValuesT]):
             if monotonic() > slice_end:
                 slice_end = await slices.give_way()
 
+    @overload
     def get_subgraphs(
-        self, *, namespace: str | None = None, recurse: bool = False
-    ) -> Iterator[tuple[str, StoredThreads[Any]]]:
+        self, config: None = None, *, namespace: str | None = None, recurse: bool = False
+    ) -> Iterator[tuple[str, StoredThreads[Any]]]: ...
+    @overload
+    def get_subgraphs(
+        self, config: AnyConfig, *, namespace: str | None = None, recurse: bool = False
+    ) -> Iterator[tuple[Subgraph, StoredThreads[Any] | None]]: ...
+    def get_subgraphs(
+        self,
+        config: AnyConfig | None = None,
+        *,
+        namespace: str | None = None,
+        recurse: bool = False,
+    ) -> Iterator[tuple[Any, Any]]:
         """The nested graphs: those that nodes are made of, and those that nodes have run in this
-        process. Graphs with `checkpointer=False` are left out.
+        process. Graphs with `checkpointer=False` are left out. With a `config`, the memories that
+        nested graphs (`checkpointer=True`) keep on its thread, at work or idle.
 
         Args:
-            namespace: only the graph with this name, such as "research" or "research|search".
+            config: a thread.
+            namespace: only the graph with this name, such as "research" or "research|search"; with
+                a `config`, its memories.
             recurse: whether the graphs inside them are included.
 
         Yields:
             (name, graph); the name of a graph inside another follows that one's name and a `|`.
+            With a `config`, (subgraph, graph) with what `get_state(config, subgraph=...)` takes;
+            the graph is None if it is not known before its node has run in this process.
 
         Raises:
-            ValueError: no graph with that name is known.
+            ValueError: no graph with that name is known; the config names no thread.
         """
-        if namespace is not None:
+        if config is not None:
+            saver, where = self._thread(config)
+            found = saver.namespaces(where["configurable"]["thread_id"])
+            yield from self._list_memories(found, ns_of(where), namespace, recurse)
+        elif namespace is not None:
             yield namespace, self.nested(namespace)
-            return
-        yield from _below(self, "", recurse, (self,))
+        else:
+            yield from _below(self, "", recurse, (self,))
 
+    @overload
+    def aget_subgraphs(
+        self, config: None = None, *, namespace: str | None = None, recurse: bool = False
+    ) -> AsyncIterator[tuple[str, StoredThreads[Any]]]: ...
+    @overload
+    def aget_subgraphs(
+        self, config: AnyConfig, *, namespace: str | None = None, recurse: bool = False
+    ) -> AsyncIterator[tuple[Subgraph, StoredThreads[Any] | None]]: ...
     async def aget_subgraphs(
-        self, *, namespace: str | None = None, recurse: bool = False
-    ) -> AsyncIterator[tuple[str, StoredThreads[Any]]]:
+        self,
+        config: AnyConfig | None = None,
+        *,
+        namespace: str | None = None,
+        recurse: bool = False,
+    ) -> AsyncIterator[tuple[Any, Any]]:
         """`get_subgraphs` for coroutines."""
-        for found in self.get_subgraphs(namespace=namespace, recurse=recurse):
-            yield found
+        if config is None:
+            for known in self.get_subgraphs(namespace=namespace, recurse=recurse):
+                yield known
+            return
+        saver, where = self._thread(config)
+        found = await saver.anamespaces(where["configurable"]["thread_id"])
+        for memory in self._list_memories(found, ns_of(where), namespace, recurse):
+            yield memory
+
+    def _list_memories(
+        self, found: Collection[str], around: str, namespace: str | None, recurse: bool
+    ) -> Iterator[tuple[Subgraph, StoredThreads[Any] | None]]:
+        """The memories among stored namespaces, by name."""
+        wanted = graph_keys(namespace) if namespace is not None else None
+        for ns in sorted(found):
+            path = memory_below(ns, around)
+            if path is None or (len(path) > 1 and not recurse and wanted is None):
+                continue
+            if wanted is not None and [name for name, _ in path] != wanted:
+                continue
+            try:
+                graph = self.nested(ns)
+            except ValueError:  # a function runs it, and has not in this process
+                graph = None
+            levels = [name if key is None else (name, key) for name, key in path]
+            yield levels[0] if len(levels) == 1 else levels, graph
 
     def explain(self, config: AnyConfig) -> dict[str, NodeStatus]:
         """Why each node would run now, or would not.
@@ -319,89 +381,6 @@ class StoredThreads(Generic[ValuesT]):
             graph = known[name]
         return graph
 
-    # -- change ------------------------------------------------------------------------------------
-
-    def update_state(
-        self,
-        config: AnyConfig,
-        values: Any,
-        as_node: str | None = None,
-        task_id: str | None = None,
-    ) -> RunnableConfig:
-        """Write to a thread as if a node had returned `values`: its edges and routers are followed,
-        but its function does not run.
-
-        Args:
-            config: the thread; with a `checkpoint_id`, the update forks from that checkpoint.
-            values: what to write, like a node's return value.
-            as_node: the node; by default the one that ran last. END (with `values=None`) drops the
-                pending work, "__input__" takes the values as input, "__copy__" copies the
-                checkpoint.
-            task_id: the id under which the values are stored as the result of a task.
-
-        Returns:
-            A config that identifies the new checkpoint.
-
-        Raises:
-            InvalidUpdateError: the node is unknown or ambiguous, or it cannot write these values.
-        """
-        return self.bulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
-
-    async def aupdate_state(
-        self,
-        config: AnyConfig,
-        values: Any,
-        as_node: str | None = None,
-        task_id: str | None = None,
-    ) -> RunnableConfig:
-        """`update_state` for coroutines."""
-        return await self.abulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
-
-    def bulk_update_state(
-        self, config: AnyConfig, supersteps: Sequence[Sequence[StateUpdate]]
-    ) -> RunnableConfig:
-        """Apply several updates. Those of one inner list are applied together and make one
-        checkpoint.
-
-        Raises:
-            ValueError: there are no updates.
-            InvalidUpdateError: as `update_state`; or one of several updates has no `as_node`.
-        """
-        from .run.update_state import edits, read_supersteps
-
-        steps = read_supersteps(supersteps)
-        run = self._editing(config)
-        threads.drive(run, edits(run, steps))
-        return run.thread.config_of(run.position.saved_id)
-
-    async def abulk_update_state(
-        self, config: AnyConfig, supersteps: Sequence[Sequence[StateUpdate]]
-    ) -> RunnableConfig:
-        """`bulk_update_state` for coroutines."""
-        from .drivers import aio
-        from .run.update_state import edits, read_supersteps
-
-        steps = read_supersteps(supersteps)
-        run = self._editing(config)
-        await aio.drive(run, edits(run, steps))
-        return run.thread.config_of(run.position.saved_id)
-
-    def _editing(self, config: AnyConfig) -> Run:
-        """A run that changes the thread without running nodes."""
-        saver, where = self._thread(config)
-        ns = ns_of(where)
-        graph: Any = self.nested(ns)
-        if not ns:
-            return Run(graph, None, config, Call())
-        graph = graph.copy({"checkpointer": saver, "serde": saver.serde})
-        return Run(
-            graph,
-            None,
-            {"configurable": {**where["configurable"], "checkpoint_ns": ""}},
-            Call(),
-            ns,
-        )
-
     def _thread(self, config: AnyConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
         if not isinstance(self.checkpointer, BaseCheckpointSaver):
             raise ValueError(
@@ -409,6 +388,28 @@ class StoredThreads(Generic[ValuesT]):
             )
         where = address(*coordinates(merge_configs(self.config, normalize(config))))
         return self._saver_at(self.checkpointer, where), where
+
+    def _memory(
+        self, config: AnyConfig, subgraph: Subgraph | None
+    ) -> tuple[BaseCheckpointSaver, RunnableConfig]:
+        """`_thread`, of the memory that a graph inside keeps, if one is named."""
+        saver, where = self._thread(config)
+        if subgraph is None:
+            return saver, where
+        thread_id, ns, checkpoint_id = coordinates(where)
+        if checkpoint_id is not None:
+            raise ValueError(
+                f"subgraph={subgraph!r} names the newest checkpoint of a memory, but the config "
+                f"names checkpoint {checkpoint_id!r}: leave out its checkpoint_id"
+            )
+        path = subgraph if isinstance(subgraph, list) else [subgraph]
+        ns = memory_ns(ns, [(each, None) if isinstance(each, str) else each for each in path])
+        if self.nested(ns).checkpointer is not True:
+            raise ValueError(
+                f"subgraph={subgraph!r} keeps no memory of its own on the thread: compile it with "
+                "checkpointer=True; what a task's graph has stored is in tasks[...].state"
+            )
+        return saver, address(thread_id, ns)
 
     def _saver_at(self, saver: BaseCheckpointSaver, where: RunnableConfig) -> BaseCheckpointSaver:
         """The saver of the graph that a namespace belongs to; `saver` if it has none of its own."""

@@ -86,6 +86,10 @@ AnyConfig: TypeAlias = RunnableConfig | Mapping[str, Mapping[str, Any]]
 """A config as callers give it. A dict that was put into a variable without an annotation,
 `thread = {"configurable": {"thread_id": "1"}}`, is none of a TypedDict to type checkers."""
 
+Subgraph: TypeAlias = str | tuple[str, str] | list[str | tuple[str, str]]
+"""Which memory of a nested graph: the name of its node, or (name, key) for that of a `Send` with a
+key; a list of these, the outermost first, for a graph inside another."""
+
 OnFailure = Literal["stop", "finish"]
 """What the failure of a task does to the others of its superstep: no further one starts and
 coroutines are cancelled ("stop"), or all are started and run to their ends ("finish")."""
@@ -107,38 +111,68 @@ class Send:
         node: the node's name.
         arg: its input, passed unchanged.
         timeout: seconds, a timedelta or a `TimeoutPolicy`; replaces the node's own.
+        key: for a node whose graph is compiled with `checkpointer=True`: the memory of that graph
+            to work on. It keeps one for each key, and one for Sends without a key. Any string
+            without NUL.
+
+    Raises:
+        TypeError: `key` is not a string.
+        ValueError: it contains NUL.
 
     >>> Send("work", {"item": 1})
     Send(node='work', arg={'item': 1})
+    >>> Send("agent", {"question": "Where is it?"}, key="customer-7")
+    Send(node='agent', arg={'question': 'Where is it?'}, key='customer-7')
     """
 
-    __slots__ = ("arg", "node", "timeout")
+    __slots__ = ("arg", "key", "node", "timeout")
 
     node: str
     arg: Any
     timeout: TimeoutPolicy | None
+    key: str | None
 
     def __init__(
-        self, /, node: str, arg: Any, *, timeout: float | timedelta | TimeoutPolicy | None = None
+        self,
+        /,
+        node: str,
+        arg: Any,
+        *,
+        timeout: float | timedelta | TimeoutPolicy | None = None,
+        key: str | None = None,
     ) -> None:
         self.node = node
         self.arg = arg
         self.timeout = None if timeout is None else TimeoutPolicy.coerce(timeout)
+        self.key = None if key is None else _check_key("key", key)
+
+    def _options(self) -> dict[str, Any]:
+        """What is set beside node and input."""
+        options = {"timeout": self.timeout, "key": self.key}
+        return {name: value for name, value in options.items() if value is not None}
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Send)
             and self.node == other.node
             and self.arg == other.arg
-            and self.timeout == other.timeout
+            and self._options() == other._options()
         )
 
     def __hash__(self) -> int:
-        return hash((self.node, self.arg, self.timeout))
+        return hash((self.node, self.arg, *self._options().items()))
 
     def __repr__(self) -> str:
-        timeout = "" if self.timeout is None else f", timeout={self.timeout!r}"
-        return f"Send(node={self.node!r}, arg={self.arg!r}{timeout})"
+        options = "".join(f", {name}={value!r}" for name, value in self._options().items())
+        return f"Send(node={self.node!r}, arg={self.arg!r}{options})"
+
+
+def _check_key(name: str, key: str) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"Send: {name} must be a string, got {key!r}")
+    if "\0" in key:
+        raise ValueError(f"Send: {name} must not contain NUL, got {key!r}")
+    return str.__str__(key)
 
 
 GotoT = TypeVar("GotoT", bound=str, default=str, covariant=True)
@@ -347,6 +381,7 @@ class PregelTask(NamedTuple):
             were not recorded.
         input: what its node is called with, as it is stored.
         wake_at: when it runs again if it sleeps (`runtime.sleep`), in UTC; None if it does not.
+        key: of a `Send`, the key of the nested graph's memory; None without one.
     """
 
     id: str
@@ -359,6 +394,7 @@ class PregelTask(NamedTuple):
     spans: tuple[tuple[float, float], ...] = ()
     input: Any = None
     wake_at: datetime | None = None
+    key: str | None = None
 
 
 class StateSnapshot(NamedTuple, Generic[StateT]):
@@ -404,11 +440,15 @@ class GraphOutput(Generic[ValueT]):
 
 
 def _parts_of_send(send: Send) -> tuple[Any, ...]:
-    return (send.node, send.arg, send.timeout)
+    options = send._options()
+    timeout = options.pop("timeout", None)
+    # As it was before there were other options, wherever none of these is set.
+    return (send.node, send.arg, timeout, *([options] if options else ()))
 
 
 def _send_of_parts(parts: tuple[Any, ...]) -> Send:
-    return Send(parts[0], parts[1], timeout=parts[2])
+    node, arg, timeout, *options = parts
+    return Send(node, arg, timeout=timeout, **(options[0] if options else {}))
 
 
 register(Send, encode=_parts_of_send, decode=_send_of_parts, name="stategraph:Send")

@@ -170,3 +170,12 @@ def threads_are_named_by_when_they_moved(harness: Harness) -> None:
         harness.put(f"{id}", thread=name, ns="n" if id == 3 else "")
     harness.call("delete_thread", "c")
     assert_same([*harness.saver.threads()], ["b", "b%", "a"], "threads()")
+
+
+@register_check("list")
+def the_namespaces_of_a_thread_are_those_with_checkpoints(harness: Harness) -> None:
+    """By them the memories are found that graphs inside keep."""
+    for id, (name, ns) in enumerate([("a", ""), ("a", "n"), ("b", "m"), ("a", "n:=k"), ("a", "n")]):
+        harness.put(f"{id}", thread=name, ns=ns)
+    assert_same(sorted(harness.call("namespaces", "a")), ["", "n", "n:=k"], "namespaces()")
+    assert_same(sorted(harness.call("namespaces", "nobody")), [], "namespaces() of no thread")

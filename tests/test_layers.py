@@ -88,7 +88,7 @@ PREGEL = """
     drivers.threads
     drivers.aio
     run.explain pickling
-    thread_api run_api
+    thread_api edit_api run_api
     app
     program superstep run drivers __init__
 """
@@ -131,8 +131,9 @@ DEFERRED = {
     (".executors.interpreters", "importlib"): "travels as code, without this module's names",
     (".executors.worker", "asyncio"): "asyncio is loaded by those who await",
     (".pregel.run_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
-    (".pregel.thread_api", ".pregel.run.update_state"): "loaded by those who edit a thread",
-    (".pregel.thread_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
+    (".pregel.run.begin", ".pregel.run.graph_changes"): "loaded by those who go on with a thread",
+    (".pregel.edit_api", ".pregel.run.update_state"): "loaded by those who edit a thread",
+    (".pregel.edit_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
     (".pregel.thread_api", ".pregel.run.explain"): "loaded when somebody asks why a node did not run",
     (".pregel.thread_api", ".pregel.drivers.timeslice"): "asyncio is loaded by those who await",
     (".checkpoint.threads", "asyncio"): "asyncio is loaded by those who await",

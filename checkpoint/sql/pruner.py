@@ -10,7 +10,7 @@ from datetime import timedelta
 from time import monotonic
 
 from ..errors import DamagedError
-from ..records import NS_END
+from ..records import has_task_ids
 from ..retention import RetentionLimits, check_several
 from .long_pruning import LONG, PAGE, LongPruning, read_light
 from .pruning import Choose, choose_by_limits, keep_only
@@ -113,7 +113,7 @@ class SqlPruner(SqlReader):
                 each.thread_id
                 for each in page
                 # A nested graph's history may go with the checkpoint around it.
-                if each.size > limits.least_kept or NS_END in each.checkpoint_ns
+                if each.size > limits.least_kept or has_task_ids(each.checkpoint_ns)
             )
             if len(page) < NAMESPACES_AT_ONCE:
                 return found

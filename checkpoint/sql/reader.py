@@ -284,6 +284,16 @@ class SqlReader(BuiltinSaver):
             if len(rows) < most:
                 return
 
+    def namespaces(self, thread_id: str) -> Collection[str]:
+        """The namespaces in which a thread has checkpoints.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        with self._session(write=False) as session:
+            found = select_namespaces(session, {"configurable": {"thread_id": thread_id}})
+        return [each.checkpoint_ns for each in found if each.head_id is not None]
+
     def _begin_list(
         self,
         config: RunnableConfig | None,

@@ -16,7 +16,14 @@ from time import perf_counter
 from typing import Any
 
 from ..control import TimedControl
-from ..errors import GraphBubbleUp, GraphDrained, GraphInterrupt, ParentCommand
+from ..errors import (
+    GraphBubbleUp,
+    GraphDrained,
+    GraphInterrupt,
+    InvalidUpdateError,
+    ParentCommand,
+)
+from ..program.writes import explain_keyless
 from ..superstep.deadline import Deadline
 from ..superstep.interrupts import merge_questions, unwrap_signals
 from ..superstep.outcome import (
@@ -128,6 +135,9 @@ def _attempt_and_check(task: Task, waits: Waits) -> Steps[None]:
             yield from _attempt(task, waits)
     except StopIteration as stop:  # no generator may raise one
         raise RuntimeError(f"node {task.name!r} raised StopIteration") from stop
+    send = task.send
+    if send is not None and send.key is not None and not task.current.uses_memory:
+        raise InvalidUpdateError(explain_keyless(task.name, send.key))
     if before is not None:
         check_untouched(task, before)
 

@@ -44,7 +44,9 @@ async def arun_task(task: Task) -> None:
     error: BaseException | None = None
     try:
         send = task.send
-        if task.node.policies is not None or (send is not None and send.timeout is not None):
+        if task.node.policies is not None or (
+            send is not None and (send.timeout is not None or send.key is not None)
+        ):
             await arun_steps(attempt_with_policies(task, AWAITS))
         else:
             await aattempt(task)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..errors import InvalidRouteError, InvalidUpdateError, nearest
 from ..names import TASKS
 from ..types import Send
-from .writes import Pair, Writer, shown
+from .writes import Pair, Writer, explain_keyless, find_keyless, shown
 
 
 class _Marker(Enum):
@@ -126,3 +126,5 @@ def check_send(send: Any, task: Any) -> None:
             f"node {task.name!r} sends to the unknown node {send.node!r}; "
             f"{nearest(send.node, nodes)}"
         )
+    if send.key is not None and find_keyless({send.node: nodes[send.node].source}):
+        raise InvalidUpdateError(explain_keyless(send.node, send.key))

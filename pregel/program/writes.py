@@ -103,6 +103,7 @@ class WriteScope:
             value is no update, but the field's default.
         undeclared: the nodes that a node must not go to, since it does not declare them and a join
             waits for whoever can still come.
+        keyless: the nodes to which no Send may have a key: graphs that keep no memory of their own.
         make: makes the writer of the graph's nodes, if that is no plain `StateWriter`.
         misplaced: the classes whose instances are looked at twice before they become the value of a
             key.
@@ -116,13 +117,14 @@ class WriteScope:
     first: Final[Mapping[str, Callable[[], Any]]] = field(default_factory=dict)
     make: Final[Callable[[WriteScope, Sequence[Pair]], StateWriter] | None] = None
     undeclared: Final[frozenset[str]] = frozenset()
+    keyless: Final[frozenset[str]] = frozenset()
     misplaced: Final[frozenset[type]] = field(default_factory=misplaced_classes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without what depends on the libraries that a process has loaded."""
         return WriteScope, (
             self.keys, self.triggers, self.strict, self.nested, self.hints, self.first, self.make,
-            self.undeclared,
+            self.undeclared, self.keyless,
         )  # fmt: skip
 
     def make_writer(self, fixed: Sequence[Pair] = ()) -> StateWriter:
@@ -312,15 +314,18 @@ class StateWriter(Writer):
         task.writes.append((TASKS, send))
 
     def check_send(self, send: Send, task: Any) -> None:
-        """Refuse a Send to a node that does not exist.
+        """Refuse a Send to a node that does not exist, or with a key that means nothing there.
 
         Raises:
             InvalidRouteError: naming the nearest that does.
+            InvalidUpdateError: the node's graph keeps no memory of its own.
         """
         if send.node.__class__ is not str or send.node not in self.scope.triggers:
             self._trigger(send.node, task)
             # Of a string enum, whose members a saver would not know.
             send.node = str.__str__(send.node)
+        if send.key is not None and send.node in self.scope.keyless:
+            raise InvalidUpdateError(explain_keyless(send.node, send.key))
 
     def _trigger(self, node: str, task: Any) -> str:
         channel = self.scope.triggers.get(node) if isinstance(node, str) else None
@@ -339,6 +344,28 @@ class StateWriter(Writer):
                 why = "write END, without quotes"
             raise InvalidRouteError(f"node {task.name!r} goes to the unknown node {node!r}; {why}")
         return channel
+
+
+def find_keyless(sources: Mapping[str, Any]) -> frozenset[str]:
+    """The nodes that are graphs and keep no memory of their own. What a function runs is not known
+    before it has run.
+
+    Args:
+        sources: node name → what the node is made of.
+    """
+    return frozenset(
+        name
+        for name, source in sources.items()
+        if getattr(source, "is_stategraph", False) is True and source.checkpointer is not True
+    )
+
+
+def explain_keyless(node: str, key: str) -> str:
+    """Why a Send to this node must not have a key, as a sentence."""
+    return (
+        f"a Send to node {node!r} has key={key!r}, but that node runs no graph that keeps a memory "
+        "of its own for each key: compile its graph with checkpointer=True, or send without a key"
+    )
 
 
 def shown(value: Any) -> str:

@@ -19,7 +19,6 @@ from ..superstep.machine import Machine
 from ..superstep.task import Task
 from ..types import Command
 from .effects import Effect, Effects, Save
-from .graph_changes import lost_kinds, lost_triggers, lost_work
 from .nested import find_route, noted_route, ns_of, rewind_point
 from .resume import (
     command_writes,
@@ -119,6 +118,8 @@ def check_unchanged(run: Run, machine: Machine) -> None:
     """
     found = run.position.found
     if found is not None:
+        from .graph_changes import lost_kinds, lost_work
+
         lost = [*lost_work(machine, found, run.position.records), *lost_kinds(machine, found)]
         if lost:
             raise GraphChangedError(str(run.thread), lost)
@@ -176,6 +177,8 @@ def _take_input(run: Run, machine: Machine) -> Effects:
         _run_start(run, machine, start)
         return
     if found is not None:
+        from .graph_changes import lost_kinds, lost_triggers
+
         run.position.replace_records({})
         # New input starts over in nested graphs, too.
         run.replay.follow(None)

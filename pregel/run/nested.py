@@ -32,7 +32,7 @@ from ..types import Command, RunnableConfig
 from .effects import Effect, Load
 from .replay import ReplayRoute
 from .run import Run, run_of
-from .snapshots import plan_to_look
+from .snapshots import key_of, plan_to_look
 from .task_records import read_records, waiting_questions, with_handlers
 
 
@@ -117,7 +117,11 @@ def find_route(run: Run, machine: Machine) -> None:
     tasks = with_handlers(plan_to_look(machine, ns), run.position.records)
     place, _ = split_number(route.stages[0][0])
     stable = not has_task_ids(place)
-    led = [task for task in tasks if child_ns(ns, task.name, task.id, stable=stable) == place]
+    led = [
+        task
+        for task in tasks
+        if child_ns(ns, task.name, task.id, stable=stable, key=key_of(task)) == place
+    ]
     open_ = waiting_questions(tasks, run.position.records) if run.position.at_head else {}
     waits = not open_.keys().isdisjoint(route.asked)
     run.replay.follow(replace(route, task=led[0].path_text if led else None, waits=waits))

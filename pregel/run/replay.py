@@ -122,8 +122,8 @@ class Replay:
         if apart is not None and apart[0][0] == apart[1][0]:
             raise RuntimeError(
                 f"two tasks of one superstep run the graph of {ns!r}, which keeps one history "
-                "(checkpointer=True): compile it with checkpointer=None, or run it in nodes of "
-                "different names"
+                "(checkpointer=True): compile it with checkpointer=None, run it in nodes of "
+                "different names, or give each Send a key of its own: Send(..., key=...)"
             )
 
 

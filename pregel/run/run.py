@@ -288,7 +288,9 @@ def _nested_thread(graph: Graph, config: RunnableConfig, parent: Task) -> Thread
     if own is False:
         saver = None
     count = parent.current.count_graph()
-    ns = numbered_ns(child_ns(around.ns, parent.name, parent.id, stable=own is True), count)
+    key = None if parent.send is None else parent.send.key
+    place = child_ns(around.ns, parent.name, parent.id, stable=own is True, key=key)
+    ns = numbered_ns(place, count)
     # A function that runs a graph is known to do so only once it has; drawings and `get_state` look
     # here.
     around.program.nested.setdefault(numbered_ns(parent.name, count), graph)
@@ -298,6 +300,7 @@ def _nested_thread(graph: Graph, config: RunnableConfig, parent: Task) -> Thread
     saver.serde.learn(graph.serde)  # a graph that a function runs names types of its own
     if own is True:
         around.outermost.replay.claim_history(ns, parent)
+        parent.current.uses_memory = True
     parents = {**around.thread.parents, around.ns: around.machine.checkpoint_id}
     return Thread(saver, around.thread.thread_id, ns, run_id, parents=parents)
 

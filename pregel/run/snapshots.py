@@ -167,7 +167,13 @@ def describe(
         spans=known.spans,
         input=task.input,
         wake_at=None if known.finished else known.wake_at,
+        key=key_of(task),
     )
+
+
+def key_of(task: Task) -> str | None:
+    """The key of its Send, by which a graph that it runs finds its memory."""
+    return None if task.send is None else task.send.key
 
 
 def _nested_config(task: Task, program: Program, thread_id: str, ns: str) -> RunnableConfig | None:
@@ -176,7 +182,8 @@ def _nested_config(task: Task, program: Program, thread_id: str, ns: str) -> Run
     child = program.nested.get(task.name)
     if child is None or child.checkpointer is False:
         return None
-    return address(thread_id, child_ns(ns, task.name, task.id, stable=child.checkpointer is True))
+    stable = child.checkpointer is True
+    return address(thread_id, child_ns(ns, task.name, task.id, stable=stable, key=key_of(task)))
 
 
 def _result(known: TaskRecord, program: Program) -> Any:

@@ -27,6 +27,7 @@ class AttemptState:
         calls: what it has called with `@task`.
         equal_calls: how many calls of each kind it has made.
         graphs: how many graphs it has run.
+        uses_memory: one of them keeps a memory of its own.
         inside: a future for each of these that it runs as a coroutine.
         rejected_inside: why a graph inside did not take the answer to its question.
         runtime: made when it is first asked for.
@@ -49,6 +50,7 @@ class AttemptState:
     calls: list[Any] | None = None
     equal_calls: dict[str, int] | None = None
     graphs: int = 0
+    uses_memory: bool = False
     inside: tuple[Any, ...] = ()
     rejected_inside: Exception | None = None
     runtime: Runtime[Any] | None = None

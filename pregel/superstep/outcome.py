@@ -188,12 +188,15 @@ def cache_key(task: Task) -> FullKey | None:
     cached = task.node.cache
     if cached is None or task.run.settings.cache is None:
         return None
+    # What a graph with a memory returns depends on that memory, too.
+    memory = "" if task.send is None or task.send.key is None else f"\x1f{task.send.key}"
     if cached.policy.key_func is None:
         plain, namespace = canonical_key(task.input), cache_namespace(task.node)
         _watch_keys(task, cached, namespace[1], plain)
-        return namespace, plain
+        return namespace, plain + memory
     key = cached.policy.key_func(task.input)
-    return cache_namespace(task.node), key.hex() if isinstance(key, bytes) else str(key)
+    text = key.hex() if isinstance(key, bytes) else str(key)
+    return cache_namespace(task.node), text + memory
 
 
 def _watch_keys(task: Task, cached: NodeCache, function: str, key: str) -> None:
