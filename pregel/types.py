@@ -17,6 +17,8 @@ from ..channels.base import MISSING, Missing
 from ..checkpoint.base import CheckpointMetadata, RunnableConfig
 from ..checkpoint.serde.registry import register
 from .names import PARENT
+from .policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from .policies import default_retry_on as default_retry_on
 
 __all__ = [
     "CachePolicy",
@@ -253,108 +255,6 @@ class Interrupt(Generic[ValueT]):
     value: ValueT
     id: str
     response_schema: Any = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeoutPolicy:
-    """How long one attempt of a node may take.
-
-    Args:
-        run_timeout: seconds (or a timedelta) for the whole attempt.
-        idle_timeout: seconds (or a timedelta) without a sign of life: a custom event, a `@task`
-            call, a nested graph, or `runtime.heartbeat()`.
-        refresh_on: "auto" if all of these count as signs of life, "heartbeat" if only the last
-            does.
-
-    Raises:
-        ValueError: a limit is not greater than 0, or `refresh_on` is something else.
-    """
-
-    run_timeout: float | None = None
-    idle_timeout: float | None = None
-    refresh_on: Literal["auto", "heartbeat"] = "auto"
-
-    def __post_init__(self) -> None:
-        for name in ("run_timeout", "idle_timeout"):
-            value = getattr(self, name)
-            if isinstance(value, timedelta):
-                value = value.total_seconds()
-                object.__setattr__(self, name, value)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be greater than 0 seconds, got {value!r}")
-        if self.refresh_on not in ("auto", "heartbeat"):
-            raise ValueError(f"refresh_on must be 'auto' or 'heartbeat', got {self.refresh_on!r}")
-
-    @classmethod
-    def coerce(cls, timeout: float | timedelta | TimeoutPolicy | None) -> TimeoutPolicy | None:
-        """A policy from seconds or a timedelta, which set `run_timeout`; None for one without
-        limits."""
-        if timeout is None:
-            return None
-        if not isinstance(timeout, TimeoutPolicy):
-            return cls(run_timeout=timeout)  # type: ignore[arg-type]
-        limited = timeout.run_timeout is not None or timeout.idle_timeout is not None
-        return timeout if limited else None
-
-
-_NOT_RETRIED = (
-    ValueError, TypeError, ArithmeticError, ImportError, LookupError, NameError, SyntaxError,
-    RuntimeError, ReferenceError, StopIteration, StopAsyncIteration, OSError,
-)  # fmt: skip
-
-
-def default_retry_on(error: Exception) -> bool:
-    """Whether another attempt may help: after lost connections, HTTP 5xx and unknown errors, but
-    not after errors that programming mistakes raise."""
-    if isinstance(error, ConnectionError):
-        return True
-    response = getattr(error, "response", None)
-    status = getattr(response, "status_code", None)  # httpx and requests agree on this name
-    if isinstance(status, int):
-        return status >= 500
-    return not isinstance(error, _NOT_RETRIED)
-
-
-class RetryPolicy(NamedTuple):
-    """When a failed node runs again, and after how long.
-
-    Attributes:
-        initial_interval: seconds before the first retry.
-        backoff_factor: each wait is this many times as long as the one before.
-        max_interval: the longest wait in seconds.
-        max_attempts: how many attempts there are in all, including the first.
-        jitter: whether each wait is shortened at random, by up to half.
-        retry_on: which errors are retried: an exception class, several, or a function that takes
-            the exception and returns a bool.
-    """
-
-    initial_interval: float = 0.5
-    backoff_factor: float = 2.0
-    max_interval: float = 128.0
-    max_attempts: int = 3
-    jitter: bool = True
-    retry_on: type[Exception] | Sequence[type[Exception]] | Callable[[Exception], bool] = (
-        default_retry_on
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CachePolicy:
-    """Reuse a node's result for equal inputs. Needs a cache on the graph.
-
-    Functions are distinguished by name, code and what they hold: closures, defaults, an object's
-    attributes. A function that holds a value which changes, such as a counter, therefore never
-    finds its results, unless it has a `key_func`: then what it holds is read only once. If a node's
-    key differs in every call, a `RuntimeWarning` says so once.
-
-    Args:
-        key_func: makes the key (str or bytes) from the input; None for a canonical hash of the
-            input.
-        ttl: for how many seconds a result is used; None for ever.
-    """
-
-    key_func: Callable[..., str | bytes] | None = None
-    ttl: float | None = None
 
 
 class StateUpdate(NamedTuple):

@@ -32,7 +32,7 @@ MAY_IMPORT = {
 EVERYWHERE = ".extras"  # imports nothing; every room's errors may quote it
 # Inside pregel/: a file may import those on its own line (but not in a circle) and on the lines above.
 PREGEL = """
-    names
+    names policies
     clock
     types errors control
     running
@@ -134,6 +134,8 @@ DEFERRED = {
     (".pregel.run.begin", ".pregel.run.graph_changes"): "loaded by those who go on with a thread",
     (".pregel.edit_api", ".pregel.run.update_state"): "loaded by those who edit a thread",
     (".pregel.edit_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
+    (".pregel.run.run", ".pregel.program.hooked"): "loaded with the first hook",
+    (".pregel.drivers.futures", ".pregel.program.hooked"): "loaded with the first hook",
     (".pregel.thread_api", ".pregel.run.explain"): "loaded when somebody asks why a node did not run",
     (".pregel.thread_api", ".pregel.drivers.timeslice"): "asyncio is loaded by those who await",
     (".checkpoint.threads", "asyncio"): "asyncio is loaded by those who await",

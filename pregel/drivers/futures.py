@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.base import ERROR, RESUME, RETURN
 from ...store.keys import canonical_key
 from ..names import PUSH
-from ..program.hooked import hooked_call
 from ..program.program import CompiledNode
 from ..program.results import refuse_coroutine
 from ..program.writes import Writer
@@ -95,6 +94,8 @@ class Calls:
 
     def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
         if self.run.hook is not None:
+            from ..program.hooked import hooked_call
+
             node = hooked_call(node)
         # May take long, so not under the lock.
         digest = None if runs_once(parent) else arguments_digest(node, arguments)

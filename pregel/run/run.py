@@ -14,7 +14,6 @@ from typing import Any, Final, cast
 from ...checkpoint.base import BaseCheckpointSaver, coordinates
 from ...checkpoint.overrides import commits_at_once
 from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
-from ..program.hooked import with_hooks
 from ..program.program import Program
 from ..running import RUNNING
 from ..superstep.hooks import Hook
@@ -164,6 +163,8 @@ class Run:
 
     def use_hook(self, hook: Hook) -> None:
         """Surround the run and its tasks; to be called before its first superstep."""
+        from ..program.hooked import with_hooks
+
         self.hook = hook
         self.program = with_hooks(self.settings.program)
 
