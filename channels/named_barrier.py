@@ -247,6 +247,8 @@ class WaveBarrier(Barrier[Value, tuple[list[Value], bool, list[str | int]]]):
 
     shares_blank = True
 
+    step_scoped = False  # an empty `update` changes nothing, though the class has its own
+
     def __init__(
         self, typ: Any, names: Iterable[Value], count: int | None = None, *, key: str = ""
     ) -> None:

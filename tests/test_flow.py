@@ -78,6 +78,12 @@ CASES = {
     24: Case("S>w r:w=* [w,v]any>d", "w / d(w) w / w", {"w": [[W], [W], []]}),
     25: Case("S>a S>b1>b2>b r:a=a [a,b]reachable>d", "a b1 / a b2 / a b / a / d(a+b)", {"a": ["a", "a", "a", []]}),
     26: Case("S>a S>b [a,b]any>d", "a b / d(a+b)", {"a": ["ask", None]}),
+    # Joins at which somebody has come stay under way when nobody comes in a step: these wait for each other.
+    27: Case(
+        "S>a S>c S>y0>y r:y=d|z d>e [c,e]reachable>b [a,b]reachable>d",
+        "a c y0 / y / z / b(c) d(a) / e",
+        {"y": ["z"]},
+    ),
 }
 
 
@@ -361,6 +367,26 @@ def test_explain_says_who_has_come(drive: Any) -> None:
     found = drive.call(app, "explain", CONFIG)["d"]
     assert found.state == "waiting" and found.missing == ("b", "c")
     assert "waits for 2 of a, b, c (got a)" in found.why
+
+
+HELD: Any = {
+    # a graph, the nodes that ask, for whom d waits then
+    "one": ("S>a S>w>x>b [a,b]reachable>d", "x", ("x",)),
+    "from afar": ("S>a S>w>x>y>b [a,b]reachable>d", "x", ("x",)),
+    "one of two that are under way": ("S>a S>w>x>b w>z>y [a,b]reachable>d", "xz", ("x",)),
+    "two": ("S>a S>w>x>b w>z>b [a,b]reachable>d", "xz", ("x", "z")),
+    "another join": ("S>a S>c S>w>x [c,x]reachable>b [a,b]reachable>d", "x", ("b", "x")),
+}
+
+
+@pytest.mark.parametrize("case", HELD)
+def test_explain_names_whom_a_join_waits_for_that_is_not_open_yet(drive: Any, case: str) -> None:
+    graph, asking, names = HELD[case]
+    app = compiled(graph, {name: ["ask"] for name in asking}, saver=InMemorySaver())
+    drive.invoke(app, {"log": []}, CONFIG)
+    found = drive.call(app, "explain", CONFIG)["d"]
+    assert found.state == "waiting" and found.missing == names
+    assert f"waits until nothing under way leads to a, b any more (got a); under way: {', '.join(names)}" in found.why
 
 
 # -- the sentence at compile -----------------------------------------------------------------------------------------

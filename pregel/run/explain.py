@@ -19,7 +19,8 @@ class NodeStatus(NamedTuple):
         state: "next" if it would run now; "waiting" if something led to it and it cannot run yet;
             "idle" if nothing leads to it.
         why: a sentence.
-        missing: the nodes that a join still waits for.
+        missing: the nodes that a join still waits for; of a "reachable" join at which somebody has
+            arrived, the nodes under way that lead to its predecessors.
     """
 
     state: Literal["next", "waiting", "idle"]
@@ -52,8 +53,12 @@ def _explain_node(node: CompiledNode, seen: View) -> NodeStatus:
         status = machine.channels[trigger].describe()
         waiting = waiting or status.state == "waiting"
         was_written = trigger in machine.versions
-        sentences.append(_explain_trigger(trigger, status, trigger in joins, was_written))
-        missing.extend(status.missing)
+        sentence = _explain_trigger(trigger, status, trigger in joins, was_written)
+        blockers = sorted(machine.find_blockers(trigger))
+        if blockers:
+            sentence += f"; under way: {', '.join(blockers)}"
+        sentences.append(sentence)
+        missing.extend(status.missing or blockers)
     return NodeStatus("waiting" if waiting else "idle", "; ".join(sentences), tuple(missing))
 
 

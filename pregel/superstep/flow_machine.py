@@ -68,6 +68,14 @@ class FlowMachine(Machine):
         finally:
             self.kept = None
 
+    def find_blockers(self, channel: str) -> set[str]:
+        """`Machine.find_blockers`."""
+        for join in self.flow.joins:
+            barrier = self.channels[join.channel]
+            if join.channel == channel and join.kind == "reachable" and _waits(barrier):
+                return find_blockers(self, {}, join, _barrier(barrier).late)
+        return set()
+
     def _update(
         self,
         writes: Grouped,
@@ -187,7 +195,7 @@ class _Crossing:
             late = self._find_late(join, pending, sends, writers)
             late_by[join.channel] = late
             channel = _barrier(find_channel(machine, fresh, join.channel))
-            waits = join.kind == "reachable" and channel.seen and not channel.opened
+            waits = join.kind == "reachable" and _waits(channel)
             if waits and not find_blockers(machine, fresh, join, late):
                 opening.append(join)
         _store_waves(machine, fresh, noted, opening, late_by)
@@ -308,6 +316,12 @@ def _node_of(task: Task) -> str:
     return (task.cause or task).node.name
 
 
+def _waits(channel: Channel) -> bool:
+    """Whether somebody has come to a join that is not open."""
+    barrier = _barrier(channel)
+    return bool(barrier.seen) and not barrier.opened
+
+
 def _barrier(channel: Channel) -> WaveBarrier[Any]:
     return cast(WaveBarrier[Any], channel)
 
@@ -322,7 +336,7 @@ def _open_circles(machine: FlowMachine, fresh: Channels, noted: Noted) -> None:
     for join in machine.flow.joins:
         channel = _barrier(find_channel(machine, fresh, join.channel))
         late_by[join.channel] = channel.late
-        if join.kind == "reachable" and channel.seen and not channel.opened:
+        if join.kind == "reachable" and _waits(channel):
             waiting[join.channel] = join
     if not waiting:
         return

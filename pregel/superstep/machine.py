@@ -13,7 +13,7 @@ checkpoint and path), and by these the records of an unfinished superstep find t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from operator import attrgetter
 from typing import Any
@@ -183,6 +183,11 @@ class Machine(LiveState):
                 seen = self.channels[join.channel].seen  # type: ignore[attr-defined]
                 found.update({name: None for name in join.sources if name in seen})
         return tuple(found)
+
+    def find_blockers(self, channel: str) -> Collection[str]:
+        """The nodes under way for which the join with this channel waits, though somebody has come;
+        none where it waits for those that are missing."""
+        return ()
 
     def is_due(self, node: CompiledNode, trigger: str) -> bool:
         """Whether one trigger makes a node run: the rule of `_is_triggered`, for one of them."""
