@@ -8,14 +8,7 @@ saver stores it whole or not at all, and only while its head is still the one na
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncIterator,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -57,6 +50,8 @@ from .records import (
     RunnableConfig,
     Span,
     TaskWrites,
+    Transacted,
+    TransactionPlace,
     address,
     coordinates,
     write_index,
@@ -262,6 +257,20 @@ class BaseCheckpointSaver(Closable):
         """
         drive(self, claim_by_parts(self, config, revision, writes))
 
+    def transact(
+        self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
+    ) -> Transacted:
+        """Call a function with a connection in a transaction on the saver's database, and record
+        what it returns beside the head in this same transaction: what it has written and the record
+        are both there, or neither. `runtime.transaction` needs it; a saver may do without.
+
+        Raises:
+            CheckpointConflictError: the head is another, or somebody else has recorded something
+                beside it. The function was not called.
+            Exception: whatever the function raised; the transaction was undone.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no transactions of its own")
+
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """The newest checkpoint of the thread and namespace in `config` that a run of this id made,
         or None."""
@@ -349,9 +358,9 @@ class BaseCheckpointSaver(Closable):
 
     def _read_list(
         self, config: RunnableConfig | None, **options: Any
-    ) -> Iterable[CheckpointTuple]:
+    ) -> Iterator[CheckpointTuple]:
         """What `alist` gives, read where `_acall` calls it."""
-        return tuple(self.list(config, **options))
+        return iter(tuple(self.list(config, **options)))
 
     async def aput(
         self,
@@ -396,6 +405,12 @@ class BaseCheckpointSaver(Closable):
     async def anamespaces(self, thread_id: str) -> Collection[str]:
         """`namespaces` for coroutines."""
         return await self._acall(self.namespaces, thread_id)
+
+    async def atransact(
+        self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
+    ) -> Transacted:
+        """`transact` for coroutines. The function is called on a thread."""
+        return await self._acall(self.transact, place, function)
 
     async def arun_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """`run_of` for coroutines."""

@@ -7,7 +7,7 @@ history.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import timedelta
 from heapq import merge
@@ -158,7 +158,7 @@ class InMemorySaver(BuiltinSaver):
 
     def _read_list(
         self, config: RunnableConfig | None, **options: Any
-    ) -> Iterable[CheckpointTuple]:
+    ) -> Iterator[CheckpointTuple]:
         return self.list(config, **options)  # decodes one at a time, so that no event loop is held
 
     def _chain(self, thread_id: str, checkpoint_ns: str) -> Chain | None:

@@ -167,6 +167,30 @@ class TaskWrites(NamedTuple):
     spans: Sequence[float] = ()
 
 
+class TransactionPlace(NamedTuple):
+    """Where a transaction of `transact` is recorded, and what must be so there.
+
+    Attributes:
+        config: names the head.
+        revision: how often something is recorded beside it; None if that is not known.
+        record_id: of the record. If it is there, the function is not called.
+        isolation: of the transaction, where the database lets one choose.
+    """
+
+    config: RunnableConfig
+    revision: int | None
+    record_id: str
+    isolation: str | None = None
+
+
+class Transacted(NamedTuple):
+    """What a transaction has left beside a checkpoint: its record, and how often something is
+    recorded there now."""
+
+    record: TaskWrites
+    revision: int
+
+
 @dataclass(slots=True, eq=False)
 class Commit:
     """One superstep, ready to be stored in one transaction. All values are already encoded, so that

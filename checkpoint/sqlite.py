@@ -14,6 +14,7 @@ from .errors import StorageError
 from .integrity import Integrity
 from .opening import Opening
 from .overrides import make_repeatable
+from .records import TaskWrites, Transacted, TransactionPlace
 from .retention import Retention
 from .serde import Serializer
 from .sql.first_commits import SqlSaverOfFirsts
@@ -131,6 +132,8 @@ class SqliteSaver(SqlSaverOfFirsts):
         return SQLITE_THREADS
 
     async def _acall(self, function: Callable[..., Result], *args: Any) -> Result:
+        if self._transacts:
+            self._refuse_inside()
         # What a subclass does around a write must not be done before it is on disk: its own method
         # is none of these.
         if getattr(function, "__func__", None) in _GROUPED:
@@ -139,6 +142,8 @@ class SqliteSaver(SqlSaverOfFirsts):
         return await super()._acall(function, *args)
 
     def _write(self, function: Callable[..., None], *args: Any) -> None:
+        if self._transacts:
+            self._refuse_inside()
         # Before the lock, which another thread may have held at the fork.
         if self._process != os.getpid():
             self._database.check_process()
@@ -154,6 +159,13 @@ class SqliteSaver(SqlSaverOfFirsts):
                 group.is_making = inside
                 lock.release()
         group.run(make_repeatable(self, function), *args)
+
+    def _transact(
+        self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
+    ) -> Transacted:
+        from .sql.transaction import transact_on_sqlite
+
+        return transact_on_sqlite(self, place, function)
 
     def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
         space, database, execute = state.namespace_id, self._database, self._cursor.execute
@@ -225,6 +237,8 @@ class SqliteSaver(SqlSaverOfFirsts):
     def _session(self, *, write: bool) -> Iterator[_SqliteSession]:
         # Before the lock, which another thread may have held at the fork.
         self._database.check_process()
+        if self._transacts:
+            self._refuse_inside()
         with self._lock, self._database.session(write):
             yield _SqliteSession(self._database)
 

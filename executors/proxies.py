@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from ..pregel.control import RunControl
 from ..pregel.errors import ShippingError, StateGraphError
-from ..pregel.running import OnceRecord, SleepRequest
+from ..pregel.running import ONCE, OnceRecord, SleepRequest
 from ..pregel.runtime import Runtime
 from ..pregel.superstep.attempt_state import AttemptState
 from ..pregel.superstep.hooks import RemoteSpan
@@ -189,13 +189,15 @@ class TaskProxy:
         if self._resources.limited:
             self._send_event(dumps(("alive", None)))
 
-    def begin_once(self, key: str, *, awaits: bool) -> OnceRecord:
+    def begin_once(self, key: str, *, awaits: bool, kind: str = ONCE) -> OnceRecord:
         """Where the driver records an effect.
 
         Raises:
             RuntimeError: this executor cannot bring an answer back to a call that runs.
             Exception: the driver refuses the effect.
         """
+        if kind != ONCE:
+            raise RuntimeError(_say_it_stays(self.name, f"{kind}({key!r})"))
         send = self._send_request
         if send is None:
             raise RuntimeError(_say_no_answers(self.name, key))

@@ -6,11 +6,14 @@ Nothing here starts, waits or stores.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
+
+ONCE, TRANSACTION = "runtime.once", "runtime.transaction"
+"""The kinds of effects that a task records."""
 
 RUNNING: ContextVar[Any] = ContextVar("stategraph_running", default=None)
 """The task whose code is running in this context, or None."""
@@ -31,6 +34,49 @@ def running(what: str) -> Any:
     return task
 
 
+class Transaction(NamedTuple):
+    """A transaction that a task has asked for.
+
+    Attributes:
+        key: names it, among the effects of the task.
+        on: where it is; None for the saver's database.
+        isolation: of the transaction, by the name that the database has for it.
+    """
+
+    key: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    on: Any
+    isolation: str | None
+
+    def call(self, connection: Any) -> Any:
+        """Call its function in the transaction."""
+        return self.function(connection, *self.args, **self.kwargs)
+
+
+class AnswerLookup(Protocol):
+    """The answers to the questions of one task."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The answers that the task was given, by interrupt id; an answer that is taken is added
+        here."""
+
+    def take(self, question: str) -> tuple[Any, ...]:
+        """An answer that the call brings, as a one-item tuple; empty if it brings none. It can be
+        taken once."""
+
+    def brought(self) -> dict[str, Any]:
+        """The answers that the call brings for recorded questions of the task, by interrupt id."""
+
+    def shown(self, question: str) -> Any:
+        """The `Interrupt` that is recorded under this id, or None."""
+
+    def reject(self, question: str) -> None:
+        """An answer did not fit its question: no later call takes it up."""
+
+
 class OnceRecord(Protocol):
     """Where it is recorded what an effect has returned that a task has once."""
 
@@ -42,8 +88,20 @@ class OnceRecord(Protocol):
         """Record it; on an event loop, what is to be awaited."""
 
 
+class TransactionRecord(Protocol):
+    """Where a transaction is recorded."""
+
+    @property
+    def result(self) -> Any:
+        """What it has returned."""
+
+    def run(self, asked: Transaction) -> Any:
+        """Have it, unless it was had before; on an event loop, what is to be awaited."""
+
+
 EFFECT: ContextVar[str | None] = ContextVar("stategraph_effect", default=None)
-"""The key of the effect that is had in this context (`runtime.once`), or None."""
+"""The effect that is had in this context, as its call, such as `runtime.once('charge')`; or
+None."""
 
 
 def refuse_in_effect(what: str) -> None:
@@ -52,11 +110,20 @@ def refuse_in_effect(what: str) -> None:
     Raises:
         RuntimeError: an effect is being had in this context.
     """
-    key = EFFECT.get()
-    if key is not None:
-        raise RuntimeError(
-            f"{what} cannot be used inside of runtime.once({key!r}): call it before or after"
-        )
+    having = EFFECT.get()
+    if having is not None:
+        raise RuntimeError(f"{what} cannot be used inside of {having}: call it before or after")
+
+
+def refuse_in_transaction(what: str) -> None:
+    """Refuse what would wait for the transaction that it is part of.
+
+    Raises:
+        RuntimeError: the function of a transaction runs in this context.
+    """
+    having = EFFECT.get()
+    if having is not None and having.startswith(TRANSACTION):
+        raise RuntimeError(f"{what} cannot be used inside of {having}: call it before or after")
 
 
 def begin_once(key: str, *, awaits: bool) -> OnceRecord:
@@ -74,13 +141,22 @@ def begin_once(key: str, *, awaits: bool) -> OnceRecord:
     return record
 
 
-def _note_key(task: Any, key: str) -> None:
+def begin_transaction(key: str, *, awaits: bool) -> TransactionRecord:
+    """Where the running task records a transaction; raises as `begin_once`."""
+    task = running("runtime.transaction()")
+    refuse_in_effect("runtime.transaction()")
+    _note_key(task, key, TRANSACTION)
+    record: TransactionRecord = task.begin_once(key, awaits=awaits, kind=TRANSACTION)
+    return record
+
+
+def _note_key(task: Any, key: str, kind: str = ONCE) -> None:
     if not isinstance(key, str) or not key:
-        raise TypeError(f"the key of runtime.once must be a non-empty string, got {key!r}")
+        raise TypeError(f"the key of {kind} must be a non-empty string, got {key!r}")
     with _noting:
         if key in task.current.once_keys:
             raise ValueError(
-                f"node {task.name!r} has come to runtime.once({key!r}) twice: give each effect a "
+                f"node {task.name!r} has come to {kind}({key!r}) twice: give each effect a "
                 "key of its own, for example one that contains the item it is about"
             )
         task.current.once_keys = (*task.current.once_keys, key)
@@ -118,9 +194,9 @@ def begin_sleep(request: SleepRequest, *, awaits: bool) -> Sleep:
 
 
 @contextmanager
-def effect(key: str) -> Iterator[None]:
+def effect(key: str, kind: str = ONCE) -> Iterator[None]:
     """In this context an effect is had."""
-    token = EFFECT.set(key)
+    token = EFFECT.set(f"{kind}({key!r})")
     try:
         yield
     finally:

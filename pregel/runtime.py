@@ -14,7 +14,19 @@ from typing import Annotated, Any, ClassVar, Generic, ParamSpec, Protocol, overl
 from typing_extensions import TypeVar
 
 from .control import RunControl
-from .running import OnceRecord, Sleep, SleepRequest, begin_once, begin_sleep, effect, running
+from .running import (
+    ONCE,
+    AnswerLookup,
+    OnceRecord,
+    Sleep,
+    SleepRequest,
+    Transaction,
+    begin_once,
+    begin_sleep,
+    begin_transaction,
+    effect,
+    running,
+)
 from .types import RunnableConfig, StreamMode, StreamWriter
 
 ContextT_co = TypeVar("ContextT_co", default=Any, covariant=True)
@@ -234,31 +246,66 @@ class Runtime(Generic[ContextT_co]):
         request = SleepRequest(seconds, until, key, durable_after)
         await begin_sleep(request, awaits=True).wait_async()
 
+    def transaction(
+        self,
+        key: str,
+        function: Callable[..., ResultT],
+        /,
+        *args: Any,
+        on: Any = None,
+        isolation: str | None = None,
+        **kwargs: Any,
+    ) -> ResultT:
+        """Call `function(connection, ...)` in a database transaction in which what it returns is
+        recorded, too: what it has written and the record are both there, or neither. A task that
+        runs again is given the record, as with `once`.
+
+        The superstep is stored later: if the node fails afterwards, or the thread is edited, forked
+        or given new input, what was written stays. The function must be short, use nothing but the
+        connection (no graph, nor the saver), and not end the transaction. It is called again, up to
+        5 times, if Postgres has undone it because others were in its way.
+
+        Args:
+            key: tells the transaction from the other effects of the task.
+            function: called with a `sqlite3` or psycopg connection and the other arguments. What it
+                returns must be something that a checkpoint can store.
+            on: a function that opens a connection (`sqlite3` or psycopg), which is then closed, or
+                a `psycopg_pool.ConnectionPool`; the record is in `stategraph_completions` there.
+                None: the saver's database, where commits of the file, or of the thread, wait.
+            isolation: on Postgres "read committed", "repeatable read" or "serializable".
+
+        Raises:
+            CheckpointConflictError: another run has moved the thread on; nothing was called.
+            NotImplementedError: the saver has no transactions.
+            RuntimeError: as `once`; and on an executor, without a checkpointer, or if the function
+                has used the saver or a graph, or ended the transaction.
+            UnserializableError: what it has returned cannot be stored. The transaction was undone.
+            ValueError: this attempt has come to the same key before; no such isolation.
+        """
+        record = begin_transaction(key, awaits=False)
+        record.run(Transaction(key, function, args, kwargs, on, isolation))
+        return record.result  # type: ignore[no-any-return]
+
+    async def atransaction(
+        self,
+        key: str,
+        function: Callable[..., ResultT],
+        /,
+        *args: Any,
+        on: Any = None,
+        isolation: str | None = None,
+        **kwargs: Any,
+    ) -> ResultT:
+        """`transaction` for coroutines. The function is a plain one, and is called on a thread."""
+        record = begin_transaction(key, awaits=True)
+        waited = record.run(Transaction(key, function, args, kwargs, on, isolation))
+        if waited is not None:
+            await waited
+        return record.result  # type: ignore[no-any-return]
+
     def override(self, **changes: Any) -> Runtime[ContextT_co]:
         """A copy in which some attributes are replaced."""
         return replace(self, **changes)
-
-
-class AnswerLookup(Protocol):
-    """The answers to the questions of one task."""
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The answers that the task was given, by interrupt id; an answer that is taken is added
-        here."""
-
-    def take(self, question: str) -> tuple[Any, ...]:
-        """An answer that the call brings, as a one-item tuple; empty if it brings none. It can be
-        taken once."""
-
-    def brought(self) -> dict[str, Any]:
-        """The answers that the call brings for recorded questions of the task, by interrupt id."""
-
-    def shown(self, question: str) -> Any:
-        """The `Interrupt` that is recorded under this id, or None."""
-
-    def reject(self, question: str) -> None:
-        """An answer did not fit its question: no later call takes it up."""
 
 
 class Running(Protocol):
@@ -304,8 +351,8 @@ class Running(Protocol):
     def call(self, node: Any, arguments: Any) -> Any:
         """Start a `@task` call; its future."""
 
-    def begin_once(self, key: str, *, awaits: bool) -> OnceRecord:
-        """Where an effect is recorded.
+    def begin_once(self, key: str, *, awaits: bool, kind: str = ONCE) -> OnceRecord:
+        """Where an effect is recorded; of a transaction, a `TransactionRecord`.
 
         Args:
             awaits: the caller can await that it is.

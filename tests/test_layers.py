@@ -81,7 +81,7 @@ PREGEL = """
     drivers.waits
     drivers.awaits
     drivers.abatch
-    drivers.call_future drivers.once
+    drivers.call_future drivers.once drivers.transaction
     drivers.sleeping
     drivers.futures drivers.afutures
     drivers.driver
@@ -113,6 +113,8 @@ DEFERRED = {
     (".pregel.drivers.futures", ".pregel.drivers.once"): "loaded with the first effect",
     (".pregel.drivers.futures", ".pregel.drivers.sleeping"): "loaded with the first sleep",
     (".pregel.drivers.sleeping", "asyncio"): "asyncio is loaded by those who await",
+    (".pregel.drivers.futures", ".pregel.drivers.transaction"): "loaded with the first transaction of a node",
+    (".checkpoint.*", ".checkpoint.sql.transaction"): "loaded with the first transaction of a node",
     (".pregel.drivers.driver", ".pregel.drivers.limit"): "loaded with the first graph that has a limit or streams",
     (".graph.arguments", ".pregel.drivers.limit"): "loaded with the first limit",
     ("*", "networkx"): "heavy: loaded when somebody draws",

@@ -16,6 +16,8 @@ from ..records import (
     Commit,
     RunnableConfig,
     TaskWrites,
+    Transacted,
+    TransactionPlace,
     address,
     check_checkpoint,
     check_names,
@@ -225,6 +227,35 @@ class SqlSaver(SqlPruner):
                 raise CheckpointConflictError(thread_id, checkpoint_ns, checkpoint_id, head)
             recorded = self._add_writes(session, namespace, checkpoint_id, writes)
         self._set_revision(key, checkpoint_id, recorded)
+
+    _transacts = False
+    """Whether it has ever been asked for a transaction. Then whoever uses it may be inside one."""
+
+    def transact(
+        self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
+    ) -> Transacted:
+        """Call a function in a transaction on this database, and record what it returns in it; see
+        `BaseCheckpointSaver.transact`.
+
+        Raises:
+            TypeError: a subclass overrides what a record is stored by.
+            ValueError: the database has no such isolation.
+        """
+        self._refuse_inside()
+        self._transacts = True
+        return self._transact(place, function)
+
+    def _transact(
+        self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
+    ) -> Transacted:
+        raise NotImplementedError
+
+    def _refuse_inside(self) -> None:
+        """Refuse to be used by the function of a transaction of its own."""
+        if self._transacts:
+            from .transaction import refuse_inside
+
+            refuse_inside(self)
 
     def _lock_namespace(self, session: SqlSession, key: ThreadKey) -> NamespaceRow:
         """The namespace of these names, made if it is not there; nobody else changes it before this

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from ..run.effects import Entry, Save
+from ..run.effects import Entry, InTransaction, Save
 from ..run.run import Run
 from .journal import Journal
 from .pool import HELD_SECONDS
@@ -35,6 +35,32 @@ class AsyncJournal(Journal):
             return super().record(entry, wait=wait)
         stored = asyncio.run_coroutine_threadsafe(self._record_on_loop(entry, wait), self._loop)
         return self._wait(stored) if wait else None
+
+    def transact(self, asked: InTransaction) -> Any:
+        """`Journal.transact`: the function is called on a thread of the saver's."""
+        turn = self._transact_in_turn(asked)
+        if not self.can_wait():
+            return turn
+        return self._wait(asyncio.run_coroutine_threadsafe(turn, self._loop))
+
+    async def _transact_in_turn(self, asked: InTransaction) -> None:
+        while self._is_draining():
+            await asyncio.shield(self._start_draining())
+        # Whoever stores meanwhile waits for it as for one who stores.
+        self._drainer = self._loop.create_task(self._transact_quietly(asked))
+        await asyncio.shield(self._drainer)
+        if asked.error is not None:
+            raise asked.error
+
+    async def _transact_quietly(self, asked: InTransaction) -> None:
+        try:
+            await arun_steps(self._transact_in_lane(asked))
+        except BaseException as error:
+            asked.error = error
+
+    def _transaction_method(self) -> Any:
+        saver: Any = self._run.thread.saver
+        return saver.atransact
 
     def can_wait(self) -> bool:
         """Not on the loop itself: to wait here for the loop would be to wait for ever."""
@@ -88,7 +114,7 @@ class AsyncJournal(Journal):
     async def flush(self) -> None:
         """`Journal.flush` for coroutines."""
         # Again, if others have come while this one waited.
-        while self._queue:
+        while self._queue or self._is_draining():
             await asyncio.shield(self._start_draining())
         self.check()
 
@@ -96,6 +122,9 @@ class AsyncJournal(Journal):
         if self._drainer is None or self._drainer.done():
             self._drainer = self._loop.create_task(self._drain())
         return self._drainer
+
+    def _is_draining(self) -> bool:
+        return self._drainer is not None and not self._drainer.done()
 
     async def _drain(self) -> None:
         with suppress(BaseException):  # it is noted, see `Journal._drain`

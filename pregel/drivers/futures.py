@@ -27,7 +27,7 @@ from ..program.writes import Writer
 from ..run.effects import Save
 from ..run.run import Run
 from ..run.task_records import given_answers
-from ..running import OnceRecord, Sleep, SleepRequest
+from ..running import ONCE, TRANSACTION, Sleep, SleepRequest
 from ..superstep.ids import call_id
 from ..superstep.interrupts import pausing
 from ..superstep.task import Task
@@ -80,8 +80,12 @@ class Calls:
             self._limiter(parent)(lambda: context.run(self._work, child, future))
         return future
 
-    def begin_once(self, task: Task, key: str, *, awaits: bool) -> OnceRecord:
+    def begin_once(self, task: Task, key: str, *, awaits: bool, kind: str = ONCE) -> Any:
         """What is recorded of an effect of a task, and where it is to be recorded."""
+        if kind == TRANSACTION:
+            from .transaction import begin_transaction
+
+            return begin_transaction(self.run, self._once, task, key, awaits=awaits)
         from .once import begin_once
 
         return begin_once(self.run, self._once, task, key, awaits=awaits)

@@ -16,7 +16,8 @@ from typing import Any
 
 from ...checkpoint.base import CheckpointTuple, Commit
 from ...checkpoint.overrides import expecting, records_at_once
-from ..run.effects import Claim, Entry, Save
+from ...checkpoint.records import TransactionPlace
+from ..run.effects import Claim, Entry, InTransaction, Save
 from ..run.run import Run
 from .pool import HELD, POOL
 from .steps import Steps, run_steps
@@ -88,6 +89,37 @@ class Journal:
         """
         entry.of_call = True
         return self.store(entry) if wait else self.post(entry)
+
+    def transact(self, asked: InTransaction) -> Any:
+        """Call a function in a transaction of the saver's, once all before it is stored. Nothing
+        else of this run is stored meanwhile.
+
+        Raises:
+            Exception: whatever the function raised, or the saver for a checkpoint before it.
+        """
+        with self._lane:
+            run_steps(self._transact_in_lane(asked))
+
+    def _transact_in_lane(self, asked: InTransaction) -> Steps[None]:
+        yield from self._store_queued()
+        if self.broken is not None:
+            raise self.broken
+        # Another attempt of the same task may have come first.
+        asked.record = asked.records.get(asked.record_id)
+        if asked.record is not None or asked.function is None:
+            return
+        position, id = self._position, asked.checkpoint_id
+        revision = position.revision if position.stands_at(id) else None
+        at = self._run.thread.config_of(id)
+        place = TransactionPlace(at, revision, asked.record_id, asked.isolation)
+        done = yield self._transaction_method()(place, asked.function)
+        if position.stands_at(id):
+            position.revision = done.revision
+        asked.keep(done.record)
+
+    def _transaction_method(self) -> Any:
+        saver: Any = self._run.thread.saver
+        return saver.transact
 
     def can_wait(self) -> bool:
         """Whether `store` may wait here, instead of giving what is to be awaited."""
@@ -228,6 +260,12 @@ class LanePosition:
             and self.checkpoint_id is not None
             and entry.checkpoint_id != self.checkpoint_id
         )
+
+    def stands_at(self, checkpoint_id: str) -> bool:
+        """Whether the lane stands at this checkpoint, and knows how often something was recorded
+        beside it."""
+        self._take_up()
+        return checkpoint_id == self.checkpoint_id and self.revision is not None
 
     def guard(self, entry: Save) -> AbstractContextManager[None]:
         """In this context writes are recorded only if nobody else has recorded anything."""

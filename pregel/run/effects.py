@@ -3,7 +3,8 @@ loop."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from ...checkpoint.base import (
     BaseCheckpointSaver,
@@ -113,6 +114,39 @@ class Claim(Entry):
     it was loaded, with `revision`."""
 
     __slots__ = ()
+
+
+class InTransaction:
+    """Call a function in a transaction on the saver's database, after all that is to be stored
+    before.
+
+    Attributes:
+        checkpoint_id: beside which it is recorded.
+        function: gives the record; None if nothing is to be called.
+        records: those of this run's transactions, by their ids. One that is there is taken.
+        record: what is recorded.
+    """
+
+    __slots__ = (
+        "checkpoint_id", "error", "function", "isolation", "record", "record_id", "records",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        checkpoint_id: str,
+        record_id: str,
+        records: dict[str, Any],
+        function: Callable[[Any], TaskWrites] | None,
+        isolation: str | None,
+    ) -> None:
+        self.checkpoint_id, self.record_id, self.records = checkpoint_id, record_id, records
+        self.function, self.isolation = function, isolation
+        self.record: TaskWrites | None = None
+        self.error: BaseException | None = None
+
+    def keep(self, record: TaskWrites) -> None:
+        """It is recorded."""
+        self.record = self.records[self.record_id] = record
 
 
 class GiveWay:

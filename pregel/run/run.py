@@ -15,7 +15,7 @@ from ...checkpoint.base import BaseCheckpointSaver, coordinates
 from ...checkpoint.overrides import commits_at_once
 from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
 from ..program.program import Program
-from ..running import RUNNING
+from ..running import RUNNING, refuse_in_transaction
 from ..superstep.hooks import Hook
 from ..superstep.machine import Machine
 from ..superstep.task import Task
@@ -90,6 +90,8 @@ class Run:
         """
         asked, config = config, normalize(config)
         task: Task | None = RUNNING.get()
+        if task is not None:
+            refuse_in_transaction("a graph")
         self.deadline: Final = None if task is None else task.nearest_deadline
         if task is not None and names_thread(config):
             if is_own(config, task):

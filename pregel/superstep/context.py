@@ -68,7 +68,7 @@ class StoredTask(Protocol):
 
 class AnswerSource(Protocol[TaskT_contra]):
     """The answers that the call brings, and those of the calls around it. They serve all tasks of
-    the run, so each question says whose it is; for one task, `runtime.AnswerLookup` has said so.
+    the run, so each question says whose it is; for one task, `running.AnswerLookup` has said so.
 
     Attributes:
         by_id: by question. `brought_any`: there are, or were, some.

@@ -64,6 +64,11 @@ def once_id(task_id: str, key: str) -> str:
     return _hash(f"{task_id}\0once\0{key}")
 
 
+def transaction_id(task_id: str, key: str) -> str:
+    """The id of the record of a transaction of a task."""
+    return _hash(f"{task_id}\0transaction\0{key}")
+
+
 def _hash(text: str) -> str:
     return uuid_text(blake2b(text.encode(), digest_size=16).hexdigest())
 

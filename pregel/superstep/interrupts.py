@@ -11,8 +11,8 @@ from typing import Any, overload
 
 from ...channels.base import MISSING
 from ..errors import GraphAbandoned, GraphBubbleUp, GraphDrained, GraphInterrupt
-from ..running import refuse_in_effect, running
-from ..runtime import AnswerLookup, Running
+from ..running import AnswerLookup, refuse_in_effect, running
+from ..runtime import Running
 from ..types import Interrupt, ValueT
 from .attempt_state import earliest
 from .question_ids import at_place, keyed_id, question_id, unworded_id

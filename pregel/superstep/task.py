@@ -26,7 +26,7 @@ from ..names import (
 )
 from ..program.program import CompiledNode, Reader
 from ..program.writes import Pair
-from ..running import OnceRecord, Sleep, SleepRequest
+from ..running import ONCE, OnceRecord, Sleep, SleepRequest
 from ..runtime import ExecutionInfo, NodeError, Runtime
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
 from .attempt_state import AttemptState, Pause
@@ -303,9 +303,9 @@ class Task:
         """Start a `@task` call; its future."""
         return self.run.calls.start(self, node, arguments)
 
-    def begin_once(self, key: str, *, awaits: bool) -> OnceRecord:
+    def begin_once(self, key: str, *, awaits: bool, kind: str = ONCE) -> OnceRecord:
         """What is recorded of an effect, and where it is to be recorded."""
-        return self.run.calls.begin_once(self, key, awaits=awaits)  # type: ignore[no-any-return]
+        return self.run.calls.begin_once(self, key, awaits=awaits, kind=kind)  # type: ignore[no-any-return]
 
     def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> Sleep:
         """A sleep that has been recorded, or is being recorded."""

@@ -17,7 +17,7 @@ class Asker(Protocol):
 
 
 class TaskAnswers:
-    """The answers to the questions of one task, as `runtime.AnswerLookup`.
+    """The answers to the questions of one task, as `running.AnswerLookup`.
 
     Args:
         holder: the task that keeps them: this one, or the nearest one around it whose graph saves.

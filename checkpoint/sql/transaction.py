@@ -1,0 +1,220 @@
+"""`transact` of the savers on databases: a function of a user's and the record of its result, in
+one transaction.
+
+What both databases share, and what keeps the function from ending the transaction on SQLite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from ..builtin import BuiltinSaver
+from ..errors import CheckpointConflictError, StorageError
+from ..records import TaskWrites, Transacted, TransactionPlace, coordinates
+from .queries import SqlSession
+from .read_rows import read_writes
+from .rows import NamespaceRow, ThreadKey
+
+if TYPE_CHECKING:
+    import sqlite3
+
+INSIDE: ContextVar[Any] = ContextVar("stategraph_transacting", default=None)
+"""The saver whose transaction the function runs in that is called in this context, or None."""
+
+
+def refuse_inside(saver: Any) -> None:
+    """Refuse the use of a saver by the function of a transaction on it.
+
+    Raises:
+        RuntimeError: this is called by such a function.
+    """
+    if INSIDE.get() is saver:
+        raise RuntimeError(
+            f"the function of a transaction must not use the {type(saver).__name__} in whose "
+            "transaction it runs, nor a graph that has it: use the connection that it was given, "
+            "and read the thread before or after"
+        )
+
+
+def check_methods(saver: Any) -> None:
+    """Refuse a transaction where a subclass wants to see each record.
+
+    Raises:
+        TypeError: its class overrides what a record is stored by.
+    """
+    cls = type(saver)
+    for name in ("put_writes", "commit_writes", "aput_writes", "acommit_writes"):
+        if getattr(cls, name) is not getattr(BuiltinSaver, name):
+            raise TypeError(
+                f"{cls.__name__} overrides {name}(), which a transaction would pass by: override "
+                "transact() as well, or give the transaction a database of your own with on="
+            )
+
+
+def find_record(
+    session: SqlSession, namespace: NamespaceRow, key: ThreadKey, place: TransactionPlace
+) -> TaskWrites | None:
+    """What is recorded already of a transaction. The namespace is locked.
+
+    Raises:
+        CheckpointConflictError: the head is another, or somebody else has recorded something.
+    """
+    thread_id, checkpoint_ns, id = coordinates(place.config)
+    if id is None or namespace.head_id != id:
+        raise CheckpointConflictError(thread_id, checkpoint_ns, id, namespace.head_id)
+    if namespace.revision == place.revision:
+        return None  # nobody has recorded anything of which the run does not know
+    rows = [data for _, data in session.rows("writes", namespace.id, [id])]
+    for task in read_writes(key, id, rows, None):
+        if task.task_id == place.record_id:
+            return task
+    if place.revision is not None:
+        raise CheckpointConflictError(thread_id, checkpoint_ns, id, id)
+    return None
+
+
+class UserFunction:
+    """The function of a transaction. What it raises undoes the transaction, and is not taken for an
+    error of the saver's."""
+
+    def __init__(self, saver: Any, function: Callable[[Any], TaskWrites]) -> None:
+        self._saver, self._function = saver, function
+        self.error: BaseException | None = None
+
+    def call(self, connection: Any) -> TaskWrites:
+        """Call it.
+
+        Raises:
+            Undone: it has raised; `error` is what.
+        """
+        token = INSIDE.set(self._saver)
+        try:
+            return self._function(connection)
+        except BaseException as error:
+            self.error = error
+            raise Undone from None
+        finally:
+            INSIDE.reset(token)
+
+
+class Undone(BaseException):
+    """Undoes a transaction whose function has raised."""
+
+
+def transact_in(
+    saver: Any, session: SqlSession, place: TransactionPlace, call: Callable[[], TaskWrites]
+) -> Transacted:
+    """Lock the thread, look for the record, else call the function and record what it returns.
+
+    Args:
+        session: of the transaction.
+        call: calls it.
+    """
+    thread_id, checkpoint_ns, id = coordinates(place.config)
+    key = saver._key(thread_id, checkpoint_ns)
+    namespace = saver._lock_namespace(session, key)
+    known = find_record(session, namespace, key, place)
+    if known is not None:
+        return Transacted(known, namespace.revision)
+    record = call()
+    return Transacted(record, saver._add_writes(session, namespace, id, [record]))
+
+
+def tell_run(saver: Any, place: TransactionPlace, done: Transacted) -> Transacted:
+    """Tell the run what was recorded, once it is stored."""
+    thread_id, checkpoint_ns, id = coordinates(place.config)
+    saver._set_revision(saver._key(thread_id, checkpoint_ns), id, done.revision)
+    return done
+
+
+# -- SQLite ----------------------------------------------------------------------------------------
+
+OWN_TABLES = frozenset({"spaces", "checkpoints", "channel_values", "writes", "labels"})
+
+# Actions as SQLite numbers them: what changes a table, by which of its two names that is told.
+_CHANGES = {9: 0, 18: 0, 23: 0, 11: 0, 26: 1, 1: 1, 7: 1, 10: 1, 16: 1}
+_TRANSACTION, _OK, _DENY = 22, 0, 1
+
+
+@contextmanager
+def guard(connection: sqlite3.Connection, tables: frozenset[str]) -> Iterator[list[str]]:
+    """In this context a transaction of the connection cannot be ended, and some tables not be
+    changed. Gives what was refused.
+
+    Raises:
+        StorageError: SQLite has ended the transaction by itself.
+    """
+    refused: list[str] = []
+
+    def authorize(action: int, first: str | None, second: str | None, *where: Any) -> int:
+        before = len(refused)
+        if action == _TRANSACTION:
+            refused.append(f"{first} is refused in it (SAVEPOINT is not)")
+        elif action in _CHANGES and where[0] in ("main", None):
+            name = (first, second)[_CHANGES[action]]
+            if str(name).lower() in tables:
+                refused.append(f"table {name!r} is the engine's own, and must not be changed")
+        if len(refused) == before and not connection.in_transaction:
+            # As after INSERT OR ROLLBACK: nothing more may be done, or it would be kept.
+            refused.append("SQLite itself has undone it")
+        return _OK if len(refused) == before else _DENY
+
+    factories = connection.row_factory, connection.text_factory
+    connection.set_authorizer(authorize)
+    try:
+        yield refused
+    finally:
+        connection.set_authorizer(None)
+        connection.row_factory, connection.text_factory = factories
+    if not connection.in_transaction:
+        raise StorageError(
+            "SQLite has undone the transaction by itself while its function ran, as it does on "
+            "INSERT OR ROLLBACK or a full disk. Nothing of it is stored"
+        )
+
+
+def call_guarded(
+    function: Callable[[Any], Any], connection: sqlite3.Connection, tables: frozenset[str]
+) -> Any:
+    """Call a function in an open transaction of a connection.
+
+    Raises:
+        RuntimeError: it has done what is refused, and did not go on after that.
+    """
+    refused: list[str] = []
+    try:
+        with guard(connection, tables) as refused:
+            return function(connection)
+    except Exception as error:
+        # SQLITE_AUTH
+        if refused and getattr(error, "sqlite_errorcode", 0) == 23:
+            raise RuntimeError(
+                f"the function of a transaction has ended or damaged it: {refused[-1]}. "
+                "The transaction ends when the function returns, and is undone when it raises"
+            ) from error
+        raise
+
+
+def transact_on_sqlite(
+    saver: Any, place: TransactionPlace, function: Callable[[Any], TaskWrites]
+) -> Transacted:
+    """`SqliteSaver.transact`."""
+    check_methods(saver)
+    if place.isolation not in (None, "serializable"):
+        raise ValueError(
+            "isolation must be 'serializable' on SQLite, which has no other, "
+            f"got {place.isolation!r}"
+        )
+    connection = saver._database.connection
+    user = UserFunction(saver, lambda given: call_guarded(function, given, OWN_TABLES))
+    try:
+        with saver._session(write=True) as session:
+            done = transact_in(saver, session, place, lambda: user.call(connection))
+        return tell_run(saver, place, done)
+    except Undone:
+        pass
+    assert user.error is not None
+    raise user.error
