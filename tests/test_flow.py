@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import cluster
 import pytest
@@ -356,6 +356,27 @@ def test_where_a_join_waits_for_whoever_can_come_nodes_go_where_they_declare(dri
         drive.invoke(compiled(graph, script), {"log": []})
     # Other joins need no declarations.
     assert "b" in show(drive.invoke(compiled(graph.replace("reachable", "any"), script), {"log": []})["log"])
+
+
+def test_an_error_handler_declares_where_it_goes_by_its_annotation(drive: Any) -> None:
+    """It has no `add_node` of its own that could take `destinations`."""
+
+    def fails(state: Any) -> Any:
+        raise ValueError
+
+    def sends_on(state: Any) -> Any:
+        return Command(goto="h")
+
+    def declares(state: Any) -> Command[Literal["h"]]:
+        return Command(goto="h")
+
+    def graph(handler: Any) -> Any:
+        builder = build("S>a r:a=h [a,h]reachable>d").add_node("x", fails, error_handler=handler)
+        return builder.add_edge(START, "x").compile()
+
+    with pytest.raises(InvalidUpdateError, match=r'declare it by the annotation of the error handler: -> Command\[Literal\["h"\]\]'):
+        drive.invoke(graph(sends_on), {"log": []})
+    assert show(drive.invoke(graph(declares), {"log": []})["log"]) == "a / h / d(a+h)"
 
 
 # -- explain ---------------------------------------------------------------------------------------------------------

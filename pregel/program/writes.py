@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from ...channels.base import MISSING
 from ..errors import InvalidRouteError, InvalidUpdateError, ParentCommand, nearest, warn
-from ..names import END, ROOT, START, TASKS
+from ..names import END, ROOT, START, TASKS, is_handler
 from ..types import Command, Send
 from .callables import Updates
 from .results import (
@@ -333,8 +333,7 @@ class StateWriter(Writer):
             raise InvalidUpdateError(
                 f"node {task.name!r} goes to {node!r}, which it does not declare. A join of this "
                 'graph has wait="reachable" and must know who can still come: declare it by '
-                f'add_node({task.name!r}, ..., destinations=[{node!r}]), '
-                f'-> Command[Literal["{node}"]], or the path_map of its router'
+                f"{_ways_to_declare(task.name, node)}"
             )
         if channel is None:
             why = nearest(node, self.scope.triggers)
@@ -344,6 +343,14 @@ class StateWriter(Writer):
                 why = "write END, without quotes"
             raise InvalidRouteError(f"node {task.name!r} goes to the unknown node {node!r}; {why}")
         return channel
+
+
+def _ways_to_declare(name: str, target: str) -> str:
+    annotation = f'-> Command[Literal["{target}"]]'
+    if is_handler(name):
+        return f"the annotation of the error handler: {annotation}"
+    by_node = f"add_node({name!r}, ..., destinations=[{target!r}])"
+    return f"{by_node}, {annotation}, or the path_map of its router"
 
 
 def find_keyless(sources: Mapping[str, Any]) -> frozenset[str]:
