@@ -21,6 +21,7 @@ from .recorder import ReplayDiffers, arecord, areplay, record, replay
 from .recording import RecordedRun, RecordedTask, Recording
 from .storage import wrong_clock
 from .suite import Case, CaseResult, SaverChecks, SuiteReport, check_saver
+from .survival import Survival, survives
 from .thread_reader import ThreadError, read_thread
 
 __all__ = [
@@ -43,6 +44,9 @@ __all__ = [
     "RecordedTask",
     "ReplayDiffers",
     "ThreadError",
+    # kill, deliver again, race
+    "survives",
+    "Survival",
     # run the suite
     "SaverChecks",
     "check_saver",

@@ -143,7 +143,8 @@ class _Comparison:
         if keys != others:
             yield Difference(where, "list of keys that it wrote", "", keys, others)
         for (key, one), (_, two) in zip(old, new, strict=False):
-            yield from self.values(where, f"write to {key!r}", one, two)
+            if key not in self.left.ignore:
+                yield from self.values(where, f"write to {key!r}", one, two)
 
     def values(self, where: str, what: str, old: Any, new: Any) -> Iterator[Difference]:
         found = difference(self.left.apply(old), self.right.apply(new))

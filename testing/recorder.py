@@ -215,16 +215,14 @@ class _Player:
 
     def begin(self, run: RecordedRun) -> None:
         """Have the answers and the results of this run at hand."""
-        left = [
-            question for step in run.steps for task in step for question in task.questions
-            if "answer" in question
-        ]  # fmt: skip
+        left = list(run.answered())
 
         def answer(question: Interrupt) -> Any:
             asked = to_json(question.value, self.serde)
-            for place, known in enumerate(left):
-                if known["asks"] == asked:
-                    return from_json(left.pop(place)["answer"], self.serde)
+            for place, (asks, given) in enumerate(left):
+                if asks == asked:
+                    del left[place]
+                    return from_json(given, self.serde)
             return OPEN
 
         self.book = AnswerBook(answer)

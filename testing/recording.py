@@ -84,6 +84,14 @@ class RecordedRun:
         the graph."""
         yield from _tasks_of(self.steps, "")
 
+    def answered(self) -> Iterator[tuple[Any, Any]]:
+        """What was asked and answered. What a nested graph asks, the task around it asks as well;
+        it is here once."""
+        for _, task in self.tasks():
+            for question in () if task.steps else task.questions:
+                if "answer" in question:
+                    yield question["asks"], question["answer"]
+
 
 @dataclass(frozen=True, slots=True)
 class Recording:

@@ -1,0 +1,391 @@
+"""Holds a graph of the user's against what the engine guarantees: killed and resumed, delivered
+again and raced at everything that it stores, it must end as if nothing had happened.
+
+A kill is simulated in this process: the saver raises at one of its calls and stores nothing more,
+as if the process had died there. `os.kill` for real is what `crash` and tests/chaos do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
+from threading import Thread
+from typing import Any, Final, Literal
+from uuid import uuid4
+
+from ..checkpoint.base import CheckpointConflictError, RunnableConfig, TaskWrites
+from ..checkpoint.memory import InMemorySaver
+from ..checkpoint.records import Commit
+from ..checkpoint.serde.json_form import from_json, to_json
+from ..pregel.app import Pregel
+from ..pregel.errors import UnknownInterruptError
+from ..pregel.names import without_ids
+from ..pregel.program.program import is_async
+from ..pregel.types import Command, Interrupt
+from .answers import AnswerBook, Answers
+from .asserts import CheckFailed
+from .comparing import find_difference
+from .recording import Recording
+from .thread_reader import ThreadError, read_thread
+
+Harm = Literal["killed before", "killed after", "delivered again after", "raced at"]
+HARMS: Final[tuple[Harm, ...]] = (
+    "killed before",
+    "killed after",
+    "delivered again after",
+    "raced at",
+)
+MOST_CALLS: Final = 1000
+"""So many calls may one trial take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """What `survives` has tried.
+
+    Attributes:
+        stored: what the graph stores, in order: "the commit of step 2", ...
+        trials: how many runs were harmed.
+        repeated: effects that were had more often in some trial than without harm, with the most
+            that one trial has repeated them. Wrap them in `runtime.once`, or hand the
+            `idempotency_key` on.
+    """
+
+    stored: tuple[str, ...]
+    trials: int
+    repeated: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The same in a few lines."""
+        lines = [f"{self.trials} trials at {len(self.stored)} places: all end as without harm"]
+        lines += [f"had again up to {n} times: {what}" for what, n in self.repeated.items()]
+        return "\n".join(lines)
+
+
+def survives(
+    app: Pregel[Any, Any, Any, Any],
+    input: Any,
+    *,
+    answers: Answers = (),
+    effects: Callable[[], Sequence[Any]] | None = None,
+    once: bool = False,
+    ignore: Collection[str] = (),
+    config: Mapping[str, Any] | None = None,
+    context: Any = None,
+) -> Survival:
+    """Prove that a graph ends the same whatever happens to it: it is killed before and after each
+    thing that it stores and resumed, its input is delivered again there, and a second process goes
+    on with its thread at the same moment. Each trial must take the same steps with the same writes
+    as the undisturbed run, and have the same effects.
+
+    First the graph runs twice without harm: a node that does something else each time is told as
+    not deterministic, and nothing is tried.
+
+    It runs on threads in memory: the graph's own saver is not used. Not from within an event loop.
+
+    Args:
+        app: a compiled graph.
+        input: what `invoke` is given.
+        answers: to its questions, as in `record`.
+        effects: gives what was done outside of the graph since it was last called, such as the
+            mails in a fake outbox, and forgets it. Each effect of the undisturbed run must be had,
+            and no other.
+        once: no effect may be had more often than without harm. Else repeats are only counted: a
+            node that was cut off runs again, and so do its effects.
+        ignore: keys and fields whose values are not compared, such as `["created_at"]`.
+        config, context: as for `invoke`.
+
+    Returns:
+        What was tried.
+
+    Raises:
+        CheckFailed: a trial ended otherwise; the text names what was done to it, and the step, the
+            node and what differed. Or a node is not deterministic.
+        Exception: what a node raised in the undisturbed run.
+
+    >>> from stategraph import START, StateGraph
+    >>> def double(state: dict) -> dict:
+    ...     return {"n": 2 * state["n"]}
+    >>> app = StateGraph(dict).add_node(double).add_edge(START, "double").compile()
+    >>> print(survives(app, {"n": 4}))
+    12 trials at 3 places: all end as without harm
+    """
+    trials = _Trials(app, input, config, context)
+    trials.forget = effects or (lambda: ())
+    trials.run_undisturbed(AnswerBook(answers), ignore)
+    repeated: Counter[str] = Counter()
+    for place in range(len(trials.stored)):
+        for harm in HARMS:
+            where = f"{harm} {trials.stored[place]}"
+            try:
+                storage = trials.harm(harm, place)
+            except Exception as error:
+                error.add_note(f"While the graph was tried: {where}")
+                raise
+            trials.compare(storage, where, ignore)
+            for what, times in trials.compare_effects(where, once=once).items():
+                repeated[what] = max(repeated[what], times)
+    return Survival(tuple(trials.stored), len(trials.stored) * len(HARMS), dict(repeated))
+
+
+class Killed(BaseException):
+    """The process died here. No `Exception`, so that nothing in it can go on."""
+
+
+class Storage(InMemorySaver):
+    """A saver in memory of which each process has a handle of its own.
+
+    Attributes:
+        at: called with what is to be stored, before and after it is, where that is wanted.
+        dead: nothing is stored through this handle any more.
+    """
+
+    __slots__ = ("at", "dead")
+
+    at: Callable[[str, bool], None] | None
+    dead: bool
+
+    def open_again(self) -> Storage:
+        """Another process's handle of the same storage."""
+        twin = copy(self)
+        twin.__dict__ = self.__dict__
+        twin.at, twin.dead = None, False
+        return twin
+
+    def _store(self, what: str, store: Callable[..., None], *args: Any) -> None:
+        if self.dead:
+            raise Killed
+        if self.at is not None:
+            self.at(what, False)
+        store(*args)
+        if self.at is not None:
+            self.at(what, True)
+
+    def commit(self, commit: Commit) -> None:
+        """Store a superstep, and do what is wanted there."""
+        step = commit.metadata.get("step")
+        inside = f" of graph {commit.checkpoint_ns.partition(':')[0]!r}" * bool(
+            commit.checkpoint_ns
+        )
+        what = "the input" if step == -1 else f"the commit of step {step}"
+        self._store(f"{what}{inside}", super().commit, commit)
+
+    def commit_writes(
+        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
+    ) -> None:
+        """Record tasks, and do what is wanted there."""
+        store = super().commit_writes
+        self._store("a record of tasks", store, thread_id, checkpoint_ns, checkpoint_id, writes)
+
+    def claim(
+        self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]
+    ) -> None:
+        """Record an answer, and do what is wanted there."""
+        self._store("the record of an answer", super().claim, config, revision, writes)
+
+
+class _Trials:
+    """One graph, and what it does without harm.
+
+    Attributes:
+        stored: what it stores.
+        recording: what it does.
+        had: its effects, as texts.
+        forget: what was done outside since it was last called.
+    """
+
+    def __init__(
+        self, app: Pregel, input: Any, config: Mapping[str, Any] | None, context: Any
+    ) -> None:
+        self.app = app
+        self.input = input
+        self.context = context
+        given = dict(config or {})
+        configurable = {**given.get("configurable", {}), "thread_id": "survives"}
+        self.thread: Any = {**given, "configurable": configurable}
+        self.forget: Callable[[], Sequence[Any]] = tuple
+        self.is_async = is_async(app.program)
+        self.stored: list[str] = []
+        self.answers: dict[str, list[Any]] = {}
+        self.recording = Recording(app.name, ())
+        self.had: Counter[str] = Counter()
+        self.run_id = ""
+
+    # -- without harm ------------------------------------------------------------------------------
+
+    def run_undisturbed(self, book: AnswerBook, ignore: Collection[str]) -> None:
+        """Run it twice: to know what it does, and whether it does the same again."""
+        self.forget()
+        storage = self._begin()
+        storage.at = lambda what, done: None if done else self.stored.append(what)
+        self._carry(storage, book.answer)
+        self.recording = self._read(storage)
+        self.had = Counter(map(_text, self.forget()))
+        for run in self.recording.runs:
+            for asks, answer in run.answered():
+                self.answers.setdefault(_text(asks), []).append(answer)
+        again = self._begin()
+        self._carry(again, self._answer(again))
+        found = find_difference(self.recording, self._read(again), ignore=ignore)
+        if found is not None:
+            raise CheckFailed(
+                "two undisturbed runs differ, so a node is not deterministic: hand it its clock or "
+                "its random numbers, or put keys that may differ into ignore=[...]\n" + str(found)
+            )
+        effects = Counter(map(_text, self.forget()))
+        if effects != self.had:
+            raise CheckFailed(
+                "two undisturbed runs differ, so a node is not deterministic: "
+                f"{_compare_counts(self.had, effects)}"
+            )
+
+    def _begin(self) -> Storage:
+        storage = Storage(serde=self.app.serde)
+        storage.at, storage.dead = None, False
+        self.run_id = str(uuid4())
+        return storage
+
+    # -- with harm ---------------------------------------------------------------------------------
+
+    def harm(self, harm: Harm, place: int) -> Storage:
+        """One trial. Returns its storage, once the thread has come to its end."""
+        storage = self._begin()
+        seen = iter(range(MOST_CALLS * 100))
+
+        def strike(what: str, done: bool) -> None:
+            if done is (harm in ("killed before", "raced at")) or next(seen) != place:
+                return
+            if harm == "raced at":
+                other = storage.open_again()
+                self._carry(other, self._answer(other))
+            else:
+                storage.dead = True
+                raise Killed
+
+        storage.at = strike
+        with suppress(Killed, CheckpointConflictError, UnknownInterruptError):
+            self._carry(storage, self._answer(storage))
+        after = storage.open_again()
+        if harm == "delivered again after":
+            self._deliver(after)
+        self._carry(after, self._answer(after))
+        if harm == "delivered again after":
+            self._deliver(after)  # late, too
+        return after
+
+    def _deliver(self, storage: Storage) -> None:
+        with suppress(CheckpointConflictError):
+            self._call(storage, self.input)
+
+    def compare(self, storage: Storage, where: str, ignore: Collection[str]) -> None:
+        """The thread is as it is without harm."""
+        try:
+            now = self._read(storage)
+        except ThreadError as error:
+            raise CheckFailed(f"{where}: {error}") from error
+        found = find_difference(self.recording, now, ignore=ignore)
+        if found is not None:
+            raise CheckFailed(f"{where}, the run ends otherwise\n{found}")
+
+    def compare_effects(self, where: str, *, once: bool) -> Counter[str]:
+        """The effects are those without harm. Returns those that were repeated."""
+        now = Counter(map(_text, self.forget()))
+        more = now - self.had
+        if now.keys() != self.had.keys() or (once and more):
+            advice = (
+                "; use runtime.once, or hand runtime.idempotency_key on to whoever can drop repeats"
+                if now.keys() == self.had.keys()
+                else ""
+            )
+            raise CheckFailed(f"{where}: {_compare_counts(self.had, now)}{advice}")
+        return more
+
+    # -- one process -------------------------------------------------------------------------------
+
+    def _carry(
+        self, storage: Storage, answer: Callable[[Sequence[Interrupt]], Command | None]
+    ) -> None:
+        """What a program does that finds the thread in any state: begin, answer, go on, until
+        nothing is left to do."""
+        app = self.app.copy({"checkpointer": storage})
+        if app.get_state(self.thread).created_at is None:
+            self._call(storage, self.input)
+        for _ in range(MOST_CALLS):
+            state = app.get_state(self.thread)
+            if not state.next:
+                return
+            given = answer(state.interrupts) if state.interrupts else None
+            if state.interrupts and given is None:
+                return  # it waits, as it does without harm
+            try:
+                self._call(storage, given)
+            except UnknownInterruptError:  # a run that was killed has taken the answer
+                self._call(storage, None)
+        raise CheckFailed(f"the thread has not come to an end after {MOST_CALLS} calls")
+
+    def _answer(self, storage: Storage) -> Callable[[Sequence[Interrupt]], Command | None]:
+        """The answers of the undisturbed run."""
+
+        def answer(questions: Sequence[Interrupt]) -> Command | None:
+            given = Counter(self._answered(storage))
+            found: dict[str, Any] = {}
+            for question in questions:
+                asked = _text(to_json(question.value, self.app.serde))
+                known = self.answers.get(asked, [])
+                if given[asked] < len(known):
+                    found[question.id] = from_json(known[given[asked]], self.app.serde)
+                    given[asked] += 1
+            return Command(resume=found) if found else None
+
+        return answer
+
+    def _answered(self, storage: Storage) -> Iterator[str]:
+        for run in self._read(storage).runs:
+            yield from (_text(asks) for asks, _ in run.answered())
+
+    def _call(self, storage: Storage, given: Any) -> None:
+        app = self.app.copy({"checkpointer": storage})
+        config = self.thread if given is not self.input else {**self.thread, "run_id": self.run_id}
+        options: dict[str, Any] = {"durability": "sync", "context": self.context}
+        if not self.is_async:
+            app.invoke(given, config, **options)
+            return
+        ended: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                asyncio.run(app.ainvoke(given, config, **options))
+            except BaseException as error:  # it goes to the thread that waits
+                ended.append(error)
+
+        thread = Thread(target=run)  # a second process may be inside of the loop of the first
+        thread.start()
+        thread.join()
+        if ended:
+            raise ended[0]
+
+    def _read(self, storage: Storage) -> Recording:
+        return read_thread(self.app.copy({"checkpointer": storage}), self.thread)
+
+
+def _text(value: Any) -> str:
+    """An effect, or a question, as something that can be counted."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError):
+        return repr(value)
+
+
+def _compare_counts(before: Counter[str], now: Counter[str]) -> str:
+    """The first effect that was had more or less often."""
+    for what in [*before, *now]:
+        if before[what] != now[what]:
+            return f"the effect {what:.300} was had {now[what]} times, without harm {before[what]}"
+    return "the effects are the same"
