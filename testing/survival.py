@@ -169,11 +169,10 @@ class Storage(InMemorySaver):
     def commit(self, commit: Commit) -> None:
         """Store a superstep, and do what is wanted there."""
         step = commit.metadata.get("step")
-        inside = f" of graph {commit.checkpoint_ns.partition(':')[0]!r}" * bool(
-            commit.checkpoint_ns
-        )
         what = "the input" if step == -1 else f"the commit of step {step}"
-        self._store(f"{what}{inside}", super().commit, commit)
+        if commit.checkpoint_ns:
+            what += f" of graph {without_ids(commit.checkpoint_ns)!r}"
+        self._store(what, super().commit, commit)
 
     def commit_writes(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
