@@ -38,6 +38,8 @@ from .records import (
     KEPT,
     NO_WRITES,
     NULL_TASK_ID,
+    POST,
+    POST_TASK_ID,
     RAISED,
     RESUME,
     RETURN,
@@ -47,6 +49,7 @@ from .records import (
     CheckpointTuple,
     Commit,
     PendingWrite,
+    Post,
     RunnableConfig,
     Span,
     TaskWrites,
@@ -56,7 +59,7 @@ from .records import (
     coordinates,
     write_index,
 )
-from .serde import Serializer
+from .serde import Blob, Serializer
 
 __all__ = [
     "BaseCheckpointSaver",
@@ -71,6 +74,8 @@ __all__ = [
     "KEPT",
     "NO_WRITES",
     "NULL_TASK_ID",
+    "POST",
+    "POST_TASK_ID",
     "RAISED",
     "RESUME",
     "RETURN",
@@ -81,6 +86,7 @@ __all__ = [
     "CheckpointTuple",
     "Commit",
     "PendingWrite",
+    "Post",
     "RunnableConfig",
     "Span",
     "TaskWrites",
@@ -107,6 +113,9 @@ class BaseCheckpointSaver(Closable):
         serde: turns values into bytes and back; the strict default refuses what it cannot return
             unchanged.
     """
+
+    keeps_posts = False
+    """Whether it has `store_post` and `read_posts`, and deletes what a commit has taken."""
 
     in_memory = False
     """Whether a commit is quick and dies with the process: then nothing is gained by recording
@@ -271,6 +280,15 @@ class BaseCheckpointSaver(Closable):
         """
         raise NotImplementedError(f"{type(self).__name__} has no transactions of its own")
 
+    def store_post(self, thread_id: str, writes: Sequence[tuple[str, Blob]]) -> None:
+        """Keep what was posted to a thread, which need not exist, until a commit takes it. It
+        conflicts with nobody, and its id is higher than that of all before it."""
+        raise NotImplementedError(f"{type(self).__name__} must define store_post()")
+
+    def read_posts(self, thread_id: str) -> Sequence[Post]:
+        """What was posted to a thread and no commit has taken, in the order of ids."""
+        raise NotImplementedError(f"{type(self).__name__} must define read_posts()")
+
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """The newest checkpoint of the thread and namespace in `config` that a run of this id made,
         or None."""
@@ -411,6 +429,14 @@ class BaseCheckpointSaver(Closable):
     ) -> Transacted:
         """`transact` for coroutines. The function is called on a thread."""
         return await self._acall(self.transact, place, function)
+
+    async def astore_post(self, thread_id: str, writes: Sequence[tuple[str, Blob]]) -> None:
+        """`store_post` for coroutines."""
+        await self._acall(self.store_post, thread_id, writes)
+
+    async def aread_posts(self, thread_id: str) -> Sequence[Post]:
+        """`read_posts` for coroutines."""
+        return await self._acall(self.read_posts, thread_id)
 
     async def arun_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """`run_of` for coroutines."""

@@ -21,6 +21,8 @@ class BuiltinSaver(BaseCheckpointSaver):
         retention: which checkpoints to forget as runs go on; None keeps all.
     """
 
+    keeps_posts = True
+
     def __init__(
         self, *, serde: Serializer | None = None, retention: Retention | None = None
     ) -> None:

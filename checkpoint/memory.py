@@ -6,7 +6,6 @@ history.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import timedelta
@@ -15,7 +14,6 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, cast
 
-from .builtin import BuiltinSaver
 from .diff import complete_commit, diff_checkpoint
 from .errors import CheckpointConflictError
 from .labels import UNLABELLED, LabelIndex, has_new_labels, label_choices, labels_of, names_thread
@@ -33,6 +31,7 @@ from .memory_chain import (
     read_state,
     rebuild,
 )
+from .memory_posts import MemoryPosts
 from .overrides import check_expected
 from .records import (
     Checkpoint,
@@ -54,7 +53,7 @@ from .serde import Serializer
 from .threads import Result
 
 
-class InMemorySaver(BuiltinSaver):
+class InMemorySaver(MemoryPosts):
     """Keeps threads in this process. Safe to share between threads and event loops.
 
     Args:
@@ -73,7 +72,6 @@ class InMemorySaver(BuiltinSaver):
         self, *, serde: Serializer | None = None, retention: Retention | None = None
     ) -> None:
         super().__init__(serde=serde, retention=retention)
-        self._lock = threading.Lock()  # held for dict work only, never while a value is decoded
         self._threads: dict[str, dict[str, Chain]] = {}
         self._sequence = 0
         self._labels = LabelIndex()
@@ -258,7 +256,7 @@ class InMemorySaver(BuiltinSaver):
         parent_id = commit.parent_id
         with self._lock:
             chain = self._chain(thread_id, checkpoint_ns) or Chain()
-            if chain.head != commit.head:
+            if chain.head != commit.head or not self._posts.holds(thread_id, commit.taken):
                 raise CheckpointConflictError(thread_id, checkpoint_ns, commit.head, chain.head)
             parent = chain.records.get(parent_id) if parent_id is not None else None
             if parent is None and parent_id is not None:
@@ -269,6 +267,7 @@ class InMemorySaver(BuiltinSaver):
             self._add(thread_id, checkpoint_ns, chain, make_record(commit, parent))
             if commit.carried:
                 chain.record(commit.id, [*commit.carried])
+            self._posts.take(thread_id, commit.taken)
         if self._retention is not None:
             self._retain(thread_id, checkpoint_ns)
 
@@ -358,6 +357,7 @@ class InMemorySaver(BuiltinSaver):
         """Delete a thread with all its namespaces; an unknown thread is not an error."""
         check_names(thread_id)
         with self._lock:
+            self._posts.forget(str(thread_id))
             chains = self._threads.pop(str(thread_id), {})
             for checkpoint_ns, chain in chains.items():
                 self._labels.drop((str(thread_id), checkpoint_ns), chain.labels)
@@ -426,6 +426,7 @@ class InMemorySaver(BuiltinSaver):
             self._threads[target] = copies
             for name, chain in copies.items():
                 self._labels.add((target, name), chain.labels)
+            self._posts.copy(source, target)
 
     def _keep_only(self, thread_id: str, checkpoint_ns: str, kept: Collection[str]) -> None:
         chains = self._threads[thread_id]

@@ -41,7 +41,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 }
 _SYNC = (
     *("get_tuple", "get", "list", "threads", "put", "put_writes"),
-    *("delete_thread", "delete_for_runs", "prune", "copy_thread", *PARTS),
+    *("delete_thread", "delete_for_runs", "prune", "copy_thread", "store_post", "read_posts"),
+    *PARTS,
 )
 
 

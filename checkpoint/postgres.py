@@ -265,7 +265,7 @@ class PostgresSaver(SqlSaverOfFirsts):
             return any(unpack_body(key, CheckpointRow(*row)).ts == commit.ts for row in rows)
 
     def _commit(self, commit: Commit) -> None:
-        first = commit.head is None and commit.parent_id is None and not commit.carried
+        first = commit.head is None and commit.parent_id is None and commit.is_plain
         if not first or not self._create(commit):
             super().commit(commit)
 

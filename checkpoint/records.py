@@ -19,6 +19,12 @@ CHECKPOINT_FORMAT = 1
 NULL_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that no task made: a `Command` given as input."""
 
+POST_TASK_ID = "00000000-0000-0000-0000-000000000001"
+"""The task id of what came in by posts."""
+
+POST = "__post__"
+"""The path, and shown name, of those writes."""
+
 ERROR = "__error__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"
@@ -191,6 +197,14 @@ class Transacted(NamedTuple):
     revision: int
 
 
+class Post(NamedTuple):
+    """What somebody has posted to a thread and no run has taken yet: an update of keys, encoded.
+    `id` is never given to another post of the saver."""
+
+    id: int
+    writes: Sequence[tuple[str, Blob]]
+
+
 @dataclass(slots=True, eq=False)
 class Commit:
     """One superstep, ready to be stored in one transaction. All values are already encoded, so that
@@ -207,6 +221,8 @@ class Commit:
         writes: finished tasks' writes, which belong to the *parent* checkpoint.
         carried: what tasks have left beside an earlier checkpoint that goes on in this one, after
             an edit; it is recorded beside *this* checkpoint, in the same transaction.
+        taken: the ids of the posts that came in with this step; they are deleted in the same
+            transaction, and what they wrote is among `writes`.
         whole: builds the complete `Checkpoint`, for savers that store nothing else.
         saver_state: what the saver has left with the run: in the tuple from which the run started,
             or in its commit before. The saver reads it, and leaves here what it wants to know at
@@ -229,7 +245,13 @@ class Commit:
     whole: Callable[[], Checkpoint] = field(repr=False)
     v: int = CHECKPOINT_FORMAT
     carried: Sequence[TaskWrites] = ()
+    taken: Sequence[int] = ()
     saver_state: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a checkpoint and the writes before it are all there is to store."""
+        return not self.carried and not self.taken
 
 
 def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:

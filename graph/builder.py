@@ -342,6 +342,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None = None,
         executor: Any = None,
         on_failure: OnFailure | None = None,
+        inbox: bool = False,
     ) -> CompiledStateGraph[StateT, ContextT, InputT, OutputT]:
         """Check the graph and make it runnable. The builder may be changed and compiled again.
 
@@ -369,6 +370,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
                 those that finish are kept for `invoke(None)`, and the first failure in path order
                 is raised; `get_state(...).tasks` has all. Graphs inside do as this one, unless
                 they say otherwise.
+            inbox: whether a run takes what `post` has left for its thread; one read per step.
 
         Raises:
             InvalidGraphError: with a sentence for every mistake.
@@ -391,6 +393,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
             debug=debug,
             executor=executor,
             on_failure=on_failure,
+            inbox=inbox,
         )
         app.builder = self
         app.migrate = migrate

@@ -33,6 +33,7 @@ from .superstep.outcome import cache_namespace
 from .types import (
     LOCAL,
     All,
+    AnyConfig,
     CachePolicy,
     ContextT,
     InputT,
@@ -88,11 +89,13 @@ class Pregel(
             the reader at once.
         executor: where the functions of nodes without an executor of their own run; see
             `StateGraph.compile`.
+        inbox: whether runs take what was posted to their thread; see `post`.
 
     Raises:
         InvalidGraphError: the graph has mistakes; the error names all of them.
         TypeError: `checkpointer`, `store` or `cache` is of none of the kinds above.
-        ValueError: `step_timeout` is not greater than 0, or `on_failure` is unknown.
+        ValueError: `step_timeout` is not greater than 0, `on_failure` is unknown, or the saver
+            keeps no posts.
 
     >>> from stategraph.channels import EphemeralValue, LastValue
     >>> app = Pregel(
@@ -131,6 +134,7 @@ class Pregel(
         debug: bool = False,
         stream_eager: bool = False,
         executor: Any = None,
+        inbox: bool = False,
         _scope: WriteScope | None = None,
         _joins: Sequence[Join] = (),
         _flow: Flow | None = None,
@@ -165,6 +169,11 @@ class Pregel(
         self.interrupt_after = check_breakpoints(interrupt_after_nodes, self.program)
         self.stream_mode: StreamMode = stream_mode
         self.checkpointer: Any = check_checkpointer(checkpointer)
+        self.inbox: bool = inbox
+        if inbox and isinstance(checkpointer, BaseCheckpointSaver):
+            from .run.inbox import check_keeps_posts
+
+            check_keeps_posts(checkpointer)
         self.store: Any = check_lent("store", store, "put")
         self.cache: Any = check_lent("cache", cache, "set")
         self.set_serializer()
@@ -179,6 +188,37 @@ class Pregel(
         self.check_input = _check_input
         self.migrate: Any = None
         self.config: RunnableConfig = {}
+
+    # -- posts -------------------------------------------------------------------------------------
+
+    def post(self, config: AnyConfig, values: Any) -> None:
+        """Leave an update for a thread, which may be running, here or elsewhere. It interrupts
+        nobody and conflicts with nobody: the thread's run takes it at its next barrier after which
+        something runs, behind the writes of the tasks, and the nodes that follow see it; a run that
+        goes on takes it at its start. Until then `get_state(config).posts` shows it. It is in one
+        step of the thread, as a write of `__post__`, whatever is killed.
+
+        Args:
+            config: the thread, which need not exist yet.
+            values: an update as a node returns it; only of keys with reducers.
+
+        Raises:
+            ValueError: the graph is not compiled with `inbox=True`, it has no saver, the saver
+                keeps no posts, or `config` names no thread or more than the thread.
+            InvalidUpdateError: a key is unknown or has no reducer, or its reducer cannot take it.
+            UnserializableError: a value cannot be stored.
+        """
+        from .run.inbox import encode_post
+
+        saver, where = self._thread(config)
+        saver.store_post(*encode_post(self, saver, where, values))
+
+    async def apost(self, config: AnyConfig, values: Any) -> None:
+        """`post` for coroutines."""
+        from .run.inbox import encode_post
+
+        saver, where = self._thread(config)
+        await saver.astore_post(*encode_post(self, saver, where, values))
 
     # -- context -----------------------------------------------------------------------------------
 

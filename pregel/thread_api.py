@@ -17,7 +17,7 @@ from .program.program import Program
 from .program.version import Migrate, apply_migration
 from .run.config import check_version, merge_configs, normalize
 from .run.nested import ns_of, saver_of
-from .run.snapshots import empty_snapshot, snapshot_of
+from .run.snapshots import aadd_posts, add_posts, empty_snapshot, snapshot_of
 from .types import (
     AnyConfig,
     IsDataclass,
@@ -43,6 +43,7 @@ class StoredThreads(Generic[ValuesT]):
     checkpointer: BaseCheckpointSaver | bool | None
     config: RunnableConfig
     serde: Serializer
+    inbox: bool
     migrate: Migrate | None
 
     @overload
@@ -96,7 +97,8 @@ class StoredThreads(Generic[ValuesT]):
             while True:
                 wanted = loads.send(self._saver_at(saver, wanted).get_tuple(wanted))
         except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+            found = done.value
+            return add_posts(found, self.program, saver, where) if self.inbox else found
 
     @overload
     async def aget_state(
@@ -132,7 +134,8 @@ class StoredThreads(Generic[ValuesT]):
             while True:
                 wanted = loads.send(await self._saver_at(saver, wanted).aget_tuple(wanted))
         except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+            found = done.value
+            return await aadd_posts(found, self.program, saver, where) if self.inbox else found
 
     @overload
     def get_state_history(

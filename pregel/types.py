@@ -310,6 +310,8 @@ class StateSnapshot(NamedTuple, Generic[StateT]):
         tasks: the tasks of the next superstep, with what is stored of them.
         interrupts: the open questions of all tasks, in path order.
         wake_at: when the first of the tasks that sleep runs again, in UTC; None if none does.
+        posts: what was posted to the thread and waits for its next run, in the order posted; only
+            of `get_state` without a checkpoint, of a graph with `inbox=True`.
     """
 
     values: StateT
@@ -321,6 +323,7 @@ class StateSnapshot(NamedTuple, Generic[StateT]):
     tasks: tuple[PregelTask, ...]
     interrupts: tuple[Interrupt, ...]
     wake_at: datetime | None = None
+    posts: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

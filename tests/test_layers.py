@@ -57,10 +57,10 @@ PREGEL = """
     run.config run.checks run.claims
     run.task_records
     run.graph_changes
-    run.position run.settings
+    run.position run.settings run.effects
+    run.inbox
     run.answers run.commits run.output run.replay
     run.run
-    run.effects
     run.surround
     run.snapshots
     run.nested
@@ -138,6 +138,9 @@ DEFERRED = {
     (".pregel.edit_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
     (".pregel.run.run", ".pregel.program.hooked"): "loaded with the first hook",
     (".pregel.drivers.futures", ".pregel.program.hooked"): "loaded with the first hook",
+    (".pregel.app", ".pregel.run.inbox"): "loaded for graphs with an inbox",
+    (".pregel.run.run", ".pregel.run.inbox"): "loaded for graphs with an inbox",
+    (".pregel.run.snapshots", ".pregel.run.inbox"): "loaded for graphs with an inbox",
     (".pregel.thread_api", ".pregel.run.explain"): "loaded when somebody asks why a node did not run",
     (".pregel.thread_api", ".pregel.drivers.timeslice"): "asyncio is loaded by those who await",
     (".checkpoint.threads", "asyncio"): "asyncio is loaded by those who await",

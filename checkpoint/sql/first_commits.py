@@ -16,7 +16,7 @@ def are_first(commits: Sequence[Commit]) -> bool:
     """Whether these are the first of a namespace, for all that their run has seen."""
     first = commits[0]
     is_new = first.head is None and first.parent_id is None
-    return is_new and not any(commit.carried for commit in commits)
+    return is_new and all(commit.is_plain for commit in commits)
 
 
 class SqlSaverOfFirsts(SqlSaver):

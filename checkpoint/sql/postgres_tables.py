@@ -81,6 +81,16 @@ MIGRATIONS = (
         """,
         "CREATE INDEX stategraph_labels_by_space ON stategraph_labels (space)",
     ),
+    (
+        """
+        CREATE TABLE stategraph_posts (
+            id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            thread_id BYTEA NOT NULL,
+            data BYTEA NOT NULL
+        )
+        """,
+        "CREATE INDEX stategraph_posts_by_thread ON stategraph_posts (sha256(thread_id))",
+    ),
 )
 _SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM stategraph_spaces"
 _NAMED = "WHERE sha256(thread_id) = sha256($1) AND sha256(checkpoint_ns) = sha256($2)"
@@ -173,6 +183,15 @@ STATEMENTS = {
         SELECT size, (SELECT count(*) FROM stategraph_checkpoints WHERE space = $1)
             FROM stategraph_spaces WHERE id = $1
     """,
+    "add_post": "INSERT INTO stategraph_posts (thread_id, data) VALUES ($1, $2)",
+    "posts": (
+        "SELECT id, data FROM stategraph_posts WHERE sha256(thread_id) = sha256($1) ORDER BY id"
+    ),
+    "take_posts": """
+        DELETE FROM stategraph_posts
+        WHERE sha256(thread_id) = sha256($1) AND id = ANY($2::bigint[])
+    """,
+    "forget_posts": "DELETE FROM stategraph_posts WHERE sha256(thread_id) = sha256($1)",
     "drop_namespace": "DELETE FROM stategraph_spaces WHERE id = $1",
     "by_id": f"{_ROW} WHERE space = $1 AND sha256(checkpoint_id) = sha256($2)",
     "by_id_unindexed": (

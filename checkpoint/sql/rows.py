@@ -182,6 +182,7 @@ class StoredCheckpoint:
 
 _KINDS = {
     "checkpoint": "checkpoint",
+    "post": "a post to",
     "value": "the value of",
     "writes": "what was recorded beside checkpoint",
 }

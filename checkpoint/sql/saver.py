@@ -14,6 +14,7 @@ from ..records import (
     Checkpoint,
     CheckpointMetadata,
     Commit,
+    Post,
     RunnableConfig,
     TaskWrites,
     Transacted,
@@ -24,7 +25,9 @@ from ..records import (
     coordinates,
 )
 from ..retention import EVERY
+from ..serde import Blob
 from .copying import copy_namespaces
+from .posts import copy_posts, find_posts, pack_post, take_posts
 from .pruner import SqlPruner
 from .pruning import keep_only, set_head
 from .queries import (
@@ -90,6 +93,8 @@ class SqlSaver(SqlPruner):
             if commit.carried:
                 head = replace(namespace, head_id=commit.id, revision=0)
                 self._add_writes(session, head, commit.id, commit.carried)
+            if commit.taken:
+                take_posts(session, thread_id, commit)
         self._finish_commit(state, commit, rows, seq)
 
     def _build_rows(self, state: MaterializedState, commit: Commit) -> CommitRows:
@@ -102,7 +107,7 @@ class SqlSaver(SqlPruner):
         if (
             state.__class__ is not MaterializedState
             or not state.id == commit.parent_id == commit.head
-            or commit.carried
+            or not commit.is_plain
             # Another saver's, or of another thread: the commit was passed on.
             or state.key.integrity is not self._integrity
             or state.key.thread_id != commit.thread_id
@@ -257,6 +262,17 @@ class SqlSaver(SqlPruner):
 
             refuse_inside(self)
 
+    def store_post(self, thread_id: str, writes: Sequence[tuple[str, Blob]]) -> None:
+        """Keep what was posted to a thread; see `BaseCheckpointSaver.store_post`."""
+        data = pack_post(self._key(thread_id, ""), writes)
+        with self._session(write=True) as session:
+            session.run("add_post", thread_id, data)
+
+    def read_posts(self, thread_id: str) -> Sequence[Post]:
+        """What was posted to a thread and no commit has taken, in the order of ids."""
+        with self._session(write=False) as session:
+            return find_posts(session, self._key(thread_id, ""))
+
     def _lock_namespace(self, session: SqlSession, key: ThreadKey) -> NamespaceRow:
         """The namespace of these names, made if it is not there; nobody else changes it before this
         transaction ends."""
@@ -329,6 +345,7 @@ class SqlSaver(SqlPruner):
                 for forget in FORGET:
                     session.run(forget, namespace.id)
                 self._outdate_state(namespace.thread_id, namespace.checkpoint_ns)
+            session.run("forget_posts", str(thread_id))
 
     def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.
@@ -351,3 +368,4 @@ class SqlSaver(SqlPruner):
                 copy = self._lock_namespace(session, to)
                 pairs.append((each.key(self._integrity), each.id, to, copy.id))
             copy_namespaces(session, pairs)
+            copy_posts(session, self._key(source, ""), self._key(target, ""))

@@ -67,6 +67,15 @@ SCHEMA = (
     """,
     "CREATE UNIQUE INDEX IF NOT EXISTS labels_by_label ON labels (label, space)",
     "CREATE INDEX IF NOT EXISTS labels_by_space ON labels (space)",
+    # AUTOINCREMENT: an id is not given again when its post was taken.
+    """
+    CREATE TABLE IF NOT EXISTS posts (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        thread_id TEXT NOT NULL,
+        data BLOB NOT NULL
+    )
+    """,
+    "CREATE INDEX IF NOT EXISTS posts_by_thread ON posts (thread_id)",
 )
 SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM spaces"
 ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints"
@@ -107,6 +116,12 @@ STATEMENTS = {
         WHERE id = ?
             AND head_id = ? AND stamp = ?
     """,
+    "add_post": "INSERT INTO posts (thread_id, data) VALUES (?, ?)",
+    "posts": "SELECT id, data FROM posts WHERE thread_id = ? ORDER BY id",
+    "take_posts": (
+        "DELETE FROM posts WHERE thread_id = ? AND id IN (SELECT value FROM json_each(?))"
+    ),
+    "forget_posts": "DELETE FROM posts WHERE thread_id = ?",
     "drop_namespace": "DELETE FROM spaces WHERE id = ?",
     "by_id": f"{ROW} WHERE space = ? AND checkpoint_id = ?",
     "by_id_unindexed": """

@@ -188,6 +188,9 @@ class AsyncioWaits:
     def head(self, saver: Any, config: Any) -> Any:
         return saver.ahead(config)
 
+    def read_posts(self, saver: Any, thread_id: Any) -> Any:
+        return saver.aread_posts(thread_id)
+
     def run_of(self, saver: Any, config: Any, run_id: str) -> Any:
         return saver.arun_of(config, run_id)
 

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphBubbleUp
-from ..run.effects import Effects, Entry, GiveWay, Notify, RunTasks, Save
+from ..run.effects import Effects, Entry, GiveWay, Notify, ReadPosts, RunTasks, Save
 from ..run.loop import supersteps
 from ..run.run import Run
 from ..run.surround import FINDERS, LANGCHAIN, surround
@@ -19,7 +19,7 @@ from ..superstep.outcome import StepLimit
 from ..superstep.task import Task
 from .batch import Batch, wants_out
 from .journal import Journal
-from .loading import load
+from .loading import load, read_posts
 from .steps import PAUSE, Steps, Waits
 
 if TYPE_CHECKING:
@@ -129,6 +129,8 @@ class Driver:
             return self.waits.leave(effect.span, effect.error)
         if journal is None:
             return None  # nothing is stored
+        if isinstance(effect, ReadPosts):
+            return self.waits.run(read_posts(run, effect, self.waits))
         return self.waits.run(load(run, effect, self.waits))
 
     def _give_way(self) -> Steps[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...checkpoint.base import address, coordinates
-from ..run.effects import Load
+from ..run.effects import Load, ReadPosts
 from ..run.run import Run
 from .steps import Steps, Waits
 
@@ -28,6 +28,11 @@ def load(run: Run, effect: Load, waits: Waits) -> Steps[None]:
         older = yield waits.ids_before(effect.saver, whole, effect.before)
         effect.found = yield waits.first_of(saver, config, lambda each: _made_under(each) in older)
         effect.head = yield waits.head(saver, config)
+
+
+def read_posts(run: Run, effect: ReadPosts, waits: Waits) -> Steps[None]:
+    """Read what was posted to the thread of a run, and fill it in."""
+    effect.posts = yield waits.read_posts(run.thread.saver, run.thread.thread_id)
 
 
 def _made_under(found: Any) -> str | None:

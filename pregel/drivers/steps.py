@@ -66,6 +66,9 @@ class Waits(Protocol):
     def head(self, saver: Any, config: Any) -> Any:
         """The id of a thread's newest checkpoint."""
 
+    def read_posts(self, saver: Any, thread_id: Any) -> Any:
+        """What was posted to a thread and is not taken."""
+
     def run_of(self, saver: Any, config: Any, run_id: str) -> Any:
         """The newest checkpoint that a run has made."""
 

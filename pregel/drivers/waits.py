@@ -173,6 +173,9 @@ class ThreadWaits:
     def head(self, saver: Any, config: Any) -> Any:
         return saver.head(config)
 
+    def read_posts(self, saver: Any, thread_id: Any) -> Any:
+        return saver.read_posts(thread_id)
+
     def run_of(self, saver: Any, config: Any, run_id: str) -> Any:
         return saver.run_of(config, run_id)
 

@@ -61,6 +61,8 @@ def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, No
     if start.meaning is Meaning.START_BY_COMMAND:
         machine.apply_input(command_writes(run, run.settings.given), ())
         yield from save(run, machine, "input")
+        if run.commits.inbox is not None:
+            yield from run.commits.inbox.take(machine, run.output.streams)
         return -1
     if start.meaning is Meaning.REFUSE:
         _refuse(run)
@@ -104,6 +106,8 @@ def _go_on(run: Run, machine: Machine, start: Start) -> Effects:
     # After the answers are bound: `_fork` moves them to the ids that the questions have there.
     if start.branches:
         yield from _fork(run, machine)
+    if run.commits.inbox is not None:
+        yield from run.commits.inbox.take(machine, run.output.streams)
     replay.enter(machine.step)
     run.commits.go_on_from(position.found)
     for stream in run.output.streams:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...channels.base import MISSING
 from ...channels.last_value import LastValue
@@ -43,6 +43,9 @@ from .config import scalars
 from .position import Position
 from .settings import Settings, Thread
 
+if TYPE_CHECKING:
+    from .inbox import Inbox
+
 _MARKS = {
     ERROR: "the error",
     ERROR_SOURCE: "the error",
@@ -68,15 +71,18 @@ class CommitBuilder:
             end of the call.
         inner: with durability "exit": namespace → task and commit of nested graphs that have run to
             their end. It is stored if that task is to go on later.
+        inbox: the posts that the run takes; None if the graph takes none.
     """
 
     __slots__ = (
         "_applying", "_blobs", "_exit_source", "_lists", "_may_hold_start", "_position",
-        "_settings", "_thread", "exit_records", "holds_input", "holds_start", "inner", "last",
-        "made_new", "metadata", "parents",
+        "_settings", "_thread", "exit_records", "holds_input", "holds_start", "inbox", "inner",
+        "last", "made_new", "metadata", "parents",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings, thread: Thread, position: Position) -> None:
+    def __init__(
+        self, settings: Settings, thread: Thread, position: Position, inbox: Inbox | None
+    ) -> None:
         self._settings = settings
         self._thread = thread
         self._position = position
@@ -100,6 +106,7 @@ class CommitBuilder:
         self._may_hold_start = False
         self.exit_records: list[TaskWrites] = []
         self.inner: dict[str, tuple[Task, Commit]] = {}
+        self.inbox: Final = inbox
 
     # -- tasks -------------------------------------------------------------------------------------
 
@@ -258,11 +265,10 @@ class CommitBuilder:
             writes,
             lambda: machine.checkpoint(iso(now)),
         )
-        if (
-            late
-            and not thread.saver.in_memory
-            and (commit.head != commit.parent_id or stores_by_put(thread.saver))
-        ):
+        if self.inbox is not None:
+            self.inbox.hand_over(commit)
+        branches = commit.head != commit.parent_id
+        if late and not thread.saver.in_memory and (branches or stores_by_put(thread.saver)):
             self.freeze(commit)  # it may be asked for the whole state when the run has gone on
         self._blobs.clear()
         position.advance(checkpoint_id)
@@ -272,8 +278,7 @@ class CommitBuilder:
         """The id of a checkpoint that may be stored late: where the same one can come about again,
         an id that is the same then."""
         thread, saved_id = self._thread, self._position.saved_id
-        # A superstep that is done again from the same checkpoint with the same outcome is the same
-        # one.
+        # Done again from the same checkpoint with the same outcome, it is the same superstep.
         if source == "loop":
             return successor_id(saved_id or "", values)
         # An unnamed call of a whole graph is new each time. Two of them with the same input must
@@ -308,9 +313,8 @@ class CommitBuilder:
                 # Only a LastValue stores what was written as it is; of others the write is not the
                 # value.
                 if known is not None and stored is known[0] and channel.__class__ is LastValue:
-                    values[name] = known[
-                        1
-                    ]  # just encoded as a task's write; no reducer has touched it since
+                    # Just encoded as a task's write; no reducer has touched it since.
+                    values[name] = known[1]
                 elif stored.__class__ is list and len(stored) >= LEAST_ITEMS:
                     values[name] = self._encode_list(name, stored)
                 else:
@@ -410,8 +414,8 @@ class CommitBuilder:
         """The one checkpoint of this call, if it changed anything and is not half-way through a
         change."""
         changed = machine.unsaved or machine.unsaved_seen or self._exit_source == "fork"
-        # Applied by half, the state is neither this superstep nor the next.
-        if self._applying or not changed:
+        # Not what is applied by half, nor what came before a first superstep (a `Command`, posts).
+        if self._applying or not changed or machine.checkpoint_id == self._position.saved_id:
             return None
         source, self._exit_source = self._exit_source, "loop"
         return self.build(machine, source, [], machine.checkpoint_id)

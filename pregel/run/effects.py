@@ -10,6 +10,7 @@ from ...checkpoint.base import (
     BaseCheckpointSaver,
     CheckpointTuple,
     Commit,
+    Post,
     RunnableConfig,
     TaskWrites,
 )
@@ -41,6 +42,15 @@ class Load:
         self.head: str | None = None
         # The call came before, and others have followed: `found` is its end.
         self.followed: bool = False
+
+
+class ReadPosts:
+    """Read what was posted to the thread and is not taken; fills `posts`."""
+
+    __slots__ = ("posts",)
+
+    def __init__(self) -> None:
+        self.posts: Sequence[Post] = ()
 
 
 class RunTasks:
@@ -173,5 +183,5 @@ class Notify:
         self.error: BaseException | None = error
 
 
-Effect = Load | RunTasks | Save | Claim | GiveWay | Notify
+Effect = Load | ReadPosts | RunTasks | Save | Claim | GiveWay | Notify
 Effects = Generator[Effect, None, None]

@@ -317,6 +317,8 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
         machine.apply(tasks)
     elif run.settings.durability == "exit":
         commits.apply_unstored(machine, tasks)
+        if commits.inbox is not None:
+            yield from commits.inbox.take(machine, run.output.streams)
     else:
         # Encoded before they are applied: a reducer that works in place must not reach the history.
         writes = []
@@ -328,6 +330,8 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
         except Exception as error:
             yield from _disown(run, tasks, error)
             raise
+        if commits.inbox is not None:
+            yield from commits.inbox.take(machine, run.output.streams)
         held = commits.holds_start and tasks[0].node.hidden
         saved = Save(commits.build(machine, "loop", writes))
         yield saved.hold(for_task=True) if held else saved

@@ -117,7 +117,12 @@ class Run:
         self.saves_in_background: Final = slow and self.settings.durability == "async"
         self.records_early: Final = slow and self.settings.durability != "exit"
         self.position: Final = Position()
-        self.commits: Final = CommitBuilder(self.settings, thread, self.position)
+        inbox = None
+        if self.settings.inbox:
+            from .inbox import Inbox
+
+            inbox = Inbox(thread)
+        self.commits: Final = CommitBuilder(self.settings, thread, self.position, inbox)
         if (
             thread.saver is not None
             and self.records_early

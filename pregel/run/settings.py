@@ -33,6 +33,7 @@ class Graph(Protocol):
     on_failure: OnFailure | None
     limited: bool
     executor: Any
+    inbox: bool
     context_schema: Any
     migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None
 
@@ -126,12 +127,13 @@ class Settings:
         serde: the saver's, or the graph's own without a saver.
         on_failure: what the failure of a task does to its siblings.
         deadline: when no further task starts, or None.
+        inbox: the run takes what is posted to its thread.
         migrate: makes a checkpoint of an earlier version of the graph one of this version.
     """
 
     __slots__ = (
         "cache", "check_input", "config", "context", "control", "deadline", "durability",
-        "executor", "given", "interrupt_after", "interrupt_before", "limit", "migrate",
+        "executor", "given", "inbox", "interrupt_after", "interrupt_before", "limit", "migrate",
         "on_failure", "program", "serde", "step_timeout", "store",
     )  # fmt: skip
 
@@ -185,6 +187,8 @@ class Settings:
             call.interrupt_after, graph.interrupt_after, program
         )
         self.step_timeout: Final = graph.step_timeout
+        # Graphs inside leave what is posted to the whole thread to the outermost.
+        self.inbox: Final = graph.inbox and thread.saver is not None and not thread.ns
         self.check_input: Final = graph.check_input
         self.migrate: Final = graph.migrate
         self.serde: Final = graph.serde if thread.saver is None else thread.saver.serde

@@ -9,7 +9,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ...checkpoint.base import NULL_TASK_ID, RETURN, CheckpointTuple, address
+from ...checkpoint.base import (
+    NULL_TASK_ID,
+    RETURN,
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    Post,
+    address,
+    coordinates,
+)
 from ...checkpoint.records import iso
 from ..names import child_ns
 from ..program.program import Program
@@ -116,6 +124,38 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
         interrupts=tuple(q for t in open_tasks for q in t.interrupts),
         wake_at=earliest(t.wake_at for t in open_tasks),
     )
+
+
+def add_posts(
+    snapshot: StateSnapshot, program: Program, saver: BaseCheckpointSaver, where: RunnableConfig
+) -> StateSnapshot:
+    """The snapshot of a thread's head with what waits for the next run; of others as it is."""
+    if not _names_head(where):
+        return snapshot
+    return _with_posts(snapshot, program, saver, saver.read_posts(coordinates(where)[0]))
+
+
+async def aadd_posts(
+    snapshot: StateSnapshot, program: Program, saver: BaseCheckpointSaver, where: RunnableConfig
+) -> StateSnapshot:
+    """`add_posts` for coroutines."""
+    if not _names_head(where):
+        return snapshot
+    return _with_posts(snapshot, program, saver, await saver.aread_posts(coordinates(where)[0]))
+
+
+def _names_head(where: RunnableConfig) -> bool:
+    """Whether a config names a thread and nothing else."""
+    _, ns, checkpoint_id = coordinates(where)
+    return not ns and checkpoint_id is None
+
+
+def _with_posts(
+    snapshot: StateSnapshot, program: Program, saver: BaseCheckpointSaver, posts: Sequence[Post]
+) -> StateSnapshot:
+    from .inbox import show_posts
+
+    return snapshot._replace(posts=show_posts(saver, posts, program.stream))
 
 
 def empty_snapshot(config: RunnableConfig) -> StateSnapshot:

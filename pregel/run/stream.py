@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, get_args
 
-from ...checkpoint.base import INTERRUPT, RETURN, SLEEP
+from ...checkpoint.base import INTERRUPT, POST, RETURN, SLEEP
 from ..names import METADATA
 from ..superstep.machine import Machine
 from ..superstep.task import Task
@@ -261,6 +261,12 @@ class Stream:
             task.recorded
         ):  # by an earlier call, which has shown them; what a cache had was not shown
             self.known(written)
+
+    def posted(self, writes: Sequence[tuple[str, Any]]) -> None:
+        """The run has taken a post."""
+        if "updates" in self.modes:
+            bare = isinstance(self.keys, str)
+            self.emit("updates", {POST: updates_of(writes, self._shown, bare=bare)})
 
     def breakpoint(self, following: Sequence[Task]) -> None:
         """The run stops at an `interrupt_before` or `interrupt_after`, with these tasks to
