@@ -10,6 +10,7 @@ import stategraph.checkpoint.memory as memory
 import stategraph.checkpoint.sql.saver as sql
 import stategraph.pregel.drivers.ajournal as ajournal
 import stategraph.pregel.drivers.journal as journal
+import stategraph.pregel.run.inbox as inbox
 import stategraph.pregel.run.open_tasks as open_tasks
 import stategraph.pregel.run.resume as resume
 import stategraph.pregel.run.snapshots as snapshots
@@ -137,3 +138,46 @@ def two_updates_speak_for_one_task(stack: ExitStack) -> None:
 def claims_never_end(stack: ExitStack) -> None:
     """Who has claimed answers is at work for ever."""
     claim_outlives_its_question(stack)
+
+
+@bug("posts_to_killed_runs", 6)
+def posts_taken_at_the_last_barrier(stack: ExitStack) -> None:
+    """A run takes what was posted although nothing runs after the step: no node sees it, and no call waits for it."""
+
+    def take(self: Any, machine: Any, streams: Any) -> Any:
+        yield from real(self, _AlwaysGoesOn(machine), streams)
+
+    real = inbox.Inbox.take
+    swap(stack, inbox.Inbox, "take", take)
+
+
+class _AlwaysGoesOn:
+    """A machine that says of itself that a step follows."""
+
+    def __init__(self, machine: Any) -> None:
+        self.apply_writes = machine.apply_writes
+
+    def plan(self, **_: Any) -> Any:
+        return [None]
+
+
+@bug("posts_to_killed_runs", 6)
+def posts_deleted_when_they_are_read(stack: ExitStack) -> None:
+    """What was posted is deleted as a run reads it, not in the transaction of the step: a kill between loses it."""
+
+    def read_posts(self: Any, thread_id: str) -> Any:
+        found = read(self, thread_id)
+        if found:
+            with self._session(write=True) as session:
+                session.run("take_posts", thread_id, [post.id for post in found])
+        return found
+
+    read = sql.SqlSaver.read_posts
+    swap(stack, sql.SqlSaver, "read_posts", read_posts)
+    swap(stack, sql, "take_posts", lambda *_: None)
+
+
+@bug("posts_to_killed_runs", 3)
+def posts_left_in_the_table(stack: ExitStack) -> None:
+    """A commit does not delete what it has taken: the next run takes it again."""
+    swap(stack, sql, "take_posts", lambda *_: None)

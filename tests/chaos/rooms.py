@@ -16,6 +16,7 @@ from . import (  # noqa: F401
     onces,
     outages,
     pipelines,
+    posts,
     power,
     protocol,
     queues,

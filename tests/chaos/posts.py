@@ -1,0 +1,211 @@
+"""R51: what is posted to a thread while its run is killed: each post is in one step, behind which something ran."""
+
+from __future__ import annotations
+
+import operator
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+from stategraph import END, START, StateGraph, interrupt
+from stategraph.checkpoint import CheckpointConflictError
+from stategraph.checkpoint.base import POST_TASK_ID
+from stategraph.testing import CheckFailed, KillAt, Ledger, assert_same, kill
+from stategraph.testing.harness import Mode
+
+from .campaign import Round, trial
+from .kills import WRITING, Kill
+from .stages import Storage, Synced, carry_through, config, postgres, sqlite
+
+POSTERS, WORDS, TURNS = 2, 12, 6
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    left: int
+
+
+class Play(NamedTuple):
+    """One talk: in which world, how it is stored."""
+
+    world: str
+    durability: str
+
+
+def talk(saver: Any, pause: float = 0.0) -> Any:
+    """Two nodes in turn, `left` times; one of the turns asks. Each node notes how many words it has seen."""
+
+    def listen(state: State) -> Any:
+        time.sleep(pause)
+        if state["left"] == 2:
+            interrupt("go on?", key="go on")
+        return {"log": [("saw", len(state["log"]))]}
+
+    def count(state: State) -> Any:
+        return {"left": state["left"] - 1}
+
+    graph = StateGraph(State).add_node("listen", listen).add_node("count", count)
+    graph.add_edge(START, "listen").add_edge("listen", "count")
+    graph.add_conditional_edges("count", lambda state: "listen" if state["left"] else END, ["listen", END])
+    return graph.compile(checkpointer=saver, inbox=True)
+
+
+def speak(storage: Storage, world: str, name: str, ledger: Path, pause: float) -> None:
+    """Post words one after another; note each one as it is stored."""
+    told = Synced(ledger)
+    with storage.open() as saver, Mode(world) as mode:
+        app = talk(saver)
+        for number in range(WORDS):
+            mode.call(app, "post", config(), {"log": [(name, number)]})
+            told.note(name, number)
+            time.sleep(pause)
+
+
+def listen(storage: Storage, play: Play, plan: Kill, pause: float) -> dict[str, int]:
+    """Carry a talk through, in a process that may be killed; how often each place was passed."""
+    passed: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def around(method: Any) -> Any:
+        def call(*args: Any) -> Any:
+            passing("before")
+            result = method(*args)
+            passing("after")
+            return result
+
+        return call
+
+    def passing(how: str) -> None:
+        with lock:
+            passed[how] += 1
+            if plan == (how, passed[how]):
+                kill()
+
+    with storage.open() as saver, Mode(play.world) as world:
+        inside = KillAt(plan.at if plan.how == "saver" else None)
+        inside.around(saver, *WRITING)
+        for name in WRITING:
+            setattr(saver, name, around(getattr(saver, name)))
+        if plan.how == "moment":
+            timer = threading.Timer(plan.at / 1000, kill)
+            timer.daemon = True
+            timer.start()
+        carry_through(talk(saver, pause), {"left": TURNS, "log": []}, config(), world, play.durability)
+    return {**passed, "saver": inside.calls}
+
+
+def check_steps(saver: Any, told: list[list[Any]], where: str) -> int:
+    """Each word that was told is in one step and once in the state, in the order of whoever spoke; what took it was
+    gone on from. How many there are."""
+    app = talk(saver)
+    log = app.get_state(config()).values["log"]
+    spoken = [tuple(word) for word in log if word[0] != "saw"]
+    assert_same(Counter(spoken).most_common(1)[0][1] if spoken else 1, 1, f"{where}: how often a word is in the state")
+    assert_same(sorted(spoken), sorted(map(tuple, told)), f"{where}: the words in the state")
+    for name in {name for name, _ in spoken}:
+        words = [number for speaker, number in spoken if speaker == name]
+        assert_same(words, sorted(words), f"{where}: the words of {name}, in order")
+    return len(spoken)
+
+
+def check_writes(saver: Any, where: str) -> None:
+    """In the history each word is a write of one step, after which something ran."""
+    stored = [*saver.list(config())]
+    known = {each.checkpoint["id"]: each for each in stored}
+    steps = {each.config["configurable"]["checkpoint_id"]: each for each in talk(saver).get_state_history(config())}
+    found: Counter[Any] = Counter()
+    for each in stored:
+        before = each.parent_config and known.get(each.parent_config["configurable"]["checkpoint_id"])
+        words = [
+            tuple(word)
+            for task, _, value in (before.pending_writes or () if before else ())
+            if task == POST_TASK_ID
+            for word in value
+        ]
+        found.update(words)
+        if words and not steps[each.checkpoint["id"]].next:
+            raise CheckFailed(f"{where}: {words} came in at the last barrier: no node has seen them")
+    twice = [word for word, times in found.items() if times > 1]
+    assert_same(twice, [], f"{where}: words in two steps")
+
+
+def killed_talk(round: Round, storage: Storage) -> None:
+    """Speakers post from processes of their own while the run is killed up to three times; then it is carried through."""
+    random, bench = round.random, round.bench
+    play = Play(random.choice(["sync", "async"]), random.choice(["sync", "sync", "async", "exit"]))
+    ledger = round.folder / "ledger"
+    dry = Storage("sqlite", str(round.folder / "dry.db"))
+    most = bench.once(play, lambda: bench.one(listen, dry, play, Kill("", 0), 0.0))
+    with storage.open() as saver:
+        talk(saver).post(config(), {"log": [("first", 0)]})
+    kills, speaking = 0, True
+    for _ in range(random.choice([1, 2, 3])):
+        how = random.choice(["saver", "before", "after", "moment"])
+        plan = Kill(how, random.randrange(1, most.get(how, 200) + 1))
+        speakers = [
+            (speak, storage, random.choice(["sync", "async"]), f"s{n}", ledger, random.choice([0.0, 0.005]))
+            for n in range(POSTERS if speaking else 0)
+        ]
+        speaking = False
+        ended, *others = bench.run((listen, storage, play, plan, 0.01), *speakers)
+        kills += ended.killed
+        assert_same([each.error for each in (ended, *others)], [""] * (1 + len(others)), f"{play}, {plan}: errors")
+    with storage.open() as saver, Mode(play.world) as world:
+        app, where = talk(saver), f"{play}, {kills} kills"
+        carry_through(app, {"left": TURNS, "log": []}, config(), world, play.durability)
+        world.call(app, "invoke", {"left": 1}, config(), durability=play.durability)  # takes what came too late
+        told = [["first", 0], *Ledger(ledger).read()]
+        round.count("posts", check_steps(saver, told, where))
+        check_writes(saver, where)
+    round.count("kills", kills)
+
+
+@trial("R51", quick=6, full=2_000)
+def posts_to_killed_runs(round: Round) -> None:
+    """Two processes post 12 words each to a thread whose run is killed up to three times: inside the saver, around its
+    writes, at a random moment. Each word is in one step, once in the state, in order, and a node ran after it."""
+    killed_talk(round, sqlite(round))
+
+
+@trial("R51", quick=1, full=300)
+def posts_to_killed_runs_on_postgres(round: Round) -> None:
+    """The same on Postgres."""
+    killed_talk(round, postgres(round))
+
+
+def compete(storage: Storage, play: Play) -> int:
+    """Carry the talk through beside others that do so; how often this one came second."""
+    lost = 0
+    with storage.open() as saver, Mode(play.world) as world:
+        while True:
+            try:
+                carry_through(talk(saver, 0.002), {"left": TURNS, "log": []}, config(), world, play.durability)
+                return lost
+            except CheckpointConflictError:
+                lost += 1
+
+
+@trial("R51", quick=2, full=500)
+def posts_to_competing_runs(round: Round) -> None:
+    """Three processes run one thread at once, two post: whoever loses the head has taken nothing, and no word is lost or
+    in two steps."""
+    random, storage = round.random, sqlite(round)
+    if random.random() < 0.3:
+        storage = postgres(round)
+    ledger = round.folder / "ledger"
+    plays = [Play(random.choice(["sync", "async"]), random.choice(["sync", "async", "exit"])) for _ in range(3)]
+    with storage.open() as saver:
+        talk(saver).post(config(), {"log": [("first", 0)]})
+    ended = round.bench.run(
+        *((compete, storage, play) for play in plays),
+        *((speak, storage, "sync", f"s{n}", ledger, 0.002) for n in range(POSTERS)),
+    )
+    assert_same([each.error for each in ended], [""] * len(ended), f"{plays}: errors")
+    with storage.open() as saver:
+        talk(saver).invoke({"left": 1}, config())
+        told = [["first", 0], *Ledger(ledger).read()]
+        round.count("posts", check_steps(saver, told, f"{plays}"))
+        check_writes(saver, f"{plays}")
+    round.count("runs that came second", sum(each.result for each in ended[:3]))
