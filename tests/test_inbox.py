@@ -290,7 +290,7 @@ def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(
     assert again.get_state(CFG).posts == ()
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("durability", ["sync", "exit"])
 def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive: Any, saver: Any, durability: Any) -> None:
     word = Word(saver)
 

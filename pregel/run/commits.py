@@ -28,14 +28,13 @@ from ...checkpoint.base import (
     Commit,
     TaskWrites,
 )
-from ...checkpoint.digest import blake2b
 from ...checkpoint.overrides import stores_by_put
 from ...checkpoint.records import iso
 from ...checkpoint.serde import Blob
 from ...checkpoint.serde.list_encoder import LEAST_ITEMS, ListEncoder
 from ..names import BY_COMMAND, has_task_ids
 from ..program.writes import Pair
-from ..superstep.ids import new_checkpoint_id, uuid_text
+from ..superstep.ids import new_checkpoint_id, successor_id
 from ..superstep.machine import Machine
 from ..superstep.task import Task
 from ..types import Command
@@ -440,15 +439,3 @@ class CommitBuilder:
     def left_by_unfinished(self) -> list[Commit]:
         """What nested graphs have left here whose tasks are to go on later."""
         return [commit for task, commit in self.inner.values() if not task.finished]
-
-
-def successor_id(origin: str, values: Mapping[str, Blob | None]) -> str:
-    """The id of a checkpoint by what it continues and what has changed. The superstep after it may
-    run before it is stored; if it is lost and comes out the same again, the ids of that superstep's
-    tasks are the same, too."""
-    digest = blake2b(origin.encode(), digest_size=16)
-    for name in sorted(values):
-        form, payload = values[name] or ("", b"")
-        # Lengths are in it, so that no two lists of values make the same bytes.
-        digest.update(f"\0{name}\0{form}\0{len(payload)}\0".encode() + payload)
-    return uuid_text(digest.hexdigest())

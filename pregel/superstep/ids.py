@@ -6,11 +6,13 @@ Ids of tasks and calls are hashes of what they stand for, so that a resumed run 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from itertools import count
 from time import time_ns
 from typing import Any, Protocol
 
 from ...checkpoint.digest import blake2b
+from ...checkpoint.serde import Blob
 from ..names import path_text
 from ..program.program import CompiledNode
 from .attempt_state import AttemptState
@@ -101,3 +103,15 @@ def new_checkpoint_id() -> str:
     order."""
     millis = f"{time_ns() // 1_000_000:012x}"
     return f"{millis[:8]}-{millis[8:]}{_ids.common}{next(_ids.numbers):012x}"
+
+
+def successor_id(origin: str, values: Mapping[str, Blob | None]) -> str:
+    """The id of a checkpoint by what it continues and what has changed. The superstep after it may
+    run before it is stored; if it is lost and comes out the same again, the ids of that superstep's
+    tasks are the same, too."""
+    digest = blake2b(origin.encode(), digest_size=16)
+    for name in sorted(values):
+        form, payload = values[name] or ("", b"")
+        # Lengths are in it, so that no two lists of values make the same bytes.
+        digest.update(f"\0{name}\0{form}\0{len(payload)}\0".encode() + payload)
+    return uuid_text(digest.hexdigest())
