@@ -808,7 +808,8 @@ def test_tables_of_the_version_before_labels_are_searched_and_then_have_them(pos
         put_users(saver)
         raw.execute("DROP TABLE stategraph_labels")
         raw.execute("ALTER TABLE stategraph_spaces DROP COLUMN labelled")
-        raw.execute("DELETE FROM stategraph_migrations WHERE part = 'threads' AND version = 2")
+        raw.execute("DROP TABLE stategraph_posts")
+        raw.execute("DELETE FROM stategraph_migrations WHERE part = 'threads' AND version >= 2")
     with PostgresSaver.from_conn_string(postgres) as saver, psycopg.connect(postgres, autocommit=True) as raw:
         assert users(saver, "user 7") == ["107", "57", "7"]
         assert raw.execute("SELECT count(*) FROM stategraph_spaces WHERE NOT labelled").fetchone() == (0,)
