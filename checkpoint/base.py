@@ -62,38 +62,13 @@ from .records import (
 from .serde import Blob, Serializer
 
 __all__ = [
-    "BaseCheckpointSaver",
-    "CHECKPOINT_FORMAT",
-    "CLAIM",
-    "CONTINUES",
-    "CONTROL_WRITES",
-    "DIGEST",
-    "ERROR",
-    "ERROR_SOURCE",
-    "INTERRUPT",
-    "KEPT",
-    "NO_WRITES",
-    "NULL_TASK_ID",
-    "POST",
-    "POST_TASK_ID",
-    "RAISED",
-    "RESUME",
-    "RETURN",
-    "SLEEP",
-    "Checkpoint",
-    "CheckpointConflictError",
-    "CheckpointMetadata",
-    "CheckpointTuple",
-    "Commit",
-    "PendingWrite",
-    "Post",
-    "RunnableConfig",
-    "Span",
-    "TaskWrites",
-    "address",
-    "coordinates",
+    "BaseCheckpointSaver", "CHECKPOINT_FORMAT", "CLAIM", "CONTINUES", "CONTROL_WRITES",
+    "DIGEST", "ERROR", "ERROR_SOURCE", "INTERRUPT", "KEPT", "NO_WRITES", "NULL_TASK_ID", "POST",
+    "POST_TASK_ID", "RAISED", "RESUME", "RETURN", "SLEEP", "Checkpoint",
+    "CheckpointConflictError", "CheckpointMetadata", "CheckpointTuple", "Commit",
+    "PendingWrite", "Post", "RunnableConfig", "Span", "TaskWrites", "address", "coordinates",
     "write_index",
-]
+]  # fmt: skip
 
 
 class BaseCheckpointSaver(Closable):

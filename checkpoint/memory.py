@@ -169,10 +169,8 @@ class InMemorySaver(MemoryPosts):
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> ChainRecord | None:
         chain = self._chain(thread_id, checkpoint_ns)
-        if chain is None:
-            return None
-        wanted = checkpoint_id or chain.head
-        if not wanted:
+        wanted = checkpoint_id or (chain.head if chain is not None else None)
+        if chain is None or not wanted:
             return None
         return chain.records.get(wanted)
 

@@ -132,7 +132,7 @@ def tell_run(saver: Any, place: TransactionPlace, done: Transacted) -> Transacte
 
 # -- SQLite ----------------------------------------------------------------------------------------
 
-OWN_TABLES = frozenset({"spaces", "checkpoints", "channel_values", "writes", "labels"})
+OWN_TABLES = frozenset({"spaces", "checkpoints", "channel_values", "writes", "labels", "posts"})
 
 # Actions as SQLite numbers them: what changes a table, by which of its two names that is told.
 _CHANGES = {9: 0, 18: 0, 23: 0, 11: 0, 26: 1, 1: 1, 7: 1, 10: 1, 16: 1}
