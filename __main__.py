@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "prune": ("checkpoint.command", "delete old checkpoints"),
     "work": ("workers.command", "run jobs of a graph from a queue"),
     "queue": ("workers.command", "list waiting, running and parked jobs"),
+    "serve": ("serve.command", "offer graphs over HTTP"),
     "doctor": ("cli.doctor", "show what is installed, and whether a database can be used"),
     "completion": ("cli.completion", "print the completion script of a shell"),
     "langgraph": ("compat.langgraph.command", "run a program written for LangGraph"),

@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "visualize": [".channels", ".checkpoint", ".pregel", ".graph"],
     "workers": [".channels", ".checkpoint", ".pregel", ".graph"],
     "compat": [".channels", ".checkpoint", ".store", ".pregel", ".graph"],
+    "serve": [".channels", ".checkpoint", ".store", ".pregel", ".graph", ".workers", ".visualize"],
     "testing": [".channels", ".checkpoint", ".pregel", ".graph", ".visualize"],
 }
 EVERYWHERE = ".extras"  # imports nothing; every room's errors may quote it
@@ -103,6 +104,10 @@ DEFERRED = {
     (".cli.doctor", ".*"): "needs psycopg, an extra; said so when it is missing",
     (".checkpoint.command", ".checkpoint*"): "the saver that the command line names",
     (".workers.command", ".workers*"): "needs psycopg, an extra; said so when it is missing",
+    (".serve.command", ".serve.app"): "needs Starlette, an extra; said so when it is missing",
+    (".serve.command", ".store.*"): "the store that the command line names",
+    (".serve.app", ".*"): "the version is the root's",
+    (".serve.command", "uvicorn"): "an extra; said so when it is missing",
     (".checkpoint.encryption", "cryptography*"): "an extra; said so when it is missing",
     ("*", "difflib"): "only errors need it",
     (".pregel.superstep.hooks", "logging"): "only a hook that fails needs it",

@@ -1,0 +1,143 @@
+"""Puts the server together: an ASGI app that offers graphs over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..checkpoint.base import BaseCheckpointSaver
+from ..checkpoint.memory import InMemorySaver
+from ..pregel.app import Pregel
+from ..store.base import BaseStore
+from ..store.memory import InMemoryStore
+from .assistants import Assistants
+from .errors import Refused
+from .records import Records
+from .run_routes import RunRoutes
+from .runs import Runs
+from .service import Auth, Service, answer
+from .store_routes import StoreRoutes
+from .threads import Threads
+
+MEGABYTE: Final = 1024 * 1024
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def create_app(
+    graphs: Mapping[str, Pregel],
+    *,
+    checkpointer: BaseCheckpointSaver | None = None,
+    store: BaseStore | None = None,
+    auth: Auth | None = None,
+    hosts: frozenset[str] | None = LOOPBACK,
+    most_bytes: int = 4 * MEGABYTE,
+    most_runs: int = 10_000,
+    drain_seconds: float = 10.0,
+) -> Starlette:
+    """An ASGI app that offers graphs over HTTP, as the official clients of LangGraph's server
+    speak it. Run it with uvicorn, or mount it in an app of your own.
+
+    Runs go on in the event loop of the app. Each is stored before it begins: after a crash the next
+    app on the same database goes on with those that had not ended.
+
+    Args:
+        graphs: the graphs, by the names that clients use.
+        checkpointer: where threads are kept; in memory by default. One for all graphs.
+        store: where assistants, threads and runs are kept, and what nodes find as `runtime.store`;
+            in memory by default.
+        auth: says who sends a request: it takes the request and returns the user's id, or None for
+            nobody, and may be a coroutine function. Each user sees its own threads only.
+        hosts: the names under which the server answers; others get 403, which keeps pages of other
+            sites away from a server on loopback. None for any name, which needs `auth`.
+        most_bytes: the longest body of a request.
+        most_runs: how many runs may be under way or waiting at once; further ones get 429.
+        drain_seconds: how long a server that stops waits for its runs to reach their next step.
+
+    Raises:
+        ValueError: there is no graph, or the app is open to everybody without `auth`.
+    """
+    if not graphs:
+        raise ValueError("graphs must name at least one graph")
+    if hosts is None and auth is None:
+        raise ValueError("hosts=None needs auth=: without it everybody could use the server")
+    saver = checkpointer or InMemorySaver()
+    memory = store or InMemoryStore()
+    bound = {
+        name: graph.copy({"checkpointer": saver, "store": memory}) for name, graph in graphs.items()
+    }
+    records = Records(memory)
+    service = Service(bound, memory, records, Runs(bound, records, most_runs), auth, most_bytes)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await service.open()
+        yield
+        await service.runs.close(drain_seconds)
+
+    async def ok(_: Request) -> Response:
+        return answer({"ok": True})
+
+    async def info(_: Request) -> Response:
+        from .. import __version__
+
+        flags = {"assistants": True, "crons": False}
+        return answer({"version": __version__, "engine": "stategraph", "flags": flags})
+
+    rooms: list[Any] = [Assistants, Threads, RunRoutes, StoreRoutes]
+    routes = [route for room in rooms for route in room(service).routes()]
+    handlers: Any = {Refused: _refuse, HTTPException: _refuse, Exception: _fail}
+    return Starlette(
+        routes=[Route("/ok", ok), Route("/info", info), *routes],
+        lifespan=lifespan,
+        middleware=[Middleware(SameSite, hosts=hosts)],
+        exception_handlers=handlers,
+    )
+
+
+async def _refuse(_: Request, error: Refused | HTTPException) -> Response:
+    status = error.status if isinstance(error, Refused) else error.status_code
+    return answer({"detail": error.detail}, status)
+
+
+async def _fail(_: Request, error: Exception) -> Response:
+    """A fault of the server: its log says which, the client is told no secrets."""
+    return answer({"detail": "the server has failed; its log says why"}, 500)
+
+
+class SameSite:
+    """Turns away what a page of another site lets a browser send: requests under a name that is not
+    the server's (DNS rebinding), and those that come from another origin.
+
+    Args:
+        hosts: the server's names, without ports; None for any.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
+        self._app, self._hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (wrong := self._wrong(scope)) is not None:
+            await answer({"detail": wrong}, 403)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _wrong(self, scope: Scope) -> str | None:
+        headers = {key.decode("latin-1"): text.decode("latin-1") for key, text in scope["headers"]}
+        host = headers.get("host", "")
+        name = urlsplit(f"//{host}").hostname or ""
+        if self._hosts is not None and name not in self._hosts:
+            return f"this server does not answer under the name {name!r}"
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return f"requests from {origin} are not allowed"
+        return None

@@ -1,0 +1,193 @@
+"""The routes of assistants: graphs with settings, their drawings and schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from .bodies import AssistantBody, AssistantChange, AssistantSearch, Page, VersionBody
+from .errors import Refused
+from .records import Record, containing, now, select
+from .service import Service, answer, graph_assistant, new_assistant
+
+
+class Assistants:
+    """The handlers of `/assistants`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._records = service.records
+
+    def routes(self) -> list[Route]:
+        """Where they are."""
+        one = "/assistants/{assistant_id}"
+        return [
+            Route("/assistants", self.create, methods=["POST"]),
+            Route("/assistants/search", self.search, methods=["POST"]),
+            Route("/assistants/count", self.count, methods=["POST"]),
+            Route(one, self.get, methods=["GET"]),
+            Route(one, self.change, methods=["PATCH"]),
+            Route(one, self.delete, methods=["DELETE"]),
+            Route(f"{one}/graph", self.draw, methods=["GET"]),
+            Route(f"{one}/schemas", self.schemas, methods=["GET"]),
+            Route(f"{one}/subgraphs", self.subgraphs, methods=["GET"]),
+            Route(f"{one}/subgraphs/{{namespace:path}}", self.subgraphs, methods=["GET"]),
+            Route(f"{one}/versions", self.versions, methods=["POST"]),
+            Route(f"{one}/latest", self.set_version, methods=["POST"]),
+        ]
+
+    async def create(self, request: Request) -> Response:
+        """A new assistant."""
+        owner = await self._service.user(request)
+        body = await self._service.body(request, AssistantBody)
+        if body.graph_id not in self._service.graphs:
+            known = ", ".join(self._service.graphs)
+            raise Refused(404, f"there is no graph {body.graph_id!r}; the graphs are: {known}")
+        id = body.assistant_id or str(uuid4())
+        found = await self._records.find("assistants", id)
+        if found is not None:
+            if body.if_exists == "do_nothing" and found["owner"] in ("", owner or ""):
+                return answer(select(found, None))
+            raise Refused(409, f"there is an assistant {id!r} already")
+        record = new_assistant(
+            id,
+            body.graph_id,
+            owner or "",
+            name=body.name or "Untitled",
+            metadata=body.metadata,
+            config=body.config,
+            context=body.context,
+            description=body.description,
+        )
+        await self._records.put(("assistants", id, record), ("versions", "1", record, id))
+        return answer(select(record, None))
+
+    async def search(self, request: Request) -> Response:
+        """Assistants that have something."""
+        owner = await self._service.user(request)
+        body = await self._service.body(request, AssistantSearch)
+        found = await self._found(body, owner, body)
+        return answer([select(each, body.select) for each in found])
+
+    async def count(self, request: Request) -> Response:
+        """How many assistants have something."""
+        owner = await self._service.user(request)
+        body = await self._service.body(request, AssistantSearch)
+        return answer(len(await self._found(body, owner, None)))
+
+    async def _found(
+        self, body: AssistantSearch, owner: str | None, page: Page | None
+    ) -> list[Record]:
+        wanted: dict[str, Any] = {}
+        if body.metadata:
+            wanted["metadata"] = containing(body.metadata)
+        if body.graph_id is not None:
+            wanted["graph_id"] = body.graph_id
+        if body.name is not None:
+            wanted["name"] = body.name
+        cut = page.model_dump(include={*Page.model_fields} - {"select"}) if page else {}
+        return await self._records.search("assistants", filter=wanted, owner=owner, **cut)
+
+    async def get(self, request: Request) -> Response:
+        """An assistant."""
+        return answer(select(await self._one(request), None))
+
+    async def _one(self, request: Request) -> Record:
+        id = request.path_params["assistant_id"]
+        _, assistant = await self._service.graph_of(id, await self._service.user(request))
+        return assistant
+
+    async def _own(self, request: Request) -> Record:
+        """An assistant that its user may change."""
+        assistant = await self._one(request)
+        if assistant["assistant_id"] == graph_assistant(assistant["graph_id"]):
+            graph = assistant["graph_id"]
+            why = f"the assistant of the graph {graph!r} itself cannot be changed: create one"
+            raise Refused(403, why)
+        return assistant
+
+    async def change(self, request: Request) -> Response:
+        """Another version of an assistant, which becomes the latest."""
+        old = await self._own(request)
+        body = await self._service.body(request, AssistantChange)
+        given = {k: v for k, v in body.model_dump().items() if v is not None}
+        if given.get("graph_id", old["graph_id"]) not in self._service.graphs:
+            raise Refused(404, f"there is no graph {given['graph_id']!r}")
+        if "metadata" in given:
+            given["metadata"] = {**old["metadata"], **given["metadata"]}
+        id = old["assistant_id"]
+        versions = await self._records.search("versions", id)
+        number = 1 + max(each["version"] for each in versions)
+        new = {**old, **given, "version": number, "updated_at": now()}
+        await self._records.put(("assistants", id, new), ("versions", str(number), new, id))
+        return answer(select(new, None))
+
+    async def delete(self, request: Request) -> Response:
+        """No assistant any more; its threads stay."""
+        id = (await self._own(request))["assistant_id"]
+        if request.query_params.get("delete_threads") == "true":
+            raise Refused(422, "delete_threads is not offered: delete the threads one by one")
+        await self._records.put(("assistants", id, None))
+        await self._records.delete_within("versions", id)
+        return Response(status_code=204)
+
+    async def versions(self, request: Request) -> Response:
+        """The versions of an assistant, the latest first."""
+        id = (await self._one(request))["assistant_id"]
+        body = await self._service.body(request, AssistantSearch)
+        wanted = {"metadata": containing(body.metadata or {})}
+        found = await self._records.search("versions", id, filter=wanted)
+        found.sort(key=lambda each: int(each["version"]), reverse=True)
+        page = found[body.offset : body.offset + body.limit]
+        return answer([select(each, None) for each in page])
+
+    async def set_version(self, request: Request) -> Response:
+        """Let an earlier version be the latest again."""
+        id = (await self._own(request))["assistant_id"]
+        number = (await self._service.body(request, VersionBody)).version
+        version = await self._records.get("versions", str(number), id)
+        record = {**version, "updated_at": now()}
+        await self._records.put(("assistants", id, record))
+        return answer(select(record, None))
+
+    # -- what its graph looks like -----------------------------------------------------------------
+
+    async def draw(self, request: Request) -> Response:
+        """The nodes and edges of its graph."""
+        app = self._service.graphs[(await self._one(request))["graph_id"]]
+        xray = request.query_params.get("xray", "false").lower()
+        depth: bool | int = int(xray) if xray.isdigit() else xray == "true"
+        drawing = await app.aget_graph(xray=depth)
+        nodes = [{"id": id, "type": "runnable", "data": {"name": id}} for id in drawing.nodes]
+        edges = [
+            {"source": edge.source, "target": edge.target, "conditional": edge.conditional}
+            for edge in drawing.edges
+        ]
+        return answer({"nodes": nodes, "edges": edges})
+
+    async def schemas(self, request: Request) -> Response:
+        """The JSON schemas of its graph."""
+        name = (await self._one(request))["graph_id"]
+        return answer({"graph_id": name, **_schemas(self._service.graphs[name])})
+
+    async def subgraphs(self, request: Request) -> Response:
+        """The JSON schemas of the graphs inside its graph, by their places."""
+        app = self._service.graphs[(await self._one(request))["graph_id"]]
+        namespace = request.path_params.get("namespace")
+        recurse = request.query_params.get("recurse", "false").lower() == "true"
+        found = app.get_subgraphs(namespace=namespace, recurse=recurse)
+        return answer({place: _schemas(inner) for place, inner in found})
+
+
+def _schemas(app: Any) -> dict[str, Any]:
+    return {
+        "input_schema": app.get_input_jsonschema(),
+        "output_schema": app.get_output_jsonschema(),
+        "state_schema": app.get_output_jsonschema(),
+        "config_schema": {},
+        "context_schema": app.get_context_jsonschema(),
+    }

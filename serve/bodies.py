@@ -1,0 +1,220 @@
+"""The bodies of requests, as pydantic checks them. A field that is not known is passed over, as
+newer clients send more; one that is known and not offered is refused."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+Strategy = Literal["reject", "interrupt", "rollback", "enqueue"]
+Mode = Literal[
+    "values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug"
+]
+Order = Literal["asc", "desc"]
+Many = dict[str, Any]
+
+
+class Body(BaseModel):
+    """What all bodies share."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Page(Body):
+    """Which part of a list."""
+
+    limit: int = Field(10, ge=0, le=1000)
+    offset: int = Field(0, ge=0)
+    sort_by: str | None = None
+    sort_order: Order | None = None
+    select: list[str] | None = None
+
+
+class AssistantBody(Body):
+    """A new assistant."""
+
+    graph_id: str
+    assistant_id: str | None = None
+    config: Many = {}
+    context: Many = {}
+    metadata: Many = {}
+    if_exists: Literal["raise", "do_nothing"] | None = None
+    name: str | None = None
+    description: str | None = None
+
+
+class AssistantChange(Body):
+    """What changes about an assistant."""
+
+    graph_id: str | None = None
+    config: Many | None = None
+    context: Many | None = None
+    metadata: Many | None = None
+    name: str | None = None
+    description: str | None = None
+
+
+class AssistantSearch(Page):
+    """Which assistants."""
+
+    metadata: Many | None = None
+    graph_id: str | None = None
+    name: str | None = None
+
+
+class VersionBody(Body):
+    """Which version of an assistant."""
+
+    version: int
+
+
+class StateBody(Body):
+    """An edit of a thread's state."""
+
+    values: Any = None
+    as_node: str | None = None
+    checkpoint: Many | None = None
+    checkpoint_id: str | None = None
+
+
+class Superstep(Body):
+    """Edits that make one step."""
+
+    updates: list[Many]
+
+
+class ThreadBody(Body):
+    """A new thread."""
+
+    thread_id: str | None = None
+    metadata: Many = {}
+    if_exists: Literal["raise", "do_nothing"] | None = None
+    supersteps: list[Superstep] | None = None
+
+
+class ThreadChange(Body):
+    """What changes about a thread."""
+
+    metadata: Many = {}
+
+
+class ThreadSearch(Page):
+    """Which threads."""
+
+    ids: list[str] | None = None
+    metadata: Many | None = None
+    values: Many | None = None
+    status: Literal["idle", "busy", "interrupted", "error"] | None = None
+
+
+class PruneBody(Body):
+    """Of which threads the checkpoints go."""
+
+    thread_ids: list[str]
+    strategy: Literal["delete", "keep_latest"] = "delete"
+
+
+class CheckpointBody(Body):
+    """Which checkpoint of a thread."""
+
+    checkpoint: Many
+    subgraphs: bool = False
+
+
+class HistoryBody(Body):
+    """Which steps of a thread."""
+
+    limit: int = Field(10, ge=1, le=1000)
+    before: str | Many | None = None
+    metadata: Many | None = None
+    checkpoint: Many | None = None
+
+
+class CommandBody(Body):
+    """What a call brings instead of an input."""
+
+    resume: Any = None
+    update: Any = None
+    goto: Any = None
+
+
+class RunBody(Body):
+    """A run."""
+
+    assistant_id: str
+    input: Any = None
+    command: CommandBody | None = None
+    stream_mode: Mode | list[Mode] = ["values"]
+    stream_subgraphs: bool = False
+    stream_resumable: bool = False
+    metadata: Many | None = None
+    config: Many | None = None
+    context: Many | None = None
+    checkpoint: Many | None = None
+    checkpoint_id: str | None = None
+    interrupt_before: Literal["*"] | list[str] | None = None
+    interrupt_after: Literal["*"] | list[str] | None = None
+    multitask_strategy: Strategy | None = None
+    if_not_exists: Literal["create", "reject"] | None = None
+    on_completion: Literal["delete", "keep"] | None = None
+    on_disconnect: Literal["cancel", "continue"] | None = None
+    after_seconds: float | None = Field(None, ge=0)
+    durability: Literal["sync", "async", "exit"] | None = None
+    webhook: None = None
+
+    @field_validator("webhook", mode="before")
+    @classmethod
+    def _no_webhook(cls, value: Any) -> None:
+        if value is not None:
+            raise ValueError("webhooks are not offered: wait for the run, or join its stream")
+
+    @property
+    def modes(self) -> list[str]:
+        """The stream modes, as a list."""
+        return [self.stream_mode] if isinstance(self.stream_mode, str) else [*self.stream_mode]
+
+
+class CancelBody(Body):
+    """Which runs to cancel."""
+
+    thread_id: str | None = None
+    run_ids: list[str] | None = None
+    status: Literal["pending", "running", "all"] | None = None
+
+
+class ItemBody(Body):
+    """An item of the store."""
+
+    namespace: list[str]
+    key: str
+    value: Many
+    index: Literal[False] | list[str] | None = None
+    ttl: float | None = None
+
+
+class ItemPlace(Body):
+    """The place of an item."""
+
+    namespace: list[str] = []
+    key: str
+
+
+class ItemSearch(Body):
+    """Which items of the store."""
+
+    namespace_prefix: list[str] = []
+    filter: Many | None = None
+    limit: int = Field(10, ge=0, le=1000)
+    offset: int = Field(0, ge=0)
+    query: str | None = None
+
+
+class NamespaceSearch(Body):
+    """Which namespaces of the store."""
+
+    prefix: list[str] | None = None
+    suffix: list[str] | None = None
+    max_depth: int | None = None
+    limit: int = Field(100, ge=0, le=10_000)
+    offset: int = Field(0, ge=0)

@@ -1,0 +1,126 @@
+"""`python -m stategraph serve`: graphs over HTTP, in this process, until SIGTERM or SIGINT.
+
+Reads the command line, and does no work itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from ..checkpoint.base import BaseCheckpointSaver
+from ..checkpoint.command import open_saver
+from ..checkpoint.encryption import KEYS_HELP
+from ..checkpoint.errors import StorageError
+from ..checkpoint.serde import Serializer
+from ..extras import install_command
+from ..graph.loader import TARGET_HELP, find_graph, load
+from ..pregel.app import Pregel
+from ..pregel.errors import StateGraphError
+from ..store.base import BaseStore
+
+_SERVE = (
+    "Offer graphs over HTTP, as the official clients of LangGraph's server speak it, until SIGTERM "
+    "or SIGINT: then each run pauses behind its superstep, and the next server goes on with it. A "
+    "second signal ends the server at once."
+)
+
+
+def add_command(_: str, parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = _SERVE
+    add = parser.add_argument
+    text = f"NAME={TARGET_HELP}; without a name, what stands behind the colon"
+    add("graphs", nargs="+", metavar="[NAME=]GRAPH", help=text)
+    place = "where threads and runs are stored: an SQLite file, or postgresql://..."
+    add("--db", metavar="FILE-OR-URL", help=f"{place} (default: in memory)")
+    add("--host", default="127.0.0.1", help="the address to listen on (%(default)s)")
+    add("--port", type=int, default=2024, help="0 for any that is free (%(default)s)")
+    who = "module:name of a function that takes a request and returns the user's id, or None"
+    add("--auth", metavar="MODULE:NAME", help=f"{who}; needed to listen beyond loopback")
+    name = "a name under which the server answers, beside the loopback's; may be given again"
+    add("--name", action="append", default=[], metavar="HOST", help=name)
+    add("--keys", metavar="FILE", help=KEYS_HELP)
+    parser.set_defaults(run=_serve)
+
+
+def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
+    try:
+        import uvicorn
+
+        from .app import LOOPBACK, create_app
+    except ImportError as error:
+        parser.error(f"serving needs {error.name}: {install_command('serve')}")
+    if asked.host not in LOOPBACK and not asked.auth:
+        why = "without it, whoever reaches the port can use the server"
+        parser.error(f"--host {asked.host} needs --auth: {why}")
+    try:
+        graphs = _graphs(asked.graphs)
+        auth = _load(asked.auth) if asked.auth else None
+        serde = next(iter(graphs.values())).serde
+        with _storage(asked, serde) as (saver, store):
+            app = create_app(
+                graphs,
+                checkpointer=saver,
+                store=store,
+                auth=auth,
+                hosts=frozenset({*LOOPBACK, asked.host, *asked.name}),
+            )
+            uvicorn.run(app, host=asked.host, port=asked.port, log_level="info")
+    except (OSError, StateGraphError, StorageError, TypeError, ValueError) as error:
+        parser.error(str(error))
+    return 0
+
+
+def _graphs(targets: Sequence[str]) -> dict[str, Pregel]:
+    """The graphs of a command line, by name.
+
+    Raises:
+        ValueError: two have one name.
+    """
+    found: dict[str, Pregel] = {}
+    for target in targets:
+        name, _, place = target.rpartition("=")
+        graph = find_graph(place)
+        name = name or place.rpartition(":")[2]
+        if name in found:
+            raise ValueError(f"two graphs have the name {name!r}: write NAME={place}")
+        found[name] = graph
+    return found
+
+
+def _load(target: str) -> Any:
+    """A function, by its name on a command line."""
+    place, _, name = target.rpartition(":")
+    found = getattr(load(place), name, None) if place else None
+    if not callable(found):
+        raise ValueError(f"--auth must be module:name of a function, got {target!r}")
+    return found
+
+
+@contextmanager
+def _storage(
+    asked: argparse.Namespace, serde: Serializer
+) -> Iterator[tuple[BaseCheckpointSaver | None, BaseStore | None]]:
+    """The saver and the store of `--db`."""
+    if asked.db is None:
+        yield None, None
+        return
+    with ExitStack() as stack:
+        saver = stack.enter_context(
+            open_saver(asked.db, serde, asked.keys, write=True, create=True)
+        )
+        yield saver, stack.enter_context(_store(asked.db))
+
+
+def _store(db: str) -> Any:
+    if "://" in db:
+        from ..store.postgres import PostgresStore
+
+        return PostgresStore.from_conn_string(db)
+    from ..store.sqlite import SqliteStore
+
+    return SqliteStore.from_conn_string(os.fspath(db))

@@ -1,0 +1,117 @@
+"""Values as JSON, the way clients of the peer's server read them. What travels back is plain JSON;
+nothing of a request is ever turned into an object of a class that it names."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date
+from typing import Any
+
+import orjson
+
+from ..pregel.types import Interrupt, PregelTask, Send, StateSnapshot
+
+_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
+
+
+def encode(value: Any) -> bytes:
+    """A value as JSON.
+
+    Raises:
+        TypeError: it holds itself, or an integer of more than 64 bits.
+    """
+    return orjson.dumps(value, _plain, _OPTIONS)
+
+
+def _plain(value: Any) -> Any:
+    """What stands for a value that JSON has no form for."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump()
+    if isinstance(value, Interrupt):
+        return _interrupt(value)
+    if isinstance(value, Send):
+        return {"node": value.node, "arg": value.arg}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, BaseException):
+        return describe_error(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return value._asdict()
+    try:
+        return [*value]
+    except TypeError:
+        return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def describe_error(error: BaseException) -> dict[str, str]:
+    """What a client is told of an exception that a node has raised."""
+    return {"error": type(error).__name__, "message": str(error)}
+
+
+def describe_snapshot(state: StateSnapshot) -> dict[str, Any]:
+    """A thread at one of its checkpoints."""
+    own = _checkpoint(state.config) if state.metadata is not None else None
+    parent = _checkpoint(state.parent_config)
+    return {
+        "values": state.values,
+        "next": [*state.next],
+        "tasks": [_task(task) for task in state.tasks],
+        "metadata": state.metadata,
+        "created_at": state.created_at,
+        "checkpoint": own,
+        "parent_checkpoint": parent,
+        "interrupts": [_interrupt(each) for each in state.interrupts],
+        "checkpoint_id": own and own["checkpoint_id"],
+        "parent_checkpoint_id": parent and parent["checkpoint_id"],
+    }
+
+
+def describe_interrupts(state: StateSnapshot) -> dict[str, Any]:
+    """The open questions of a thread, by the ids of the tasks that ask them."""
+    return {
+        task.id: [_interrupt(each) for each in task.interrupts]
+        for task in state.tasks
+        if task.interrupts
+    }
+
+
+def _interrupt(question: Interrupt) -> dict[str, Any]:
+    return {
+        "value": question.value,
+        "id": question.id,
+        "response_schema": question.response_schema,
+    }
+
+
+def _task(task: PregelTask) -> dict[str, Any]:
+    nested = task.state
+    at = _checkpoint(nested) if isinstance(nested, dict) else None
+    return {
+        "id": task.id,
+        "name": task.name,
+        "path": [*task.path],
+        "error": None if task.error is None else describe_error(task.error),
+        "interrupts": [_interrupt(each) for each in task.interrupts],
+        "checkpoint": at,
+        "state": describe_snapshot(nested) if isinstance(nested, StateSnapshot) else None,
+        "result": task.result,
+    }
+
+
+def _checkpoint(config: Any) -> dict[str, Any] | None:
+    if not config:
+        return None
+    place = config.get("configurable", {})
+    return {
+        "thread_id": place.get("thread_id"),
+        "checkpoint_ns": place.get("checkpoint_ns", ""),
+        "checkpoint_id": place.get("checkpoint_id"),
+    }

@@ -1,0 +1,81 @@
+"""What a run has sent, for readers who come and go: each event once, encoded once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from .encode import encode
+
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""How much of a run's events is kept. A reader who is farther behind than that is sent away."""
+PING_SECONDS: Final = 15.0
+"""After so long without an event a reader gets a comment, by which proxies know that it lives."""
+_PING: Final = b": heartbeat\n\n"
+
+
+class EventLog:
+    """The server-sent events of one run. Belongs to one event loop.
+
+    Their ids count up from 0, so a reader who comes back says which one was its last.
+
+    Args:
+        most_bytes: the oldest events are dropped beyond that.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._frames: deque[bytes] = deque()
+        self._first = 0
+        self._bytes = 0
+        self._most_bytes = most_bytes
+        self._is_closed = False
+        self._news = asyncio.Event()
+
+    @property
+    def next_id(self) -> int:
+        """The id of the event that comes next."""
+        return self._first + len(self._frames)
+
+    def add(self, event: str, data: Any) -> None:
+        """Send an event to all readers, also those who come later."""
+        frame = b"id: %d\nevent: %s\ndata: %s\n\n" % (self.next_id, event.encode(), encode(data))
+        self._frames.append(frame)
+        self._bytes += len(frame)
+        while self._bytes > self._most_bytes and len(self._frames) > 1:
+            self._bytes -= len(self._frames.popleft())
+            self._first += 1
+        self._wake()
+
+    def close(self) -> None:
+        """No event comes any more: readers end when they have read all."""
+        self._is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def read(self, start: int = 0) -> AsyncIterator[bytes]:
+        """The events from an id on, as parts of a `text/event-stream`, until the log is closed. One
+        who is too slow gets an `error` event and has to come back."""
+        at = start
+        while True:
+            if at < self._first:
+                message = f"events {at} to {self._first - 1} are gone"
+                wrong = {"error": "TooSlow", "message": message}
+                yield b"event: error\ndata: %s\n\n" % encode(wrong)
+                return
+            news = self._news
+            fresh = [self._frames[place] for place in range(at - self._first, len(self._frames))]
+            if fresh:
+                at += len(fresh)
+                yield b"".join(fresh)
+            elif self._is_closed:
+                return
+            else:
+                try:
+                    await asyncio.wait_for(news.wait(), PING_SECONDS)
+                except TimeoutError:
+                    yield _PING

@@ -1,0 +1,115 @@
+"""What the server knows beside the threads' checkpoints: assistants, threads, runs. Kept in a
+`Store`, so that memory, SQLite and Postgres hold it alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+from ..store.base import BaseStore, PutOp
+from ..store.paths import escape
+from .errors import Refused
+
+ROOT: Final = "stategraph_serve"
+"""The first part of the namespaces in which the server keeps its records."""
+
+Kind = Literal["assistants", "versions", "threads", "runs", "unfinished", "crons"]
+Record = dict[str, Any]
+
+_MOST = 1_000_000
+
+
+def now() -> str:
+    """This moment, as records say it."""
+    return datetime.now(UTC).isoformat()
+
+
+class Records:
+    """Records of a kind by their ids, those of some kinds within another record.
+
+    A record is a JSON object. With users, nobody finds those whose `owner` is another user; what
+    the server itself has made has the owner "".
+    """
+
+    def __init__(self, store: BaseStore) -> None:
+        self._store = store
+
+    async def get(self, kind: Kind, id: str, *within: str, owner: str | None = None) -> Record:
+        """A record.
+
+        Raises:
+            Refused: there is none, or it is another user's.
+        """
+        found = await self.find(kind, id, *within)
+        if found is None or (owner is not None and found.get("owner") not in (owner, "")):
+            raise Refused(404, f"there is no {kind.removesuffix('s')} {id!r}")
+        return found
+
+    async def find(self, kind: Kind, id: str, *within: str) -> Record | None:
+        """A record; None if there is none."""
+        item = await self._store.aget(_space(kind, *within), id)
+        return None if item is None else dict(item.value)
+
+    async def put(self, *records: tuple[Kind, str, Record | None, *tuple[str, ...]]) -> None:
+        """Write records, or delete those that are None; all or none."""
+        await self._store.abatch(
+            [PutOp(_space(kind, *within), id, record) for kind, id, record, *within in records]
+        )
+
+    async def search(
+        self,
+        kind: Kind,
+        *within: str,
+        filter: Mapping[str, Any] | None = None,
+        owner: str | None = None,
+        limit: int = _MOST,
+        offset: int = 0,
+        sort_by: str | None = None,
+        sort_order: str | None = None,
+    ) -> list[Record]:
+        """Records that have what the filter says; by default those written last come first.
+
+        Args:
+            filter: conditions by field, as the store has them; see `containing` for what a client
+                looks for.
+        """
+        wanted = dict(filter or {})
+        if owner is not None:
+            wanted["owner"] = {"$in": [owner, ""]}
+        space = _space(kind, *within)
+        if sort_by is None and sort_order is None:
+            found = await self._store.asearch(space, filter=wanted, limit=limit, offset=offset)
+            return [dict(item.value) for item in found]
+        items = await self._store.asearch(space, filter=wanted, limit=_MOST)
+        records = [dict(item.value) for item in items]
+        field = sort_by or "created_at"
+        records.sort(key=lambda each: str(each.get(field) or ""), reverse=sort_order != "asc")
+        return records[offset : offset + limit]
+
+    async def delete_within(self, kind: Kind, *within: str) -> None:
+        """Delete all records of a kind within another one."""
+        found = await self._store.asearch(_space(kind, *within), limit=_MOST)
+        await self._store.abatch([PutOp(item.namespace, item.key, None) for item in found])
+
+
+def select(record: Record, fields: Sequence[str] | None) -> Record:
+    """Of a record what clients see, or those fields of it that they want."""
+    shown = {key: value for key, value in record.items() if key != "owner"}
+    return shown if not fields else {key: shown[key] for key in fields if key in shown}
+
+
+def _space(kind: str, *within: str) -> tuple[str, ...]:
+    """The namespace of a kind, whose parts must not hold a dot."""
+    return (ROOT, kind, *(quote(each, safe="").replace(".", "%2E") for each in within))
+
+
+def containing(value: Any) -> Any:
+    """The condition that something has what a client looks for, in which nothing is an operator of
+    the store. An object is met by one that holds more."""
+    if not isinstance(value, Mapping):
+        return value
+    if any(key.startswith("$") for key in value):
+        return {"$eq": value}
+    return {escape(key): containing(each) for key, each in value.items()}

@@ -1,0 +1,151 @@
+"""What all routes share: the graphs, the records, the runs, and who asks."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from uuid import UUID, uuid5
+
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..pregel.app import Pregel
+from ..store.base import BaseStore
+from .bodies import Body
+from .encode import encode
+from .errors import Refused
+from .records import Record, Records, now
+from .runs import Runs
+
+Auth = Callable[[Request], Awaitable[str | None] | str | None]
+"""Says who asks: the id of a user, who finds the own threads only; None refuses the request."""
+
+Asked = TypeVar("Asked", bound=Body)
+# Makes the id of a graph's own assistant: the peer's server has the same.
+_NAMES: Final = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
+
+
+@dataclass
+class Service:
+    """One server.
+
+    Attributes:
+        graphs: the graphs by name, bound to the server's saver and store.
+        store: what nodes find as `runtime.store`, and where the records are.
+        auth: None where everybody is the same user.
+    """
+
+    graphs: Mapping[str, Pregel]
+    store: BaseStore
+    records: Records
+    runs: Runs
+    auth: Auth | None
+    most_bytes: int
+
+    async def user(self, request: Request) -> str | None:
+        """Who asks; None without `auth`.
+
+        Raises:
+            Refused: it is nobody known.
+        """
+        if self.auth is None:
+            return None
+        found = self.auth(request)
+        user = await found if inspect.isawaitable(found) else found
+        if not user:
+            raise Refused(401, "log in first")
+        return str(user)
+
+    async def body(self, request: Request, kind: type[Asked]) -> Asked:
+        """The body of a request.
+
+        Raises:
+            Refused: it is not JSON, too long, or not what is expected.
+        """
+        sent = request.headers.get("content-type", "").partition(";")[0].strip()
+        if sent not in ("application/json", ""):
+            raise Refused(415, f"the body must be application/json, got {sent}")
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > self.most_bytes:
+                raise Refused(413, f"the body must have at most {self.most_bytes} bytes")
+            parts.append(part)
+        try:
+            given = json.loads(b"".join(parts) or b"{}")
+            return kind.model_validate(given)
+        except ValidationError as wrong:
+            raise Refused(422, _describe(wrong)) from None
+        except (ValueError, RecursionError) as error:
+            raise Refused(422, f"the body is not JSON: {error}") from None
+
+    async def graph_of(self, id: str, owner: str | None) -> tuple[Pregel, Record]:
+        """A graph and its assistant, by the id of an assistant or the name of a graph.
+
+        Raises:
+            Refused: there is none.
+        """
+        if id in self.graphs:
+            id = graph_assistant(id)
+        assistant = await self.records.find("assistants", id)
+        if assistant is None or assistant["owner"] not in ("", owner or ""):
+            known = ", ".join(self.graphs)
+            raise Refused(404, f"there is no assistant or graph {id!r}; the graphs are: {known}")
+        return self.graphs[assistant["graph_id"]], assistant
+
+    async def open(self) -> None:
+        """Make the assistants of the graphs, and go on with what an earlier server has left."""
+        for name in self.graphs:
+            id = graph_assistant(name)
+            if await self.records.find("assistants", id) is None:
+                record = new_assistant(id, name, "", name=name, metadata={"created_by": "system"})
+                await self.records.put(("assistants", id, record), ("versions", "1", record, id))
+        await self.runs.recover()
+
+
+def graph_assistant(name: str) -> str:
+    """The id of the assistant that each graph has of its own."""
+    return str(uuid5(_NAMES, name))
+
+
+def new_assistant(
+    id: str,
+    graph_id: str,
+    owner: str,
+    *,
+    name: str,
+    metadata: dict[str, Any],
+    config: dict[str, Any] | None = None,
+    context: dict[str, Any] | None = None,
+    description: str | None = None,
+) -> Record:
+    """An assistant: a graph with settings of its own."""
+    at = now()
+    return {
+        "assistant_id": id,
+        "graph_id": graph_id,
+        "config": config or {},
+        "context": context or {},
+        "metadata": metadata,
+        "name": name,
+        "created_at": at,
+        "updated_at": at,
+        "version": 1,
+        "description": description,
+        "owner": owner,
+    }
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A response with a value as JSON."""
+    body = encode(value)
+    return Response(body, status, headers, media_type="application/json")
+
+
+def _describe(wrong: ValidationError) -> str:
+    found = [(".".join(map(str, each["loc"])), each["msg"]) for each in wrong.errors()]
+    return "; ".join(f"{place}: {text}" if place else text for place, text in found)

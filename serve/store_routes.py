@@ -1,0 +1,94 @@
+"""The routes of the store: what nodes find as `runtime.store`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from .bodies import ItemBody, ItemPlace, ItemSearch, NamespaceSearch
+from .errors import Refused
+from .records import ROOT
+from .service import Service, answer
+
+
+class StoreRoutes:
+    """The handlers of `/store`. With users, each sees the namespaces that begin with its own id."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._store = service.store
+
+    def routes(self) -> list[Route]:
+        """Where they are."""
+        return [
+            Route("/store/items", self.put, methods=["PUT"]),
+            Route("/store/items", self.get, methods=["GET"]),
+            Route("/store/items", self.delete, methods=["DELETE"]),
+            Route("/store/items/search", self.search, methods=["POST"]),
+            Route("/store/namespaces", self.namespaces, methods=["POST"]),
+        ]
+
+    async def put(self, request: Request) -> Response:
+        """Store an item."""
+        body = await self._service.body(request, ItemBody)
+        place = await self._place(request, body.namespace)
+        more: dict[str, Any] = {} if body.ttl is None else {"ttl": body.ttl}
+        await self._told(self._store.aput(place, body.key, body.value, body.index, **more))
+        return Response(status_code=204)
+
+    async def get(self, request: Request) -> Response:
+        """An item."""
+        asked = request.query_params
+        place = await self._place(request, asked.get("namespace", "").split("."))
+        item = await self._told(self._store.aget(place, asked.get("key", "")))
+        return answer(None if item is None else item.dict())
+
+    async def delete(self, request: Request) -> Response:
+        """No item any more."""
+        body = await self._service.body(request, ItemPlace)
+        place = await self._place(request, body.namespace)
+        await self._told(self._store.adelete(place, body.key))
+        return Response(status_code=204)
+
+    async def search(self, request: Request) -> Response:
+        """Items that have something, or are about something."""
+        body = await self._service.body(request, ItemSearch)
+        prefix = await self._place(request, body.namespace_prefix)
+        found = await self._told(
+            self._store.asearch(
+                prefix, query=body.query, filter=body.filter, limit=body.limit, offset=body.offset
+            )
+        )
+        return answer({"items": [item.dict() for item in found if item.namespace[0] != ROOT]})
+
+    async def namespaces(self, request: Request) -> Response:
+        """The namespaces that hold items."""
+        body = await self._service.body(request, NamespaceSearch)
+        prefix = await self._place(request, body.prefix or [])
+        found = await self._told(
+            self._store.alist_namespaces(
+                prefix=prefix,
+                suffix=None if body.suffix is None else tuple(body.suffix),
+                max_depth=body.max_depth,
+                limit=body.limit,
+                offset=body.offset,
+            )
+        )
+        return answer({"namespaces": [[*each] for each in found if each[0] != ROOT]})
+
+    async def _place(self, request: Request, namespace: list[str]) -> tuple[str, ...]:
+        user = await self._service.user(request)
+        if namespace[:1] == [ROOT]:
+            raise Refused(403, f"the namespace {ROOT!r} is the server's own")
+        if user is not None and namespace[:1] != [user]:
+            raise Refused(403, f"the namespace must begin with {user!r}, got {namespace}")
+        return tuple(namespace)
+
+    async def _told(self, call: Any) -> Any:
+        try:
+            return await call
+        except (ValueError, TypeError) as error:
+            raise Refused(422, str(error)) from error

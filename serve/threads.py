@@ -1,0 +1,331 @@
+"""The routes of threads: their records, states and histories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..pregel.app import Pregel
+from ..pregel.errors import StateGraphError
+from ..pregel.types import StateUpdate
+from .bodies import (
+    CheckpointBody,
+    HistoryBody,
+    PruneBody,
+    StateBody,
+    ThreadBody,
+    ThreadChange,
+    ThreadSearch,
+)
+from .encode import describe_interrupts, describe_snapshot
+from .errors import Refused
+from .records import Record, containing, now, select
+from .service import Service, answer
+
+
+class Threads:
+    """The handlers of `/threads`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._records = service.records
+
+    def routes(self) -> list[Route]:
+        """Where they are."""
+        one = "/threads/{thread_id}"
+        return [
+            Route("/threads", self.create, methods=["POST"]),
+            Route("/threads/search", self.search, methods=["POST"]),
+            Route("/threads/count", self.count, methods=["POST"]),
+            Route("/threads/prune", self.prune, methods=["POST"]),
+            Route(one, self.get, methods=["GET"]),
+            Route(one, self.change, methods=["PATCH"]),
+            Route(one, self.delete, methods=["DELETE"]),
+            Route(f"{one}/copy", self.copy, methods=["POST"]),
+            Route(f"{one}/state", self.state, methods=["GET"]),
+            Route(f"{one}/state", self.update, methods=["POST"]),
+            Route(f"{one}/state/checkpoint", self.state_at, methods=["POST"]),
+            Route(f"{one}/state/{{checkpoint_id}}", self.state, methods=["GET"]),
+            Route(f"{one}/history", self.history, methods=["GET", "POST"]),
+        ]
+
+    # -- records -----------------------------------------------------------------------------------
+
+    async def create(self, request: Request) -> Response:
+        """A new thread."""
+        owner = await self._service.user(request)
+        body = await self._service.body(request, ThreadBody)
+        id = body.thread_id or str(uuid4())
+        found = await self._records.find("threads", id)
+        if found is not None:
+            if body.if_exists == "do_nothing" and found["owner"] == (owner or ""):
+                return answer(await self._shown(found))
+            raise Refused(409, f"there is a thread {id!r} already")
+        record = new_thread(id, owner or "", body.metadata)
+        if body.supersteps:
+            name = body.metadata.get("graph_id")
+            if name not in self._service.graphs:
+                raise Refused(422, "graph_id must name the graph whose state the supersteps are")
+            steps = [
+                [StateUpdate(each.get("values"), each.get("as_node")) for each in step.updates]
+                for step in body.supersteps
+            ]
+            app = self._service.graphs[str(name)]
+            await _edited(app.abulk_update_state(_config(id), steps))
+        await self._records.put(("threads", id, record))
+        return answer(await self._shown(record))
+
+    async def get(self, request: Request) -> Response:
+        """A thread, with its state and its open questions."""
+        return answer(await self._shown(await self._one(request)))
+
+    async def change(self, request: Request) -> Response:
+        """More metadata of a thread."""
+        thread = await self._one(request)
+        body = await self._service.body(request, ThreadChange)
+        metadata = {**thread["metadata"], **body.metadata}
+        record = {**thread, "metadata": metadata, "updated_at": now()}
+        await self._records.put(("threads", thread["thread_id"], record))
+        if "return=minimal" in request.headers.get("prefer", ""):
+            return Response(status_code=204)
+        return answer(await self._shown(record))
+
+    async def delete(self, request: Request) -> Response:
+        """No thread any more: its runs are cancelled, its checkpoints are deleted."""
+        await self._delete((await self._one(request))["thread_id"])
+        return Response(status_code=204)
+
+    async def _delete(self, id: str) -> None:
+        self._refuse_busy(id)
+        await self._saver().adelete_thread(id)
+        await self._records.delete_within("runs", id)
+        await self._records.put(("threads", id, None))
+
+    async def prune(self, request: Request) -> Response:
+        """Of several threads the checkpoints but for the last, or all of them."""
+        owner = await self._service.user(request)
+        body = await self._service.body(request, PruneBody)
+        threads = [await self._records.get("threads", id, owner=owner) for id in body.thread_ids]
+        for thread in threads:
+            self._refuse_busy(thread["thread_id"])
+        for thread in threads:
+            if body.strategy == "delete":
+                await self._delete(thread["thread_id"])
+            else:
+                await self._saver().aprune([thread["thread_id"]], strategy="keep_latest")
+        return answer({"pruned_count": len(threads)})
+
+    async def copy(self, request: Request) -> Response:
+        """A thread with the same history under another id."""
+        thread = await self._one(request)
+        self._refuse_busy(thread["thread_id"])
+        id = str(uuid4())
+        await self._saver().acopy_thread(thread["thread_id"], id)
+        at = now()
+        record = {**thread, "thread_id": id, "created_at": at, "updated_at": at}
+        await self._records.put(("threads", id, record))
+        return answer(await self._shown(record))
+
+    async def search(self, request: Request) -> Response:
+        """Threads that have something, each with its state."""
+        owner = await self._service.user(request)
+        body = await self._service.body(request, ThreadSearch)
+        found = await self._found(body, owner)
+        page = found[body.offset : body.offset + body.limit]
+        bare = body.select is not None and not {"values", "interrupts"} & {*body.select}
+        shown = [self._bare(each) if bare else await self._shown(each) for each in page]
+        return answer([select(each, body.select) for each in shown])
+
+    async def count(self, request: Request) -> Response:
+        """How many threads have something."""
+        owner = await self._service.user(request)
+        body = await self._service.body(request, ThreadSearch)
+        return answer(len(await self._found(body, owner)))
+
+    async def _found(self, body: ThreadSearch, owner: str | None) -> list[Record]:
+        wanted: dict[str, Any] = {}
+        if body.metadata:
+            wanted["metadata"] = containing(body.metadata)
+        busy = {*self._service.runs.busy_threads()}
+        if body.ids is not None:
+            wanted["thread_id"] = {"$in": body.ids}
+        if body.status == "busy":
+            wanted["thread_id"] = {"$in": [id for id in busy if id in (body.ids or busy)]}
+        elif body.status is not None:
+            wanted["status"] = body.status
+        found = await self._records.search(
+            "threads",
+            filter=wanted,
+            owner=owner,
+            sort_by=body.sort_by,
+            sort_order=body.sort_order,
+        )
+        if body.status not in (None, "busy"):
+            found = [each for each in found if each["thread_id"] not in busy]
+        if body.values:
+            states = [(each, await self._values(each)) for each in found]
+            found = [each for each, values in states if _holds(values, body.values)]
+        return found
+
+    async def _one(self, request: Request) -> Record:
+        owner = await self._service.user(request)
+        return await self._records.get("threads", request.path_params["thread_id"], owner=owner)
+
+    def _refuse_busy(self, id: str) -> None:
+        if self._service.runs.is_busy(id):
+            raise Refused(409, f"a run of the thread {id!r} is under way: cancel it first")
+
+    def _bare(self, thread: Record) -> Record:
+        """A thread without its state."""
+        busy = self._service.runs.is_busy(thread["thread_id"])
+        return select({**thread, "status": "busy" if busy else thread["status"]}, None)
+
+    async def _shown(self, thread: Record) -> Record:
+        """A thread with its state."""
+        app = self._graph(thread)
+        if app is None:
+            return {**self._bare(thread), "values": None, "interrupts": {}}
+        state = await app.aget_state(_config(thread["thread_id"]))
+        values = state.values if state.metadata is not None else None
+        return {**self._bare(thread), "values": values, "interrupts": describe_interrupts(state)}
+
+    async def _values(self, thread: Record) -> Any:
+        app = self._graph(thread)
+        return None if app is None else (await app.aget_state(_config(thread["thread_id"]))).values
+
+    # -- states ------------------------------------------------------------------------------------
+
+    async def state(self, request: Request) -> Response:
+        """The state of a thread, now or at a checkpoint."""
+        thread = await self._one(request)
+        at = {"checkpoint_id": request.path_params.get("checkpoint_id")}
+        nested = request.query_params.get("subgraphs", "false").lower() == "true"
+        return await self._state(thread, at, nested)
+
+    async def state_at(self, request: Request) -> Response:
+        """The state of a thread at a checkpoint, also of a graph inside."""
+        thread = await self._one(request)
+        body = await self._service.body(request, CheckpointBody)
+        return await self._state(thread, body.checkpoint, body.subgraphs)
+
+    async def _state(self, thread: Record, at: Mapping[str, Any], nested: bool) -> Response:
+        app = self._graph(thread)
+        if app is None:
+            return answer(_NO_STATE)
+        state = await app.aget_state(_config(thread["thread_id"], at), subgraphs=nested)
+        return answer(describe_snapshot(state))
+
+    async def update(self, request: Request) -> Response:
+        """Edit the state of a thread."""
+        thread = await self._one(request)
+        body = await self._service.body(request, StateBody)
+        app = self._graph(thread)
+        if app is None:
+            raise Refused(409, "no graph has run on this thread yet: run one first")
+        self._refuse_busy(thread["thread_id"])
+        at = body.checkpoint or {"checkpoint_id": body.checkpoint_id}
+        config = _config(thread["thread_id"], at)
+        made = await _edited(app.aupdate_state(config, body.values, as_node=body.as_node))
+        state = await app.aget_state(_config(thread["thread_id"]))
+        status = "interrupted" if state.next else "idle"
+        record = {**thread, "status": status, "updated_at": now()}
+        await self._records.put(("threads", thread["thread_id"], record))
+        place = made["configurable"]
+        names = ("thread_id", "checkpoint_ns", "checkpoint_id")
+        checkpoint = {name: place.get(name, "") for name in names}
+        return answer(
+            {
+                "checkpoint": checkpoint,
+                "configurable": checkpoint,
+                "checkpoint_id": checkpoint["checkpoint_id"],
+            }
+        )
+
+    async def history(self, request: Request) -> Response:
+        """The steps of a thread, the newest first."""
+        thread = await self._one(request)
+        if request.method == "POST":
+            body = await self._service.body(request, HistoryBody)
+        else:
+            given = {k: v for k, v in request.query_params.items() if k in ("limit", "before")}
+            body = HistoryBody.model_validate(given)
+        app = self._graph(thread)
+        if app is None:
+            return answer([])
+        before = body.before
+        if isinstance(before, str):
+            before = {"checkpoint_id": before}
+        steps = app.aget_state_history(
+            _config(thread["thread_id"], body.checkpoint or {}),
+            limit=body.limit,
+            before=None if before is None else _config(thread["thread_id"], before),
+            filter=body.metadata,
+        )
+        return answer([describe_snapshot(state) async for state in steps])
+
+    def _graph(self, thread: Record) -> Pregel | None:
+        """The graph that ran last on a thread; None before the first run."""
+        return self._service.graphs.get(thread["metadata"].get("graph_id", ""))
+
+    def _saver(self) -> Any:
+        return next(iter(self._service.graphs.values())).checkpointer
+
+
+def new_thread(id: str, owner: str, metadata: dict[str, Any]) -> Record:
+    """A thread on which nothing has run yet."""
+    at = now()
+    return {
+        "thread_id": id,
+        "created_at": at,
+        "updated_at": at,
+        "metadata": metadata,
+        "status": "idle",
+        "config": {},
+        "error": None,
+        "owner": owner,
+    }
+
+
+_NO_STATE: Record = {
+    "values": {},
+    "next": [],
+    "tasks": [],
+    "metadata": None,
+    "created_at": None,
+    "checkpoint": None,
+    "parent_checkpoint": None,
+    "interrupts": [],
+    "checkpoint_id": None,
+    "parent_checkpoint_id": None,
+}
+
+
+def _config(thread_id: str, at: Mapping[str, Any] | None = None) -> Any:
+    """The config that names a thread, or one of its checkpoints."""
+    place = {"thread_id": thread_id}
+    for name in ("checkpoint_ns", "checkpoint_id"):
+        if at and at.get(name):
+            place[name] = str(at[name])
+    return {"configurable": place}
+
+
+async def _edited(edit: Any) -> Any:
+    """What an edit returns; one that the graph refuses is a mistake of the request."""
+    try:
+        return await edit
+    except (StateGraphError, ValueError, TypeError) as error:
+        raise Refused(422, str(error)) from error
+
+
+def _holds(value: Any, part: Any) -> bool:
+    """Whether a value has what a part of it has."""
+    if isinstance(part, Mapping):
+        return isinstance(value, Mapping) and all(
+            key in value and _holds(value[key], each) for key, each in part.items()
+        )
+    return bool(value == part)

@@ -1,0 +1,85 @@
+"""A server on loopback for tests: a real one, in a thread of its own, spoken to by the official client."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import uvicorn
+from cluster import free_port
+from typing_extensions import TypedDict
+
+from stategraph import END, START, StateGraph, get_stream_writer, interrupt
+
+
+class Log(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    topic: str
+
+
+class Gates:
+    """What nodes wait for, by topic, so that a test decides when a run goes on."""
+
+    def __init__(self) -> None:
+        self._gates: dict[str, threading.Event] = {}
+        self.reached: dict[str, threading.Event] = {}
+
+    def close(self, topic: str) -> None:
+        self._gates[topic], self.reached[topic] = threading.Event(), threading.Event()
+
+    def open(self, topic: str) -> None:
+        self._gates[topic].set()
+
+    async def pass_through(self, topic: str) -> None:
+        if topic in self._gates:
+            self.reached[topic].set()
+            while not self._gates[topic].is_set():
+                await asyncio.sleep(0.005)
+
+
+def make_flow(gates: Gates) -> Any:
+    """a → b: b asks, fails or waits, as the topic says."""
+
+    def a(state: Log) -> Log:
+        get_stream_writer()({"from": "a"})
+        return {"log": ["a"]}
+
+    async def b(state: Log) -> Log:
+        topic = state.get("topic", "")
+        await gates.pass_through(topic)
+        if topic == "ask":
+            return {"log": [interrupt({"question": "name?"})]}
+        if topic == "fail":
+            raise ValueError("boom")
+        return {"log": ["b"]}
+
+    graph = StateGraph(Log)
+    graph.add_node("a", a)
+    graph.add_node("b", b)
+    graph.add_edge(START, "a")
+    graph.add_edge("a", "b")
+    graph.add_edge("b", END)
+    return graph.compile(name="flow")
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """The address of an ASGI app on loopback, for the length of a `with` block."""
+    port = free_port()
+    config = uvicorn.Config(app, port=port, log_level="warning", timeout_graceful_shutdown=5)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, name="stategraph-test-server", daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        threading.Event().wait(0.005)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive(), "the server did not stop"
