@@ -1,0 +1,106 @@
+"""A server that is killed or stopped loses no run: the next one on the same database goes on with each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import cluster
+import httpx
+import pytest
+from cluster import free_port
+from langgraph_sdk import get_sync_client
+
+postgres = cluster.postgres
+GRAPH = """
+import asyncio, operator
+from typing import Annotated, TypedDict
+from stategraph import StateGraph, START, interrupt
+
+class State(TypedDict, total=False):
+    log: Annotated[list, operator.add]
+    asks: bool
+
+def step(name):
+    async def run(state: State) -> State:
+        await asyncio.sleep(0.1)
+        if name == "c" and state.get("asks"):
+            return {"log": [interrupt("name?")]}
+        return {"log": [name]}
+    return run
+
+graph = StateGraph(State)
+names = ["a", "b", "c", "d"]
+for name in names:
+    graph.add_node(name, step(name))
+for one, two in zip([START, *names], names):
+    graph.add_edge(one, two)
+flow = graph.compile(name="flow")
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "served.db" if request.param == "sqlite" else request.getfixturevalue("postgres"))
+
+
+@contextmanager
+def process(tmp_path: Path, db: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """`stategraph serve` in a process of its own, killed at the end of the `with` block."""
+    (tmp_path / "flows.py").write_text(GRAPH)
+    command = [sys.executable, "-P", "-m", "stategraph", "serve", "flows.py:flow", "--db", db, "--port", str(port)]
+    with (tmp_path / "log").open("ab") as log:
+        running = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, env={**os.environ})
+    try:
+        wait_for(port, running, tmp_path / "log")
+        yield running
+    finally:
+        running.kill()
+        running.wait(20)
+
+
+def wait_for(port: int, running: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        assert running.poll() is None, log.read_text()
+        try:
+            if httpx.get(f"http://127.0.0.1:{port}/ok").status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.02)
+    raise AssertionError(log.read_text())
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_runs_go_on_in_the_next_server(db: str, tmp_path: Path, end: signal.Signals) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    begun: list[tuple[str, str]] = []
+    with process(tmp_path, db, port) as first, get_sync_client(url=url) as client:
+        asks = client.threads.create()["thread_id"]
+        client.runs.wait(asks, "flow", input={"log": ["in"], "asks": True})
+        for _ in range(10):
+            thread = client.threads.create()["thread_id"]
+            for run in range(2):  # the second waits for the first
+                sent: Any = {"log": [f"in{run}"]}
+                begun.append((thread, client.runs.create(thread, "flow", input=sent)["run_id"]))
+        begun.append((asks, client.runs.create(asks, "flow", command={"resume": "Ann"})["run_id"]))
+        time.sleep(0.25)
+        first.send_signal(end)
+        first.wait(30)
+    with process(tmp_path, db, port), get_sync_client(url=url) as client:
+        for thread, run in begun:
+            client.runs.join(thread, run)
+            assert client.runs.get(thread, run)["status"] == "success"
+        for thread, _ in begun[:-1]:
+            logged = client.threads.get_state(thread)["values"]["log"]
+            assert logged == ["in0", "a", "b", "c", "d", "in1", "a", "b", "c", "d"]
+        assert client.threads.get_state(asks)["values"]["log"] == ["in", "a", "b", "Ann", "d"]
