@@ -35,6 +35,7 @@ EXTRAS: Final = {
     "dask": "nodes on a Dask cluster",
     "ray": "nodes on a Ray cluster",
     "completion": "completion in shells",
+    "serve": "graphs over HTTP",
 }
 """The extras of this package, and what each is for."""
 
