@@ -12,7 +12,15 @@ from .errors import CheckpointConflictError, DamagedError, StorageError, Unseria
 from .integrity import Integrity
 from .opening import Opening
 from .overrides import check_expected, expectation_of, stores_by_put
-from .records import CheckpointTuple, Commit, RunnableConfig, TaskWrites, coordinates
+from .records import (
+    CheckpointTuple,
+    Commit,
+    RunnableConfig,
+    TaskWrites,
+    Transacted,
+    TransactionPlace,
+    coordinates,
+)
 from .retention import Retention
 from .serde import Serializer
 from .sql.commit_pipeline import CommitPipeline
@@ -142,12 +150,16 @@ class PostgresSaver(SqlSaverOfFirsts):
 
     @contextmanager
     def _session(self, *, write: bool) -> Iterator[PostgresSession]:
+        if self._transacts:
+            self._refuse_inside()
         with self._server.transaction(write, decode_names) as wire:
             yield PostgresSession(wire)
 
     @contextmanager
     def _statements(self) -> Iterator[PostgresSession]:
         """A session in which each statement is a transaction of its own."""
+        if self._transacts:
+            self._refuse_inside()
         with self._server.statements(decode_names) as wire:
             yield PostgresSession(wire)
 
@@ -359,6 +371,13 @@ class PostgresSaver(SqlSaverOfFirsts):
     def _insert(self, session: SqlSession, namespace_id: int, rows: CommitRows) -> int:
         seq: int = session.rows("insert", *all_columns(rows), namespace_id)[0][1]
         return seq
+
+    def _transact(
+        self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
+    ) -> Transacted:
+        from .sql.postgres_transaction import transact_on_postgres
+
+        return transact_on_postgres(self, place, function)
 
     def _record(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]

@@ -119,7 +119,7 @@ DEFERRED = {
     (".pregel.drivers.futures", ".pregel.drivers.sleeping"): "loaded with the first sleep",
     (".pregel.drivers.sleeping", "asyncio"): "asyncio is loaded by those who await",
     (".pregel.drivers.futures", ".pregel.drivers.transaction"): "loaded with the first transaction of a node",
-    (".checkpoint.*", ".checkpoint.sql.transaction"): "loaded with the first transaction of a node",
+    (".checkpoint.*", ".checkpoint.sql.*transaction"): "loaded with the first transaction of a node",
     (".pregel.drivers.driver", ".pregel.drivers.limit"): "loaded with the first graph that has a limit or streams",
     (".graph.arguments", ".pregel.drivers.limit"): "loaded with the first limit",
     ("*", "networkx"): "heavy: loaded when somebody draws",

@@ -75,7 +75,7 @@ class Bank:
             connection.close()
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def bank(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bank]:
     if request.param == "sqlite":
         name = str(tmp_path / "threads.db")
@@ -620,3 +620,135 @@ def test_foreign_tables_are_left_alone(drive: Any, bank: Bank) -> None:
     bank.saver.delete_thread("t")
     assert bank.rows() == ["book"]
     assert app.get_state({"configurable": {"thread_id": "copy"}}).values["log"] == ["a", "receipt 1", "yes"]
+
+
+# -- Postgres -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(postgres: str) -> Iterator[Bank]:
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        yield Bank("postgres", postgres, saver)
+
+
+def test_commit_and_rollback_are_refused_by_psycopg(drive: Any, server: Bank) -> None:
+    def wrong(connection: Any) -> None:
+        server.pay(connection)
+        connection.commit()
+
+    with pytest.raises(psycopg.ProgrammingError, match="Explicit commit\\(\\) forbidden"):
+        failing(drive, server, ("k", wrong))
+    assert server.rows() == []
+
+
+@pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "COMMIT; BEGIN"])
+def test_a_transaction_that_was_ended_by_a_statement_is_noticed(drive: Any, server: Bank, statement: str) -> None:
+    def wrong(connection: Any) -> None:
+        connection.execute(statement)
+
+    with pytest.raises(RuntimeError, match="the function of a transaction has ended it"):
+        failing(drive, server, ("k", wrong))
+    assert failing(drive, server, ("k", server.pay)) == {"log": ["receipt 1"]}
+
+
+def isolated(drive: Any, saver: Any, function: Any, isolation: str | None, **options: Any) -> Any:
+    def node(state: State, runtime: Runtime) -> Any:
+        return {"log": [runtime.transaction("k", function, isolation=isolation, **options)]}
+
+    async def anode(state: State, runtime: Runtime) -> Any:
+        return {"log": [await runtime.atransaction("k", function, isolation=isolation, **options)]}
+
+    builder = StateGraph(State).add_node("pay", anode if drive.is_async else node).add_edge(START, "pay")
+    return drive.invoke(builder.compile(checkpointer=saver), {}, CFG)
+
+
+@pytest.mark.parametrize("isolation", [None, "read committed", "repeatable read", "serializable"])
+def test_isolation(drive: Any, server: Bank, isolation: str | None) -> None:
+    def level(connection: Any) -> str:
+        return str(connection.execute("SHOW transaction_isolation").fetchone()[0])
+
+    assert isolated(drive, server.saver, level, isolation) == {"log": [isolation or "read committed"]}
+
+
+def test_an_isolation_that_is_none(drive: Any, server: Bank) -> None:
+    with pytest.raises(ValueError, match="isolation must be one of 'read committed', .* got 'chaos'"):
+        isolated(drive, server.saver, server.pay, "chaos")
+
+
+@pytest.mark.parametrize("fails", [5, 6])
+def test_what_was_in_the_way_of_others_is_called_again(drive: Any, server: Bank, fails: int) -> None:
+    """Each time another session changes the row that it has read: code 40001."""
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE counter (n int)")
+        connection.execute("INSERT INTO counter VALUES (0)")
+    tries: list[int] = []
+
+    def count(connection: Any) -> int:
+        (found,) = connection.execute("SELECT n FROM counter").fetchone()
+        tries.append(found)
+        if len(tries) <= fails:
+            with server.connect() as another:
+                another.execute("UPDATE counter SET n = n + 1")
+        connection.execute("UPDATE counter SET n = %s", (found + 100,))
+        return int(found)
+
+    if fails == 5:
+        assert isolated(drive, server.saver, count, "repeatable read") == {"log": [5]}
+    else:
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            isolated(drive, server.saver, count, "repeatable read")
+    assert tries == [0, 1, 2, 3, 4, 5]
+
+
+def lose(monkeypatch: pytest.MonkeyPatch, statement: str, *, arrives: bool) -> list[str]:
+    """The connection breaks at the next statement of this text; empty once that has happened."""
+    from stategraph.checkpoint.sql import postgres_wire
+
+    armed, run = [statement], postgres_wire.Wire.run
+
+    def breaks(self: Any, text: str, *values: Any) -> int:
+        if [text] != armed or not was_called(text):
+            return run(self, text, *values)
+        armed.clear()
+        if arrives:
+            run(self, text, *values)
+        self.connection.close()
+        raise psycopg.OperationalError("the connection broke")
+
+    def was_called(text: str) -> bool:
+        return bool(calls)
+
+    calls: list[str] = []
+    monkeypatch.setattr(postgres_wire.Wire, "run", breaks)
+    return calls
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_commit_whose_answer_was_lost(drive: Any, server: Bank, monkeypatch: Any, arrives: bool) -> None:
+    """If it had arrived the record is found; else the function is called again."""
+    server.calls = lose(monkeypatch, "COMMIT", arrives=arrives)
+    app = one_node(drive, lambda state: pay_and_ask(server), server.saver)
+    asked = drive.invoke(app, {}, CFG)
+    assert asked["__interrupt__"][0].value == "content?"
+    assert server.rows() == ["book"]
+    assert len(server.calls) == (1 if arrives else 2)
+    answered = drive.invoke(app, Command(resume="yes"), CFG)
+    assert answered == {"log": [f"receipt {len(server.calls)}", "yes"]}
+
+
+def pay_and_ask(bank: Bank) -> Any:
+    receipt = yield "pay", bank.pay
+    return {"log": [receipt, interrupt("content?")]}
+
+
+def test_a_connection_that_breaks_in_the_function(drive: Any, server: Bank) -> None:
+    def breaks(connection: Any) -> str:
+        receipt = server.pay(connection)
+        if len(server.calls) == 1:
+            with server.connect() as another:
+                another.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+        connection.execute("SELECT 1")
+        return receipt
+
+    assert failing(drive, server, ("k", breaks)) == {"log": ["receipt 2"]}
+    assert server.rows() == ["book"]

@@ -381,7 +381,7 @@ class Server:
                 with outside_transaction(connection):
                     yield connection
         except Error as error:
-            raise self._translate(error, connection) from error
+            raise self.translate(error, connection) from error
         finally:
             self._pool.putconn(connection)
 
@@ -416,9 +416,10 @@ class Server:
         try:
             yield
         except Error as error:
-            raise self._translate(error, connection) from error
+            raise self.translate(error, connection) from error
 
-    def _translate(self, error: Error, connection: Connection[Any]) -> StorageError:
+    def translate(self, error: Error, connection: Connection[Any]) -> StorageError:
+        """What to raise for an error of the driver's."""
         text = (error.diag.message_primary or str(error)).strip()
         # Late: the statement may still be at work, so neither outcome can be told.
         if isinstance(error, LateError):

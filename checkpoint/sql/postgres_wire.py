@@ -27,6 +27,11 @@ from .postgres_prepared import PreparedStatements, RowMaker
 
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE"
+_BEGIN_ISOLATED = {
+    "read committed": _BEGIN_WRITE,
+    "repeatable read": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ WRITE",
+    "serializable": "BEGIN ISOLATION LEVEL SERIALIZABLE, READ WRITE",
+}
 _COMMIT = "COMMIT"
 _ROLLBACK = "ROLLBACK"
 _PING = "SELECT 1"
@@ -162,10 +167,15 @@ def bind(values: Sequence[Any]) -> list[Any]:
 
 
 @contextmanager
-def transaction(wire: Wire, write: bool) -> Iterator[None]:
-    """All statements done inside, as one; what was put off comes last."""
+def transaction(wire: Wire, write: bool, isolation: str | None = None) -> Iterator[None]:
+    """All statements done inside, as one; what was put off comes last.
+
+    Args:
+        isolation: "read committed", "repeatable read" or "serializable"; None: as usual.
+    """
     try:
-        wire.run(_BEGIN_WRITE if write else _BEGIN_READ)
+        begin = _BEGIN_WRITE if write else _BEGIN_READ
+        wire.run(begin if isolation is None else _BEGIN_ISOLATED[isolation])
         yield
         wire.finish()
         wire.run(_COMMIT)

@@ -1,0 +1,140 @@
+"""`PostgresSaver.transact`: again, where others were in its way or the answer was lost."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from psycopg import Connection, OperationalError, errors
+
+from ..errors import StorageError
+from ..records import TaskWrites, Transacted, TransactionPlace
+from .postgres_server import ConnectionLostError
+from .postgres_session import PostgresSession, decode_names
+from .postgres_wire import transaction
+from .transaction import Undone, UserFunction, check_methods, tell_run, transact_in
+
+AGAIN = 5
+"""How often a function is called again whose transaction Postgres has undone."""
+
+PAUSE = 0.02
+"""Seconds before the first of these; each time twice as long, at most, and a random part of it:
+those that were in each other's way must not meet again."""
+
+LEVELS = ("read committed", "repeatable read", "serializable")
+
+
+def check_isolation(isolation: str | None) -> None:
+    """Refuse the name of no isolation.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isolation is not None and isolation not in LEVELS:
+        names = ", ".join(map(repr, LEVELS))
+        raise ValueError(f"isolation must be one of {names} on Postgres, got {isolation!r}")
+
+
+def was_in_the_way(error: BaseException) -> bool:
+    """Whether Postgres has undone a transaction because of others (codes 40001 and 40P01): the
+    error, or one from which it was raised."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, errors.SerializationFailure | errors.DeadlockDetected):
+            return True
+        found = found.__cause__
+    return False
+
+
+class Tries:
+    """How often a transaction may be tried again."""
+
+    def __init__(self) -> None:
+        self._left, self._seconds, self._lost = AGAIN, PAUSE, False
+
+    def note(self, error: BaseException) -> None:
+        """It has failed. Waits a moment if it is to be tried again.
+
+        Raises:
+            BaseException: the error; it is not.
+        """
+        if isinstance(error, ConnectionLostError):
+            # Whether it is recorded is found out by the next try.
+            if error.late or self._lost:
+                raise error
+            self._lost = True
+            return
+        if not was_in_the_way(error) or not self._left:
+            raise error
+        self._left -= 1
+        time.sleep(random.uniform(0, self._seconds))
+        self._seconds *= 2
+
+
+def transact_on_postgres(
+    saver: Any, place: TransactionPlace, function: Callable[[Any], TaskWrites]
+) -> Transacted:
+    """`PostgresSaver.transact`."""
+    check_methods(saver)
+    check_isolation(place.isolation)
+    tries, lost = Tries(), None
+    while True:
+        try:
+            done = _transact_once(saver, place, UserFunction(saver, function))
+            return tell_run(saver, place, done)
+        except StorageError as error:
+            if lost is not None and not was_in_the_way(error):
+                raise lost from error  # nobody knows
+            if isinstance(error, ConnectionLostError):
+                lost = error
+            tries.note(error)
+        except Exception as error:
+            tries.note(error)
+
+
+def _transact_once(saver: Any, place: TransactionPlace, user: UserFunction) -> Transacted:
+    connection = None
+    try:
+        with (
+            saver._server.statements(decode_names) as wire,
+            transaction(wire, write=True, isolation=place.isolation),
+        ):
+            connection = wire.connection
+
+            def call() -> TaskWrites:
+                with unended(wire.connection):
+                    return user.call(wire.connection)
+
+            return transact_in(saver, PostgresSession(wire), place, call)
+    except Undone:
+        pass
+    error = user.error
+    assert error is not None
+    if isinstance(error, OperationalError) and connection is not None and connection.closed:
+        raise saver._server.translate(error, connection) from error
+    raise error
+
+
+@contextmanager
+def unended(connection: Connection[Any]) -> Iterator[None]:
+    """In this context psycopg refuses `commit()` and `rollback()`; that a transaction was ended by
+    a statement is noticed at the end: its savepoint is gone.
+
+    Raises:
+        RuntimeError: it was ended.
+    """
+    factories = connection.row_factory, connection.cursor_factory
+    try:
+        with connection.transaction():
+            yield
+    except (errors.NoActiveSqlTransaction, errors.InvalidSavepointSpecification) as error:
+        raise RuntimeError(
+            "the function of a transaction has ended it: what it had written by then is stored, "
+            "without a record. The transaction ends when the function returns, and is undone when "
+            "it raises"
+        ) from error
+    finally:
+        connection.row_factory, connection.cursor_factory = factories
