@@ -1,6 +1,7 @@
-"""The clock of the engine: whatever in it asks for the time, or waits for some, does so here.
+"""The clock of the engine: whatever in it looks at a time limit, or waits for a time, does so here.
 
-So `testing.virtual_time` can put another one in its place. Savers, stores and executors in other
+So `testing.virtual_time` can put another one in its place. What is only measured (the spans of
+tasks, how long a run may hold an event loop) is real time. Savers, stores, and executors in other
 processes have clocks of their own.
 """
 
@@ -8,7 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from threading import TIMEOUT_MAX
+from typing import Any, Protocol
+
+
+class Virtual(Protocol):
+    """What moves the time by hand, as far as the engine knows it."""
+
+    def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
+        """Until this is true, or so much time has passed."""
+
+    def adopt(self, loop: Any) -> None:
+        """Timers of this event loop wait for this time."""
 
 
 class Clock:
@@ -24,7 +36,7 @@ class Clock:
     __slots__ = ("monotonic", "sleep", "time", "virtual")
 
     def __init__(self) -> None:
-        self.virtual: Any = None
+        self.virtual: Virtual | None = None
         self.run_freely()
 
     def run_freely(self) -> None:
@@ -32,6 +44,14 @@ class Clock:
         self.time: Callable[[], float] = time.time
         self.monotonic: Callable[[], float] = time.monotonic
         self.sleep: Callable[[float], None] = time.sleep
+
+    def acquire(self, lock: Any, seconds: float | None) -> None:
+        """Wait for a lock, for so long at most."""
+        if self.virtual is None:
+            lock.acquire(timeout=-1 if seconds is None else min(seconds, TIMEOUT_MAX))
+            return
+        self.virtual.wait(lambda: not lock.locked(), seconds)
+        lock.acquire(blocking=False)
 
 
 CLOCK = Clock()

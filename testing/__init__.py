@@ -9,6 +9,7 @@ from ..graph.loader import find_graph
 from .answers import Answers
 from .asserts import CheckFailed, assert_same, difference
 from .channels import CHANNEL_RULES, Example, check_channel
+from .clock import VirtualTime, virtual_time
 from .concurrency import Attempt, check_race
 from .conformance import CHECKS, Check
 from .damage import damage_sqlite
@@ -47,6 +48,8 @@ __all__ = [
     # kill, deliver again, race
     "survives",
     "Survival",
+    "virtual_time",
+    "VirtualTime",
     # run the suite
     "SaverChecks",
     "check_saver",

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from ..channels.base import StateGraphError
+from ..pregel.clock import CLOCK
 from .asserts import SYNC, CheckFailed, assert_same, assert_that
 from .conformance import register_check
 from .graphs import appending, looping, thread
@@ -21,17 +22,17 @@ from .harness import Harness
 @contextmanager
 def wrong_clock(random: Random) -> Iterator[None]:
     """Inside, `time.time` and `time.time_ns` jump by up to a year to either side at every look."""
-    real = time.time, time.time_ns
+    real = time.time, time.time_ns, CLOCK.time
     year = 365 * 86400
 
     def wrong() -> float:
         return real[0]() + random.choice([-year, -86400, -5, -0.001, 0, 0.001, 5, 86400, year])
 
-    time.time, time.time_ns = wrong, lambda: int(wrong() * 1e9)
+    time.time, time.time_ns, CLOCK.time = wrong, lambda: int(wrong() * 1e9), wrong
     try:
         yield
     finally:
-        time.time, time.time_ns = real
+        time.time, time.time_ns, CLOCK.time = real
 
 
 @register_check("clock")

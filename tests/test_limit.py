@@ -24,6 +24,7 @@ from stategraph import (
     StateGraph,
     interrupt,
 )
+from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.drivers import limit as limits
 
 CFG: Any = {"configurable": {"thread_id": "t"}}
@@ -246,8 +247,8 @@ class Clock:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        patch.setattr(limits, "monotonic", lambda: self.now)
-        patch.setattr(limits, "sleep", self.sleep)
+        patch.setattr(CLOCK, "monotonic", lambda: self.now)
+        patch.setattr(CLOCK, "sleep", self.sleep)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

@@ -27,6 +27,7 @@ from stategraph import (
     task,
 )
 from stategraph.channels import LastValue
+from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.superstep.retry import interval, wait_before_retry
 from stategraph.pregel.types import default_retry_on
 
@@ -189,7 +190,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         noted.append(seconds)
         return await sleep(0, result)
 
-    monkeypatch.setattr(time, "sleep", noted.append)
+    monkeypatch.setattr(CLOCK, "sleep", noted.append)
     monkeypatch.setattr(asyncio, "sleep", wait)
     return noted
 

@@ -26,7 +26,7 @@ from stategraph import (
     task,
 )
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.pregel import control
+from stategraph.pregel.clock import CLOCK
 from stategraph.workers import JobDeadlineError, Queue
 
 postgres = cluster.postgres
@@ -158,7 +158,7 @@ class Clock:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = datetime(2030, 1, 1, tzinfo=UTC)
-        patch.setattr(control, "time", lambda: self.now.timestamp())
+        patch.setattr(CLOCK, "time", lambda: self.now.timestamp())
 
     def pass_by(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)

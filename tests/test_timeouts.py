@@ -12,7 +12,6 @@ import operator
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
@@ -34,9 +33,9 @@ from stategraph import (
 )
 from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.pregel import NodeBuilder, Pregel, StepTimeoutError
+from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.drivers import attempt
 from stategraph.pregel.errors import GraphAbandoned
-from stategraph.pregel.superstep import outcome
 from stategraph.pregel.superstep.deadline import ChildDeadline, Deadline
 
 ONE = {"configurable": {"thread_id": "1"}}
@@ -71,7 +70,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Known:
             made.append(self)
 
     monkeypatch.setattr(attempt, "Deadline", OfThisTest)
-    monkeypatch.setattr(outcome, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(CLOCK, "monotonic", clock)
     return made, clock
 
 

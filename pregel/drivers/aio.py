@@ -13,6 +13,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+from ..clock import CLOCK
 from ..errors import GraphAbandoned
 from ..run.effects import Effects
 from ..run.run import Run
@@ -101,6 +102,8 @@ class AsyncDriver(Driver):
 
     def __init__(self, run: Run, effects: Effects | None = None) -> None:
         self._loop = asyncio.get_running_loop()
+        if CLOCK.virtual is not None:
+            CLOCK.virtual.adopt(self._loop)
         self.slices: Any = time_slices()
         self.slice_end: Any = self.slices.end()
         super().__init__(run, effects)

@@ -7,6 +7,8 @@ from __future__ import annotations
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
+from ..clock import CLOCK
+
 
 class CallFuture(Future[Any]):
     """What a call from sync code returns.
@@ -29,19 +31,26 @@ class CallFuture(Future[Any]):
             BaseException: whatever the call raised.
         """
         try:
-            return super().result(timeout)
+            return super().result(self._wait_by_clock(timeout))
         finally:
             self.retrieved = self.done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What the call raised, or None; waits for it."""
         self.retrieved = True
-        return super().exception(timeout)
+        return super().exception(self._wait_by_clock(timeout))
 
     def peek(self) -> BaseException | None:
         """As `exception`, but it does not count as having looked; None if the call was
         cancelled."""
         try:
-            return super().exception()
+            return super().exception(self._wait_by_clock(None))
         except CancelledError:
             return None
+
+    def _wait_by_clock(self, timeout: float | None) -> float | None:
+        """Wait here if the time is moved by hand; what is left of the timeout."""
+        if CLOCK.virtual is None or self.done():
+            return timeout
+        CLOCK.virtual.wait(self.done, timeout)
+        return None if timeout is None else 0

@@ -14,8 +14,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from time import monotonic, sleep
 
+from ..clock import CLOCK
 from ..superstep.task import Task
 from .pool import POOL
 
@@ -62,7 +62,7 @@ class Limit:
         """Whether one more task may start now."""
         if self._seconds is None:
             return self._taken < self.count
-        since = monotonic() - self._seconds
+        since = CLOCK.monotonic() - self._seconds
         while self._starts and self._starts[0] <= since:
             self._starts.popleft()
         return len(self._starts) < self.count
@@ -72,7 +72,7 @@ class Limit:
         if self._seconds is None:
             self._taken += 1
         else:
-            self._starts.append(monotonic())
+            self._starts.append(CLOCK.monotonic())
 
     def give_back(self) -> None:
         """A task has ended."""
@@ -110,7 +110,7 @@ class Limit:
 
     def _next_room(self) -> float:
         assert self._seconds is not None
-        return max(self._starts[0] + self._seconds - monotonic(), 0.001)
+        return max(self._starts[0] + self._seconds - CLOCK.monotonic(), 0.001)
 
     def _watch_clock(self) -> None:
         """Hand out room as time makes it, for as long as anybody waits."""
@@ -124,7 +124,7 @@ class Limit:
                 call()
             if pause is None:
                 return
-            sleep(pause)
+            CLOCK.sleep(pause)
 
     def __repr__(self) -> str:
         return f"Limit({self.count})" if self._seconds is None else (

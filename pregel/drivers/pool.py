@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic, sleep
 from typing import Any
 
+from ..clock import CLOCK
 from .batch import Batch, Job
 
 MAX_THREADS = 512
@@ -159,7 +160,11 @@ class ThreadBatch(Batch[Job]):
                 self._notice.release()
 
     def wait(self, seconds: float | None = None) -> None:
-        self._notice.acquire(timeout=-1 if seconds is None else seconds)
+        # Not through a function of the clock: workers are waited for once a superstep (P7, P8).
+        if CLOCK.virtual is None:
+            self._notice.acquire(timeout=-1 if seconds is None else seconds)
+        else:
+            CLOCK.acquire(self._notice, seconds)
 
     def gather(self) -> None:
         latest, seen = monotonic() + AT_MOST, 0

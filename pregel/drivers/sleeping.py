@@ -71,7 +71,13 @@ class Sleep:
             if self._pauses:
                 raise self._pause()
             _refuse_stopped(self._task)
-            yield left if CLOCK.virtual is not None else min(left, SECONDS_TO_LOOK)
+            if CLOCK.virtual is None:
+                yield min(left, SECONDS_TO_LOOK)
+                continue
+            control = self._task.run.settings.control
+            if isinstance(control, TimedControl):
+                left = min(left, control.deadline.timestamp() - CLOCK.time())
+            yield left
 
     def _pause(self) -> GraphInterrupt:
         return asking(self._task, (), (0,), self._wake_at)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -13,6 +12,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from ..clock import CLOCK
 from ..errors import GraphBubbleUp, GraphDrained
 from ..running import RUNNING
 from ..superstep.hooks import Span
@@ -123,7 +123,7 @@ class _OnThread:
         self._ended.release()
 
     def wait(self, seconds: float) -> None:
-        self._ended.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+        CLOCK.acquire(self._ended, seconds)
 
     def cancel(self) -> None:
         """Threads cannot be cancelled."""
@@ -149,7 +149,7 @@ class ThreadWaits:
         span.leave(error)
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        CLOCK.sleep(seconds)
 
     def lock(self, key: Any) -> Any:
         return self._locks.use(key)

@@ -6,7 +6,6 @@ changes a live value can reach the history.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +31,7 @@ from ...checkpoint.overrides import stores_by_put
 from ...checkpoint.records import iso
 from ...checkpoint.serde import Blob
 from ...checkpoint.serde.list_encoder import LEAST_ITEMS, ListEncoder
+from ..clock import CLOCK
 from ..names import BY_COMMAND, has_task_ids
 from ..program.writes import Pair
 from ..superstep.ids import new_checkpoint_id, successor_id
@@ -248,7 +248,7 @@ class CommitBuilder:
         # Before the saver has it: with async durability the next superstep runs from it at once,
         # and after a failure the journal refuses all that follows.
         machine.mark_saved(checkpoint_id)
-        now = time.time()
+        now = CLOCK.time()
         self.last = commit = Commit(
             thread.thread_id,
             thread.ns,

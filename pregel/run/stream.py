@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, get_args
 
 from ...checkpoint.base import INTERRUPT, POST, RETURN, SLEEP
+from ..clock import CLOCK
 from ..names import METADATA
 from ..superstep.machine import Machine
 from ..superstep.task import Task
@@ -288,7 +289,7 @@ class Stream:
 
     def _wrap_debug(self, kind: str, step: int, payload: Any) -> None:
         if self.wants("debug"):
-            now = datetime.now(UTC).isoformat()
+            now = datetime.fromtimestamp(CLOCK.time(), UTC).isoformat()
             self.emit("debug", {"step": step, "timestamp": now, "type": kind, "payload": payload})
 
 

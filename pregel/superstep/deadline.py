@@ -4,11 +4,11 @@ given."""
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from math import inf
 from typing import Any
 
+from ..clock import CLOCK
 from ..errors import GraphAbandoned, NodeTimeoutError
 from ..types import TimeoutPolicy
 
@@ -26,7 +26,7 @@ class Deadline:
     Args:
         above: the deadline of the attempt around this one: a sign of life is one for both, and who
             abandons that one abandons this one too.
-        clock: seconds on a clock that does not step back.
+        clock: seconds on a clock that does not step back; None for that of the engine.
     """
 
     __slots__ = (
@@ -38,11 +38,11 @@ class Deadline:
         self,
         policy: TimeoutPolicy = NO_LIMIT,
         above: Deadline | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._policy = policy
         self._above = above
-        self._clock = clock
+        self._clock = clock = clock or CLOCK.monotonic
         self._started = self._sign = clock()
         self._queued = False
         self._paused = 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from ...store.keys import KeyWatch, canonical_key, function_identity
+from ..clock import CLOCK
 from ..errors import (
     GraphBubbleUp,
     GraphInterrupt,
@@ -150,14 +150,14 @@ class StepLimit:
         run = tasks[0].run
         # Once for each superstep, so that error handlers have what is left of the same limit.
         if run.machine.step != self._step:
-            self._step, self._due = run.machine.step, time.monotonic() + self._seconds
+            self._step, self._due = run.machine.step, CLOCK.monotonic() + self._seconds
         self._deadline = Deadline(above=run.deadline)
         self._open = {task.detach(self._deadline): task for task in tasks}
         return list(self._open)
 
     def remaining(self) -> float:
         """Seconds until the limit, never below zero."""
-        return max(self._due - time.monotonic(), 0.0)
+        return max(self._due - CLOCK.monotonic(), 0.0)
 
     def admit(self, copy: Task) -> Task:
         """The task whose copy has ended, with what the copy has done, if that was in time."""

@@ -19,6 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 import stategraph.pregel.drivers.aio  # noqa: F401  # loaded late otherwise, and then not made repeatable
+from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.drivers import journal
 
 
@@ -250,6 +251,7 @@ def stopped_clock() -> Iterator[None]:
     real = {name: value for name, value in vars(time).items() if not name.startswith("_")}
     stopped = SimpleNamespace(**{**real, "monotonic": lambda: 0.0})
     with ExitStack() as stack:
+        stack.enter_context(patch.object(CLOCK, "monotonic", stopped.monotonic))
         for name, module in list(sys.modules.items()):
             if name.startswith("stategraph.pregel"):
                 if vars(module).get("monotonic") is time.monotonic:

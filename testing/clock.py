@@ -1,0 +1,230 @@
+"""`virtual_time`: tests in which time passes by itself where everything waits for it, and nowhere
+else."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from math import inf
+from typing import Any
+
+from ..pregel.clock import CLOCK
+from ..pregel.drivers.pool import POOL
+
+SECONDS_TO_LOOK = 0.0005
+"""Real time between two looks at whether everything waits."""
+SECONDS_TO_STALL = 0.5
+"""Threads of which none has moved for so much real time wait for something."""
+LEAST_SECONDS = 1e-6
+"""Shorter waits count as this: a float with a date in it tells no shorter ones."""
+
+
+class VirtualTime:
+    """The time inside of `virtual_time()`.
+
+    Args:
+        start: what time it is at first, with a time zone; None for the time that it is.
+    """
+
+    def __init__(self, start: datetime | None = None) -> None:
+        if start is not None and start.utcoffset() is None:
+            raise ValueError(f"virtual_time: start must have a time zone, got {start!r}")
+        self._epoch = time.time() if start is None else start.timestamp()
+        self._base = time.monotonic()
+        self._passed = 0.0
+        self._changed = threading.Condition()
+        self._waiting: dict[object, tuple[Callable[[], bool], float]] = {}
+        self._busy = 0
+        self._mine = threading.local()  # whether a thread is counted in `_busy`
+        self._loops: dict[Any, Callable[..., Any]] = {}
+        self._open = True
+        self._seen: tuple[Any, float] = (None, 0.0)
+
+    # -- for tests ---------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        """What time it is, in UTC."""
+        return datetime.fromtimestamp(self.time(), UTC)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds that have passed since the beginning."""
+        return self._passed
+
+    def advance(self, by: float | timedelta) -> None:
+        """Let time pass: seconds or a timedelta.
+
+        Raises:
+            ValueError: it is negative.
+        """
+        seconds = by.total_seconds() if isinstance(by, timedelta) else by
+        if not seconds >= 0:
+            raise ValueError(f"advance: time must not go back, got {by!r}")
+        with self._changed:
+            self._passed += seconds
+            self._changed.notify_all()
+
+    # -- for the engine ----------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """`time.time`."""
+        return self._epoch + self._passed
+
+    def monotonic(self) -> float:
+        """`time.monotonic`."""
+        return self._base + self._passed
+
+    def sleep(self, seconds: float) -> None:
+        """`time.sleep`."""
+        self.wait(lambda: False, seconds)
+
+    def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
+        """Until this is true, or so much time has passed. It is called on other threads, too."""
+        me, counted = object(), getattr(self._mine, "counted", False)
+        with self._changed:
+            due = inf if seconds is None else self._passed + max(seconds, LEAST_SECONDS)
+            self._waiting[me] = ready, due
+            self._busy -= counted
+            try:
+                while self._open and self._passed < due and not ready():
+                    self._changed.wait()
+            finally:
+                self._busy += counted
+                del self._waiting[me]
+
+    def adopt(self, loop: Any) -> None:
+        """Timers of this event loop wait for this time.
+
+        Raises:
+            RuntimeError: it is not one of asyncio's own.
+        """
+        if loop in self._loops:
+            return
+        selector = getattr(loop, "_selector", None)
+        if selector is None:
+            raise RuntimeError(f"virtual_time needs an event loop of asyncio's own, got {loop!r}")
+        look = selector.select
+
+        def select(timeout: float | None = None) -> Any:
+            if timeout is None or timeout > 0:
+                self.wait(lambda: bool(look(0)), timeout)
+            return look(0)
+
+        self._loops[loop] = look
+        selector.select, loop.time = select, self.monotonic
+
+    # -- what moves it -----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Let time pass whenever everything waits, until it is closed."""
+        while self._open:
+            time.sleep(SECONDS_TO_LOOK)
+            with self._changed:
+                waiting = [*self._waiting.values()]
+                if any(ready() for ready, _ in waiting):
+                    self._changed.notify_all()
+                    continue
+                due = min((due for _, due in waiting), default=inf)
+                if due < inf and (self._busy <= 0 or self._is_stalled()):
+                    self._passed = max(self._passed, due)
+                    self._seen = None, 0.0
+                    self._changed.notify_all()
+
+    def _is_stalled(self) -> bool:
+        """Whether no thread has moved for a while: a test joins one, or a node waits for a lock."""
+        me, frames = threading.get_ident(), sys._current_frames()
+        seen = {each: (id(frame), frame.f_lasti) for each, frame in frames.items() if each != me}
+        if seen != self._seen[0]:
+            self._seen = seen, time.monotonic()
+        return time.monotonic() - self._seen[1] > SECONDS_TO_STALL
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """`ThreadPool.submit`: from now on until it has ended, the job is something that does not
+        wait."""
+        with self._changed:
+            self._busy += 1
+
+        def run() -> None:
+            self._mine.counted = True
+            try:
+                job()
+            finally:
+                self._mine.counted = False
+                with self._changed:
+                    self._busy -= 1
+
+        type(POOL).submit(POOL, run)
+
+    def open(self) -> None:
+        """From now on this is the time of the engine. The thread that says so is one of those that
+        have to wait for it to pass.
+
+        Raises:
+            RuntimeError: there is another one already.
+        """
+        if CLOCK.virtual is not None:
+            raise RuntimeError("virtual_time: it is virtual already; it cannot be nested")
+        self._mine.counted, self._busy = True, 1
+        CLOCK.virtual = self
+        CLOCK.time, CLOCK.monotonic, CLOCK.sleep = self.time, self.monotonic, self.sleep
+        POOL.submit = self.submit  # type: ignore[method-assign]
+        asyncio = sys.modules.get("asyncio")
+        if asyncio is not None and (loop := asyncio._get_running_loop()) is not None:
+            self.adopt(loop)
+
+    def close(self) -> None:
+        """Real time again. Who still waits goes on."""
+        del POOL.submit
+        CLOCK.virtual = None
+        CLOCK.run_freely()
+        for loop, look in self._loops.items():
+            del loop.time
+            if loop._selector is not None:  # it is not closed
+                loop._selector.select = look
+        with self._changed:
+            self._open = False
+            self._changed.notify_all()
+
+
+@contextmanager
+def virtual_time(start: datetime | None = None) -> Iterator[VirtualTime]:
+    """Inside, no test waits: when everything that runs waits for a time, that is the time.
+
+    This holds for `runtime.sleep`, deadlines, the timeouts of nodes and supersteps, the backoff of
+    retries, `Limit(per=...)`, and in coroutines for every timer of asyncio. They all move together,
+    so what comes first by the clock comes first in the test, and the same in every run. What
+    computes takes no time.
+
+    It is the time of this process: not of `time.sleep` in plain functions, of databases, of
+    executors in other processes, and of a `Queue`, whose clock is the database's. The thread that
+    enters it and those of the engine have to wait before time passes; of other threads that call
+    graphs, only their waits count.
+
+    Args:
+        start: what time it is at first, with a time zone; None for the time that it is.
+
+    Yields:
+        the time: `now`, `elapsed`, and `advance(...)` for sleeps that have paused their task.
+
+    Raises:
+        RuntimeError: time is virtual already.
+
+    >>> with virtual_time(datetime(2030, 1, 1, tzinfo=UTC)) as clock:
+    ...     clock.advance(timedelta(days=1))
+    ...     clock.now.isoformat()
+    '2030-01-02T00:00:00+00:00'
+    """
+    clock = VirtualTime(start)
+    clock.open()
+    mover = threading.Thread(target=clock.run, name="stategraph-virtual-time", daemon=True)
+    mover.start()
+    try:
+        yield clock
+    finally:
+        clock.close()
+        mover.join()

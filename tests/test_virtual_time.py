@@ -1,0 +1,251 @@
+"""`testing.virtual_time`: what waits for the engine's clock waits for no real time, and in the order of that clock."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from stategraph import (
+    START,
+    GraphDrained,
+    InMemorySaver,
+    Limit,
+    RetryPolicy,
+    Runtime,
+    Send,
+    StateGraph,
+    entrypoint,
+    get_runtime,
+    task,
+)
+from stategraph.pregel.clock import CLOCK
+from stategraph.pregel.drivers.pool import POOL
+from stategraph.pregel.errors import NodeTimeoutError, StepTimeoutError
+from stategraph.testing import virtual_time
+
+CFG: Any = {"configurable": {"thread_id": "t"}}
+BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+def napper(drive: Any, *seconds: float, note: Any = None, **options: Any) -> Any:
+    """A node that sleeps so long, in place."""
+
+    def node(state: Any, runtime: Runtime) -> Any:
+        for each in seconds:
+            runtime.sleep(each, durable_after=1e9, **options)
+        if note is not None:
+            note()
+        return {"log": ["woke"]}
+
+    async def anode(state: Any, runtime: Runtime) -> Any:
+        for each in seconds:
+            await runtime.asleep(each, durable_after=1e9, **options)
+        if note is not None:
+            note()
+        return {"log": ["woke"]}
+
+    return anode if drive.is_async else node
+
+
+def graph(nodes: dict[str, Any], saver: Any = None, **policies: Any) -> Any:
+    builder = StateGraph(State)
+    for name, node in nodes.items():
+        builder.add_node(name, node, **policies).add_edge(START, name)
+    return builder.compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("saver", [None, InMemorySaver()], ids=["unsaved", "saved"])
+def test_tasks_side_by_side_wake_in_the_order_of_their_times(drive: Any, saver: Any) -> None:
+    for _ in range(5):
+        woke: list[tuple[str, float]] = []
+        with virtual_time() as clock:
+
+            def noting(name: str, clock: Any = clock, woke: Any = woke) -> Any:
+                return lambda: woke.append((name, round(clock.elapsed, 3)))
+
+            times = {"a": (300, 300), "b": (10,), "c": (50, 1, 1), "d": (400,)}
+            nodes = {name: napper(drive, *each, note=noting(name)) for name, each in times.items()}
+            drive.invoke(graph(nodes, saver), {}, CFG if saver else None)
+        assert woke == [("b", 10), ("c", 52), ("d", 400), ("a", 600)]
+
+
+def test_who_computes_is_waited_for(drive: Any) -> None:
+    """A sibling that is at work keeps the time where it is, however long the others sleep."""
+    seen: list[float] = []
+    with virtual_time() as clock:
+
+        def work(state: State) -> Any:
+            until = time.monotonic() + 0.05
+            while time.monotonic() < until:
+                seen.append(clock.elapsed)
+            return {"log": ["worked"]}
+
+        async def awork(state: State) -> Any:
+            return work(state)
+
+        drive.invoke(graph({"work": awork if drive.is_async else work, "nap": napper(drive, 3600)}), {})
+        assert {*seen} == {0.0} and clock.elapsed == pytest.approx(3600)
+
+
+def test_the_backoff_of_retries(drive: Any) -> None:
+    attempts: list[float] = []
+    policy = RetryPolicy(
+        max_attempts=4, initial_interval=60, backoff_factor=2, max_interval=1e6, jitter=False, retry_on=OSError
+    )
+    with virtual_time() as clock:
+
+        def fail(state: State) -> Any:
+            attempts.append(round(clock.elapsed))
+            raise OSError
+
+        async def afail(state: State) -> Any:
+            fail(state)
+
+        with pytest.raises(OSError):
+            drive.invoke(graph({"fail": afail if drive.is_async else fail}, retry_policy=policy), {})
+    assert attempts == [0, 60, 180, 420]
+
+
+def test_the_timeout_of_a_node(drive: Any) -> None:
+    with virtual_time() as clock:
+        with pytest.raises(NodeTimeoutError, match="run timeout of 30 s exceeded after 30"):
+            drive.invoke(graph({"nap": napper(drive, 45)}, timeout=30), {})
+        assert clock.elapsed == pytest.approx(30)
+        assert drive.invoke(graph({"nap": napper(drive, 25)}, timeout=30), {}) == {"log": ["woke"]}
+
+
+def test_the_timeout_of_a_superstep(drive: Any) -> None:
+    app = graph({"nap": napper(drive, 45)})
+    app.step_timeout = 30
+    with virtual_time() as clock:
+        with pytest.raises(StepTimeoutError):
+            drive.invoke(app, {})
+        assert clock.elapsed == pytest.approx(30)
+
+
+def test_the_deadline_of_a_run(drive: Any) -> None:
+    app = graph({"nap": napper(drive, 45)}, InMemorySaver())
+    with virtual_time(BEGIN) as clock:
+        with pytest.raises(GraphDrained):
+            drive.invoke(app, {}, {**CFG, "deadline": BEGIN + timedelta(seconds=30)})
+        assert clock.elapsed == pytest.approx(30)
+        assert drive.invoke(app, None, CFG) == {"log": ["woke"]}
+        assert clock.elapsed == pytest.approx(45)
+
+
+def test_a_limit_per_time(drive: Any) -> None:
+    begun: list[int] = []
+    with virtual_time() as clock:
+        builder = StateGraph(State)
+
+        def work(state: Any) -> Any:
+            begun.append(round(clock.elapsed))
+
+        async def awork(state: Any) -> Any:
+            work(state)
+
+        builder.add_node("work", awork if drive.is_async else work, limit=Limit(2, per=60))
+        builder.add_conditional_edges(START, lambda state: [Send("work", None)] * 5, ["work"])
+        drive.invoke(builder.compile(), {})
+    assert begun == [0, 0, 60, 60, 120]
+
+
+def test_calls_of_tasks(drive: Any) -> None:
+    if drive.is_async:
+
+        @task
+        async def nap(seconds: float) -> float:
+            await get_runtime().asleep(seconds, durable_after=1e9)
+            return seconds
+
+        @entrypoint()
+        async def flow(seconds: list[float]) -> list[float]:
+            return [*await asyncio.gather(*map(nap, seconds))]
+    else:
+
+        @task
+        def nap(seconds: float) -> float:
+            get_runtime().sleep(seconds, durable_after=1e9)
+            return seconds
+
+        @entrypoint()
+        def flow(seconds: list[float]) -> list[float]:
+            return [call.result() for call in [nap(each) for each in seconds]]
+
+    with virtual_time() as clock:
+        assert drive.invoke(flow, [300, 20, 100]) == [300, 20, 100]
+        assert clock.elapsed == pytest.approx(300)
+
+
+def test_timers_of_asyncio_are_moved_with_it() -> None:
+    async def node(state: State) -> Any:
+        await asyncio.sleep(3600)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.Event().wait(), 60)
+        return {"log": ["woke"]}
+
+    async def check() -> None:
+        with virtual_time() as clock:
+            assert await graph({"node": node}).ainvoke({}) == {"log": ["woke"]}
+            assert clock.elapsed == pytest.approx(3660)
+
+    asyncio.run(check())
+
+
+def test_a_sleep_that_has_paused_its_task_is_over_when_the_time_is_moved(drive: Any) -> None:
+    def body(state: State, runtime: Runtime) -> Any:
+        runtime.sleep(timedelta(days=3))
+        return {"log": ["woke"]}
+
+    app = graph({"nap": body}, InMemorySaver())
+    with virtual_time(BEGIN) as clock:
+        assert drive.invoke(app, {}, CFG)["__sleep__"] == BEGIN + timedelta(days=3)
+        assert drive.get_state(app, CFG).created_at.startswith("2030-01-01T00:00:00")
+        clock.advance(timedelta(days=3))
+        assert drive.invoke(app, None, CFG) == {"log": ["woke"]}
+        assert clock.now == BEGIN + timedelta(days=3)
+
+
+def test_calls_on_threads_of_a_test(drive: Any) -> None:
+    """The test joins them, which is no wait of the engine."""
+    with virtual_time() as clock:
+        calls = [
+            threading.Thread(target=drive.invoke, args=(graph({"nap": napper(drive, each)}), {}))
+            for each in (60, 90)
+        ]
+        for call in calls:
+            call.start()
+        for call in calls:
+            call.join()
+        assert clock.elapsed == pytest.approx(90)
+
+
+def test_afterwards_all_is_as_before() -> None:
+    with virtual_time():
+        pass
+    assert CLOCK.virtual is None and (CLOCK.time, CLOCK.monotonic, CLOCK.sleep) == (
+        time.time, time.monotonic, time.sleep,
+    )  # fmt: skip
+    assert "submit" not in vars(POOL)
+
+
+def test_it_is_not_nested() -> None:
+    with virtual_time(), pytest.raises(RuntimeError, match="virtual already"), virtual_time():
+        pass
+
+
+def test_it_does_not_go_back() -> None:
+    with virtual_time() as clock, pytest.raises(ValueError, match="must not go back"):
+        clock.advance(-1)
+    with pytest.raises(ValueError, match="time zone"), virtual_time(datetime(2030, 1, 1)):
+        pass
