@@ -34,6 +34,7 @@ EXTRAS: Final = {
     "openai": "models behind OpenAI-like endpoints",
     "dask": "nodes on a Dask cluster",
     "ray": "nodes on a Ray cluster",
+    "cron": "schedules of a queue",
     "completion": "completion in shells",
     "serve": "graphs over HTTP",
 }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         WorkersDiedError,
     )
     from .queue import Queue
+    from .schedules import Missed, ScheduleInfo
     from .worker import Worker
 
 __all__ = [
@@ -26,12 +27,19 @@ __all__ = [
     "JobResult",
     "Status",
     "WorkerInfo",
+    "Missed",
+    "ScheduleInfo",
     "JobDeadlineError",
     "JobOpenError",
     "WorkersDiedError",
 ]
 
-_MODULE_OF = {"Queue": "queue", "Worker": "worker"}
+_MODULE_OF = {
+    "Queue": "queue",
+    "Worker": "worker",
+    "Missed": "schedules",
+    "ScheduleInfo": "schedules",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -81,6 +81,7 @@ def _add_queue(parser: argparse.ArgumentParser) -> None:
     add("--as", dest="name", metavar="NAME", help="only jobs of this queue")
     add("--evict", type=int, metavar="WORKER", help="take its jobs from a worker that hangs")
     add("--forget", type=float, metavar="DAYS", help="delete jobs that ended longer ago")
+    add("--unschedule", metavar="NAME", help="forget a schedule; its jobs stay")
     add("--list", type=int, default=20, metavar="N", help="show at most N jobs (%(default)s)")
     parser.set_defaults(run=_queue)
 
@@ -89,7 +90,10 @@ _WORK = (
     "Run jobs of a graph from a Postgres queue, until SIGTERM or SIGINT: then each run ends with "
     "its superstep, and its job goes back to the queue. A second signal ends the worker at once."
 )
-_QUEUE = "Show workers and jobs, or change them. Needs no key: it opens nothing that is encrypted."
+_QUEUE = (
+    "Show workers, schedules and jobs, or change them. Needs no key: it opens nothing that is "
+    "encrypted."
+)
 
 
 def _work(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
@@ -150,7 +154,23 @@ def _change(queue: Queue, asked: argparse.Namespace) -> bool:
         print(f"{freed} jobs went back to the queue" if known else "there is no such worker")
     if asked.forget is not None:
         _forget(queue, asked)
-    return (asked.retry, asked.cancel, asked.evict, asked.forget) != (None, None, None, None)
+    if asked.unschedule is not None:
+        _unschedule(queue, asked)
+    changes = (asked.retry, asked.cancel, asked.evict, asked.forget, asked.unschedule)
+    return any(change is not None for change in changes)
+
+
+def _unschedule(queue: Queue, asked: argparse.Namespace) -> None:
+    name = asked.unschedule
+    graphs = [
+        each.graph
+        for each in queue.schedules()
+        if each.name == name and asked.name in (None, each.graph)
+    ]
+    if len(graphs) > 1:
+        raise ValueError(f"several graphs have the schedule {name!r}: {graphs}; say which by --as")
+    known = any(queue.of_graph(graph).unschedule(name) for graph in graphs)
+    _print_row(f"{name}: {'no longer a schedule' if known else 'there is no such schedule'}")
 
 
 def _forget(queue: Queue, asked: argparse.Namespace) -> None:
@@ -183,7 +203,8 @@ def _queue_of_job(queue: Queue, asked: argparse.Namespace, run_id: str) -> Queue
 
 
 def _show(queue: Queue, most: int) -> None:
-    """Print how many jobs stand how, the workers, and up to so many jobs that have not ended."""
+    """Print how many jobs stand how, the workers, the schedules, and up to so many jobs that have
+    not ended."""
     from .jobs import TIMED
 
     for graph, counts in queue.counts().items():
@@ -193,6 +214,9 @@ def _show(queue: Queue, most: int) -> None:
         leaving = ", leaving" if worker.leaving else ""
         running = f"{worker.running} running{leaving}"
         _print_row(f"worker {worker.id}", worker.graph, worker.name, running)
+    for each in queue.schedules():
+        when = f"{each.cron} ({each.tz})"
+        _print_row(f"schedule {each.name}", each.graph, when, f"next {each.next_at.isoformat()}")
     for job in queue.jobs(limit=most):
         error = [job.error] if job.error else []
         place = (job.run_id, job.graph, job.thread_id)

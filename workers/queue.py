@@ -3,7 +3,7 @@ here; waiting for their results is in `waiting`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,19 +15,15 @@ from ..checkpoint.integrity import Integrity
 from ..checkpoint.records import check_names
 from ..checkpoint.serde import Serializer
 from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Target
-from ..checkpoint.threads import AsyncCaller
 from ..pregel.app import Pregel
-from ..pregel.errors import nearest
 from ..pregel.types import AnyConfig, Durability
+from .care import QueueCare
 from .database import JobDatabase
 from .delays import check_alone, check_debounce, check_when
 from .jobs import (
-    LISTED,
-    STATUSES,
     Job,
     JobCodec,
     JobResult,
-    WorkerInfo,
     check_config,
     check_durability,
     check_priority,
@@ -35,15 +31,15 @@ from .jobs import (
     decode_name,
     hash_name,
     queue_name,
-    read_result,
 )
 from .listener import Listener
+from .schedules import Missed, ScheduleKeeper
 from .submission import Submitter
 from .tables import STATEMENTS
 from .waiting import ResultWaiter
 
 
-class Queue(AsyncCaller):
+class Queue(QueueCare):
     """The jobs of one graph, in a Postgres database that its workers share.
 
     Submit inputs to threads here; workers (`python -m stategraph work`) run them on any machines.
@@ -81,7 +77,7 @@ class Queue(AsyncCaller):
         timeout: float = SECONDS,
     ) -> None:
         known = graph if isinstance(graph, Pregel) else None
-        self.graph: str = queue_name(graph)
+        self.graph = queue_name(graph)
         if serde is None:
             serde = known.serde if known is not None else Serializer()
         self._codec = JobCodec(serde, integrity or Integrity())
@@ -90,6 +86,7 @@ class Queue(AsyncCaller):
         self._waiter = ResultWaiter(self._database, self.graph, self._codec, self._listener)
         self._durability = check_durability(durability)
         self._submitter = Submitter(self._database, self.graph, self._codec)
+        self._schedules = ScheduleKeeper(self._database, self.graph, self._codec)
 
     @classmethod
     @contextmanager
@@ -334,85 +331,52 @@ class Queue(AsyncCaller):
         if not self._database.run("bind", job.id, job.attempt, job.worker, task):
             raise StorageError(f"{job.name} is not under the claim with which it was begun")
 
-    # -- look after the queue ----------------------------------------------------------------------
+    # -- schedules ---------------------------------------------------------------------------------
 
-    def jobs(
-        self, statuses: Collection[str] = LISTED, *, limit: int = 100
-    ) -> list[JobResult]:
-        """Jobs that have one of these statuses, in the order submitted. Those of all graphs,
-        without their outcomes.
+    def schedule(
+        self,
+        name: str,
+        cron: str,
+        graph_input: Any,
+        *,
+        tz: str = "UTC",
+        missed: Missed = "one",
+        thread_id: str | None = None,
+        priority: int = 0,
+        config: AnyConfig | None = None,
+        context: Any = None,
+        durability: Durability | None = None,
+    ) -> datetime:
+        """Let workers submit a job again and again, or change the schedule of this name. Its run id
+        is the name, "@" and the planned time in UTC: each planned time is one job.
 
-        Raises:
-            ValueError: a status does not exist, or the limit is below 0.
-        """
-        if limit < 0:
-            raise ValueError(f"limit must be an integer >= 0, got {limit}")
-        for each in statuses:
-            if each not in STATUSES:
-                raise ValueError(f"unknown status {each!r}; {nearest(each, STATUSES)}")
-        rows = self._database.look_up("listed", [*statuses], limit)
-        return [read_result((*row[1:-1], None), self._codec) for row in rows]
-
-    def named(self, run_id: str) -> list[JobResult]:
-        """The jobs of all graphs that have this run id, at most one per thread, without their
-        outcomes."""
-        rows = self._database.look_up("named", run_id)
-        return [read_result((*row[1:-1], None), self._codec) for row in rows]
-
-    def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """How many jobs stand how: graph → status → number."""
-        found: dict[str, dict[str, int]] = {}
-        for graph, state, number in self._database.look_up("counts"):
-            found.setdefault(decode_name(graph), {})[state] = number
-        return found
-
-    def workers(self) -> list[WorkerInfo]:
-        """The workers of all graphs. One that died is among them until another has noticed."""
-        rows = self._database.look_up("workers")
-        return [
-            WorkerInfo(id, decode_name(graph), decode_name(name), *more)
-            for id, graph, name, *more in rows
-        ]
-
-    def evict(self, worker: int) -> int:
-        """Take its jobs from a worker, though it lives, and cut its connection: others go on with
-        them. For one that hangs, or in which a node does. What it still runs can neither commit nor
-        end a job.
+        Args:
+            cron: minute, hour, day of the month, month, day of the week, as in a crontab.
+            graph_input: as for `submit`, as are the arguments that are not named here.
+            tz: the time zone of `cron`, such as "Europe/Paris".
+            missed: what becomes of planned times at which no worker was there. "one": the newest is
+                made up for; "all": each, in order; "none": none, unless it is a minute ago at most.
+            thread_id: the thread of all its jobs, where one begins when the one before has ended.
+                By default each has one of its own.
 
         Returns:
-            How many jobs went back to the queue.
-        """
-        with self._database.statements() as wire:
-            freed = wire.rows(STATEMENTS["free"], worker)
-            wire.run(STATEMENTS["evict"], worker)
-            for graph in {graph for (graph,) in freed}:
-                wire.run(STATEMENTS["notify_workers"], hash_name(decode_name(graph)))
-        return len(freed)
-
-    def limit(self, most: int | None) -> None:
-        """How many runs of the graph there may be at once, over all workers; None for any number.
+            The next planned time, in UTC. A schedule whose `cron` and `tz` are as they were goes on
+            from where it is.
 
         Raises:
-            ValueError: it is below 1.
+            ImportError: the extra `cron` is not installed.
+            TypeError, ValueError: an argument cannot be.
+            UnserializableError: the input cannot be stored; names the place.
         """
-        if most is None:
-            self._database.run("drop_limit", self.graph)
-            return
-        if most < 1:
-            why = f"a limit must be an integer >= 1, got {most}; to run nothing, start no worker"
-            raise ValueError(why)
-        self._database.run("set_limit", self.graph, most)
+        how = self._check_how(priority, config, context, durability)
+        planned = (cron, tz, missed, thread_id)
+        return self._schedules.add(name, planned, priority, {"input": graph_input, **how})
 
-    def forget(self, older_than: timedelta = timedelta()) -> int:
-        """Forget jobs of this graph that came to their end longer ago than this; their threads
-        stay. Parked ones stay too.
+    async def aschedule(self, name: str, cron: str, graph_input: Any, **options: Any) -> datetime:
+        """`schedule` for coroutines."""
+        return await self._acall(partial(self.schedule, name, cron, graph_input, **options))
 
-        Returns:
-            How many.
-
-        Raises:
-            ValueError: that is in the future, so it would be all of them.
-        """
-        if older_than < timedelta():
-            raise ValueError(f"older_than must not be negative, got {older_than}")
-        return self._database.run("forget", self.graph, older_than.total_seconds())
+    def unschedule(self, name: str) -> bool:
+        """Forget a schedule of this graph. Jobs that it has submitted stay. Returns whether there
+        was one."""
+        return self._schedules.remove(name)

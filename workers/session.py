@@ -23,6 +23,7 @@ from ..checkpoint.errors import StorageError
 from ..checkpoint.sql.postgres_address import without_secrets
 from ..checkpoint.sql.postgres_wire import ALIVE, Patient, Wire, shares_sessions, transaction
 from .jobs import Job, JobEnd, JobName, decode_name, hash_name
+from .scheduler import Scheduler
 from .tables import STATEMENTS
 
 Found = TypeVar("Found")
@@ -72,14 +73,22 @@ class WorkerSession:
     Args:
         before: the worker's id in a session that was lost. Its claims are carried over, but for
             those that others took.
+        scheduler: fires the schedules of the graph; with None this worker fires none.
 
     Attributes:
         worker: the worker's id.
         kept: (id, attempt) of the claims that were carried over.
     """
 
-    def __init__(self, conninfo: str, terms: Terms, before: int | None = None) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        terms: Terms,
+        before: int | None = None,
+        scheduler: Scheduler | None = None,
+    ) -> None:
         self._conninfo, self._terms, self._before = conninfo, terms, before
+        self._scheduler = scheduler
         self._limited = self._listens = self._notified = False
         self._channel = str(hash_name(terms.graph)).encode()
         self._connection: Patient | None = None
@@ -206,17 +215,21 @@ class WorkerSession:
         return self._jobs(found)
 
     def _wake(self, room: int = 0) -> int:
-        """Make jobs ready whose time has come, and note when the next one is due and whether there
-        is a limit. Other workers are notified if more are ready than this one has room for. Returns
-        how many."""
-        ((woken, seconds, limit),) = self._rows("wake", self._terms.graph, MOST_WOKEN)
+        """Make jobs ready whose time has come, fire schedules that are due, and note when the next
+        one is and whether there is a limit. Other workers are notified if more jobs are ready than
+        this one has room for. Returns how many."""
+        ((woken, seconds, limit, fires),) = self._rows("wake", self._terms.graph, MOST_WOKEN)
         self._has_woken = True
         self._limited = limit is not None
         self._next_wake = inf if seconds is None else monotonic() + seconds
+        more = woken == MOST_WOKEN
+        if fires and self._scheduler is not None:
+            has_moved, made = self._scheduler.fire(self._wire)
+            more, woken = more or has_moved, woken + made
+        if more:
+            self._next_wake = 0.0
         if woken > room:
             self._rows("notify_workers", hash_name(self._terms.graph))
-        if woken == MOST_WOKEN:
-            self._next_wake = 0.0
         return int(woken)
 
     def _claim_values(self, room: int) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ backend that registered the worker.
 from __future__ import annotations
 
 from ..checkpoint.sql.postgres_wire import SERVER_ALIVE
+from .timed_tables import TIMED_MIGRATIONS, TIMED_STATEMENTS
 
 # Queues that exist keep these names. `lane` is a number made of the thread's name, a short index
 # key (`hash_name`): two threads of one number only wait for each other. `awaited`: somebody waits
@@ -82,25 +83,7 @@ MIGRATIONS = (
             ON stategraph_jobs (sha256(run_id), sha256(thread_id))
         """,
     ),
-    (
-        "ALTER TABLE stategraph_jobs ADD COLUMN run_at TIMESTAMPTZ",
-        """
-        CREATE INDEX stategraph_jobs_timed
-            ON stategraph_jobs (graph, run_at) WHERE state IN ('delayed', 'sleeping')
-        """,
-        "DROP INDEX stategraph_jobs_live",
-        """
-        CREATE INDEX stategraph_jobs_live ON stategraph_jobs (lane)
-            WHERE state IN ('waiting', 'running', 'parked', 'sleeping')
-        """,
-    ),
-    (
-        "ALTER TABLE stategraph_jobs ADD COLUMN debounced_since TIMESTAMPTZ",
-        """
-        CREATE UNIQUE INDEX stategraph_jobs_debounced ON stategraph_jobs (graph, sha256(thread_id))
-            WHERE debounced_since IS NOT NULL AND attempt = 0 AND state IN ('delayed', 'waiting')
-        """,
-    ),
+    *TIMED_MIGRATIONS,
 )
 
 # Whether the backend that registered the worker `w` holds the worker's lock. A neighbor that holds
@@ -155,18 +138,6 @@ _COLUMNS = (
     "id, graph, thread_id, run_id, priority, state, attempt, deaths, "
     "extract(epoch FROM run_at)::float8, outcome"
 )
-# The job of a thread that a debounced input replaces: one that has not been started. There is at
-# most one.
-_DEBOUNCED = """
-    graph = $1 AND sha256(thread_id) = sha256($2) AND debounced_since IS NOT NULL AND attempt = 0
-        AND state IN ('delayed', 'waiting')
-"""
-# How many seconds from now on the next job of the graph $1 is due that waits for its time.
-_SECONDS_TO_NEXT = """
-    SELECT extract(epoch FROM run_at - now())::float8 FROM stategraph_jobs
-    WHERE graph = $1 AND state IN ('delayed', 'sleeping') AND run_at > now()
-    ORDER BY run_at LIMIT 1
-"""
 _PROGRESS = """
     SELECT convert_to(max(head) || '.' || sum(stamp), 'UTF8'), sum(size)
     FROM stategraph_spaces AS space
@@ -174,6 +145,7 @@ _PROGRESS = """
 """
 
 STATEMENTS = {
+    **TIMED_STATEMENTS,
     # -- for whoever brings work --
     # A run id is known within its thread, as to savers. The thread is that of one graph:
     # `foreign_jobs` says of which.
@@ -202,34 +174,7 @@ STATEMENTS = {
         )
         SELECT graph, thread_id, run_id FROM foreign_jobs LIMIT 1
     """,
-    "debounced": f"SELECT run_id FROM stategraph_jobs WHERE {_DEBOUNCED}",
-    # Never later than so long after the first of the inputs that it replaces.
-    "replace_debounced": f"""
-        WITH moved AS (
-            SELECT id, now() + make_interval(secs => least(
-                $6::float8, $7::float8 - extract(epoch FROM now() - debounced_since)::float8
-            )) AS run_at
-            FROM stategraph_jobs WHERE {_DEBOUNCED} AND run_id = $3 FOR UPDATE
-        )
-        UPDATE stategraph_jobs AS job SET priority = $4, task = $5, run_at = moved.run_at,
-            state = CASE WHEN moved.run_at > now() THEN 'delayed' ELSE 'waiting' END
-        FROM moved WHERE job.id = moved.id
-        RETURNING extract(epoch FROM job.run_at)::float8
-    """,
-    "submit_debounced": """
-        INSERT INTO stategraph_jobs
-            (graph, thread_id, run_id, priority, task, lane, run_at, state, debounced_since)
-        VALUES ($1, $2, $3, $4, $5, $6, now() + make_interval(secs => $7), 'delayed', now())
-        ON CONFLICT DO NOTHING
-        RETURNING extract(epoch FROM run_at)::float8
-    """,
     "notify_workers": "SELECT pg_notify('stategraph_work', $1::bigint::text)",
-    # Of a job that waits for its time the notice tells in how many seconds that is.
-    "notify_delay": """
-        SELECT pg_notify('stategraph_work', $1::bigint::text || '+' || greatest(
-            0, coalesce($2::float8, $3::float8 - extract(epoch FROM now()))
-        ))
-    """,
     "notify_waiters": """
         SELECT pg_notify('stategraph_ended', id::text)
         FROM unnest($1::bigint[]) AS ended (id)
@@ -305,20 +250,6 @@ STATEMENTS = {
         ON CONFLICT (graph) DO UPDATE SET most = excluded.most
     """,
     "drop_limit": "DELETE FROM stategraph_limits WHERE graph = $1",
-    # Jobs whose time has come may be claimed from now on. The clock is the database's.
-    "wake": f"""
-        WITH due AS MATERIALIZED (
-            SELECT id FROM stategraph_jobs
-            WHERE graph = $1 AND state IN ('delayed', 'sleeping') AND run_at <= now()
-            ORDER BY run_at LIMIT $2 FOR UPDATE SKIP LOCKED
-        ),
-        woken AS (
-            UPDATE stategraph_jobs SET state = 'waiting'
-            WHERE id = ANY(ARRAY(SELECT id FROM due)) RETURNING id
-        )
-        SELECT (SELECT count(*) FROM woken), ({_SECONDS_TO_NEXT}),
-            (SELECT most FROM stategraph_limits WHERE graph = $1)
-    """,
     # -- for a worker, on its own connection --
     # All its statements have an index to use, whether the tables were analyzed or not, and are
     # planned once.

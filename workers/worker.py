@@ -27,6 +27,7 @@ from .jobs import Job, JobCodec, JobEnd, queue_name
 from .queue import Queue
 from .runner import JobRunner
 from .saver import WorkerSaver
+from .scheduler import Scheduler
 from .session import SessionLostError, Terms, WorkerSession
 
 __all__ = ["Worker"]
@@ -134,7 +135,7 @@ class Worker:
             stack.callback(self._runner.close)
             # Before the session claims anything it is sure to be closed, and to give back what it
             # has, however this ends.
-            self._session = WorkerSession(self._conninfo, terms)
+            self._session = self._new_session()
             stack.callback(lambda: self._session.close())
             stack.callback(self._abandon)
             self._session.open()
@@ -147,6 +148,10 @@ class Worker:
                     if time.monotonic() - opened < self._poll:  # e.g. the server's disk is full
                         time.sleep(min(self._poll, 1.0))
                     self._reconnect()
+
+    def _new_session(self, before: int | None = None) -> WorkerSession:
+        scheduler = Scheduler(self._terms.graph, self._codec)
+        return WorkerSession(self._conninfo, self._terms, before, scheduler)
 
     def _abandon(self) -> None:
         """Stop what still runs, because the worker failed: other workers go on with it."""
@@ -324,7 +329,7 @@ class Worker:
         lost = self._session
         lost.close()
         while True:
-            session = self._session = WorkerSession(self._conninfo, self._terms, lost.worker)
+            session = self._session = self._new_session(lost.worker)
             try:
                 session.open()
                 break

@@ -1,0 +1,121 @@
+"""`QueueCare`: what a queue tells of jobs, workers and schedules, and how it is looked after.
+Nothing is submitted here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+
+from ..checkpoint.threads import AsyncCaller
+from ..pregel.errors import nearest
+from .database import JobDatabase
+from .jobs import (
+    LISTED,
+    STATUSES,
+    JobCodec,
+    JobResult,
+    WorkerInfo,
+    decode_name,
+    hash_name,
+    read_result,
+)
+from .schedules import ScheduleInfo, ScheduleKeeper
+from .tables import STATEMENTS
+
+
+class QueueCare(AsyncCaller):
+    """The part of `Queue` that looks after what is there.
+
+    Attributes:
+        graph: the name of the graph whose jobs these are.
+    """
+
+    graph: str
+    _database: JobDatabase
+    _codec: JobCodec
+    _schedules: ScheduleKeeper
+
+    def jobs(
+        self, statuses: Collection[str] = LISTED, *, limit: int = 100
+    ) -> list[JobResult]:
+        """Jobs that have one of these statuses, in the order submitted. Those of all graphs,
+        without their outcomes.
+
+        Raises:
+            ValueError: a status does not exist, or the limit is below 0.
+        """
+        if limit < 0:
+            raise ValueError(f"limit must be an integer >= 0, got {limit}")
+        for each in statuses:
+            if each not in STATUSES:
+                raise ValueError(f"unknown status {each!r}; {nearest(each, STATUSES)}")
+        rows = self._database.look_up("listed", [*statuses], limit)
+        return [read_result((*row[1:-1], None), self._codec) for row in rows]
+
+    def named(self, run_id: str) -> list[JobResult]:
+        """The jobs of all graphs that have this run id, at most one per thread, without their
+        outcomes."""
+        rows = self._database.look_up("named", run_id)
+        return [read_result((*row[1:-1], None), self._codec) for row in rows]
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """How many jobs stand how: graph → status → number."""
+        found: dict[str, dict[str, int]] = {}
+        for graph, state, number in self._database.look_up("counts"):
+            found.setdefault(decode_name(graph), {})[state] = number
+        return found
+
+    def workers(self) -> list[WorkerInfo]:
+        """The workers of all graphs. One that died is among them until another has noticed."""
+        rows = self._database.look_up("workers")
+        return [
+            WorkerInfo(id, decode_name(graph), decode_name(name), *more)
+            for id, graph, name, *more in rows
+        ]
+
+    def evict(self, worker: int) -> int:
+        """Take its jobs from a worker, though it lives, and cut its connection: others go on with
+        them. For one that hangs, or in which a node does. What it still runs can neither commit nor
+        end a job.
+
+        Returns:
+            How many jobs went back to the queue.
+        """
+        with self._database.statements() as wire:
+            freed = wire.rows(STATEMENTS["free"], worker)
+            wire.run(STATEMENTS["evict"], worker)
+            for graph in {graph for (graph,) in freed}:
+                wire.run(STATEMENTS["notify_workers"], hash_name(decode_name(graph)))
+        return len(freed)
+
+    def limit(self, most: int | None) -> None:
+        """How many runs of the graph there may be at once, over all workers; None for any number.
+
+        Raises:
+            ValueError: it is below 1.
+        """
+        if most is None:
+            self._database.run("drop_limit", self.graph)
+            return
+        if most < 1:
+            why = f"a limit must be an integer >= 1, got {most}; to run nothing, start no worker"
+            raise ValueError(why)
+        self._database.run("set_limit", self.graph, most)
+
+    def forget(self, older_than: timedelta = timedelta()) -> int:
+        """Forget jobs of this graph that came to their end longer ago than this; their threads
+        stay. Parked ones stay too.
+
+        Returns:
+            How many.
+
+        Raises:
+            ValueError: that is in the future, so it would be all of them.
+        """
+        if older_than < timedelta():
+            raise ValueError(f"older_than must not be negative, got {older_than}")
+        return self._database.run("forget", self.graph, older_than.total_seconds())
+
+    def schedules(self) -> list[ScheduleInfo]:
+        """The schedules of all graphs, by graph and name."""
+        return self._schedules.list()

@@ -1,0 +1,122 @@
+"""`Scheduler`: makes the jobs of schedules that are due. Each worker has one; there is no process
+for it.
+
+Of several that find a schedule due, one moves it on and stores the jobs, in one transaction. So
+each planned time is fired once, whoever is killed, and wherever.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, NamedTuple
+
+from ..checkpoint.sql.postgres_wire import Wire
+from .cron import Cron, check_cron
+from .jobs import JobCodec, JobName, hash_name
+from .schedules import read_schedule, schedule_place
+from .timed_tables import TIMED_STATEMENTS
+
+LATE = timedelta(minutes=1)
+"""So late a planned time may be fired that is not to be made up for."""
+
+MOST_AT_ONCE = 500
+"""Planned times that are fired in one transaction."""
+
+LOG = logging.getLogger("stategraph.workers")
+
+
+class DueSchedule(NamedTuple):
+    """A schedule whose planned time `first` has come. `given` is its input, and how to run it."""
+
+    name: str
+    cron: Cron
+    missed: str
+    thread_id: str | None
+    priority: int
+    given: dict[str, Any]
+    revision: int
+    first: datetime
+
+
+class Scheduler:
+    """Fires the schedules of one graph, on a worker's connection."""
+
+    def __init__(self, graph: str, codec: JobCodec) -> None:
+        self._graph, self._codec = graph, codec
+        self._refused: set[tuple[str, int]] = set()  # names and revisions that were logged
+
+    def fire(self, wire: Wire) -> tuple[bool, int]:
+        """Make the jobs of all schedules that are due. Returns whether a schedule moved on, and how
+        many jobs there are now."""
+        has_moved, made = False, 0
+        for *row, task, revision, clock in wire.rows(
+            TIMED_STATEMENTS["due_schedules"], self._graph
+        ):
+            now = datetime.fromtimestamp(clock, UTC)
+            name, text, zone, missed, thread_id, priority, first, _ = read_schedule(row)
+            try:
+                given = self._codec.read("schedule", schedule_place(self._graph, name), task)
+                cron = check_cron(text, zone)
+            except Exception as error:  # another worker may have what this one lacks
+                self._refuse(name, revision, error)
+                continue
+            due = DueSchedule(name, cron, missed, thread_id, priority, given, revision, first)
+            has_moved = True  # by another worker, if not by this one
+            while due.first <= now:
+                moments, after = find_moments(due, now)
+                if not self._store(wire, due, moments, after):
+                    break
+                made += len(moments)
+                due = due._replace(first=after)
+        return has_moved, made
+
+    def _refuse(self, name: str, revision: int, error: Exception) -> None:
+        """Log once that this worker cannot fire a schedule."""
+        if (name, revision) not in self._refused:
+            self._refused.add((name, revision))
+            LOG.error("the schedule %r cannot be fired here: %s", name, error)
+
+    def _store(
+        self, wire: Wire, due: DueSchedule, moments: list[datetime], after: datetime
+    ) -> bool:
+        """Store the jobs of these planned times, and move the schedule on. Returns whether this was
+        the first to do so."""
+        runs = [f"{due.name}@{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in moments]
+        # A thread is one graph's, and two graphs may have schedules of one name.
+        threads = [due.thread_id or f"{self._graph}/{run_id}" for run_id in runs]
+        tasks = [
+            self._codec.write("task", JobName(self._graph, thread, run_id), due.given)
+            for thread, run_id in zip(threads, runs, strict=True)
+        ]
+        ((moved, made),) = wire.rows(
+            TIMED_STATEMENTS["fire"],
+            self._graph,
+            due.name,
+            due.revision,
+            due.first.timestamp(),
+            after.timestamp(),
+            moments[-1].timestamp() if moments else None,
+            [*map(hash_name, threads)],
+            threads,
+            runs,
+            [due.priority] * len(runs),
+            tasks,
+        )
+        if moved and made < len(runs):
+            LOG.warning("some jobs of the schedule %r were there already: %s", due.name, runs)
+        return bool(moved)
+
+
+def find_moments(due: DueSchedule, now: datetime) -> tuple[list[datetime], datetime]:
+    """Which planned times are fired now, and the one that follows them. For `missed="all"` there
+    may be more that are due."""
+    if due.missed == "all":
+        moments = [*islice(due.cron.due(due.first, now), MOST_AT_ONCE)]
+        return moments, due.cron.next(moments[-1])
+    last = due.cron.last(due.first, now)
+    after = due.cron.next(last)
+    if due.missed == "none" and now - last >= LATE:
+        return [], after
+    return [last], after

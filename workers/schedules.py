@@ -1,0 +1,128 @@
+"""Schedules: jobs that are submitted again and again, at the times of a cron expression. What keeps
+them and what callers see; workers fire them, in `scheduler`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, get_args
+
+from ..checkpoint.records import check_names
+from ..pregel.errors import nearest
+from .cron import check_cron
+from .database import JobDatabase
+from .jobs import JobCodec, JobName, check_thread, decode_name, hash_name
+
+Missed = Literal["one", "all", "none"]
+"""What becomes of planned times at which no worker was there. `one`: the newest is made up for.
+`all`: each is, in order. `none`: none is, unless it is less than a minute ago."""
+
+MISSED: tuple[Missed, ...] = get_args(Missed)
+MOST_NAME_BYTES = 1000
+"""Of a schedule's name, which stands in an index."""
+
+
+class ScheduleInfo(NamedTuple):
+    """A schedule as the database knows it.
+
+    Attributes:
+        graph: the name of the graph whose workers fire it.
+        name: which schedule of the graph.
+        cron: its planned times.
+        tz: the time zone of `cron`.
+        missed: see `Missed`.
+        thread_id: the thread of all its jobs; None where each has its own.
+        priority: of its jobs.
+        next_at: the next planned time, in UTC.
+        last_at: the newest planned time that was fired, in UTC; None before the first.
+    """
+
+    graph: str
+    name: str
+    cron: str
+    tz: str
+    missed: Missed
+    thread_id: str | None
+    priority: int
+    next_at: datetime
+    last_at: datetime | None
+
+
+class ScheduleKeeper:
+    """Stores the schedules of one graph. Any thread may use it."""
+
+    def __init__(self, database: JobDatabase, graph: str, codec: JobCodec) -> None:
+        self._database, self._graph, self._codec = database, graph, codec
+
+    def add(
+        self,
+        name: str,
+        planned: tuple[str, str, Missed, str | None],
+        priority: int,
+        given: dict[str, Any],
+    ) -> datetime:
+        """Store a schedule, or change the one of this name; its next planned time.
+
+        Args:
+            planned: its cron expression and zone, what becomes of missed times, and its thread.
+
+        Raises:
+            ImportError, TypeError, UnserializableError, ValueError: it cannot be.
+        """
+        text, zone, missed, thread_id = planned
+        check_schedule_name(name)
+        cron = check_cron(text, zone)
+        if missed not in MISSED:
+            close = nearest(str(missed), MISSED)
+            raise ValueError(f"missed must be one of {', '.join(MISSED)}, got {missed!r}; {close}")
+        if thread_id is not None:
+            check_thread(thread_id)
+        task = self._codec.write("schedule", schedule_place(self._graph, name), given)
+        ((clock,),) = self._database.look_up("clock")
+        next_at = cron.next(datetime.fromtimestamp(clock, UTC)).timestamp()
+        ((stored,),) = self._database.look_up(
+            "schedule", self._graph, name, *planned, priority, task, next_at
+        )
+        self._database.run("notify_delay", hash_name(self._graph), None, stored)
+        return datetime.fromtimestamp(stored, UTC)
+
+    def remove(self, name: str) -> bool:
+        """Forget a schedule; whether there was one."""
+        return bool(self._database.run("unschedule", self._graph, name))
+
+    def list(self) -> list[ScheduleInfo]:
+        """The schedules of all graphs."""
+        return [
+            ScheduleInfo(decode_name(graph), *read_schedule(row))
+            for graph, *row in self._database.look_up("schedules")
+        ]
+
+
+def schedule_place(graph: str, name: str) -> JobName:
+    """What the input of a schedule is bound to. It is no job, so it has no thread: that is what no
+    job's can be."""
+    return JobName(graph, "", name)
+
+
+def read_schedule(row: Any) -> tuple[Any, ...]:
+    """The columns of a schedule, from its name on."""
+    name, cron, zone, missed, thread_id, priority, next_at, last_at = row
+    texts = (decode_name(name), decode_name(cron), decode_name(zone), decode_name(missed))
+    thread = None if thread_id is None else decode_name(thread_id)
+    last = None if last_at is None else datetime.fromtimestamp(last_at, UTC)
+    return (*texts, thread, priority, datetime.fromtimestamp(next_at, UTC), last)
+
+
+def check_schedule_name(name: Any) -> None:
+    """Refuse what cannot name a schedule.
+
+    Raises:
+        TypeError: it is not a string.
+        ValueError: it is empty, too long, or cannot be stored.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a schedule's name must be a string, got {name!r}")
+    check_names(name)
+    if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
+        raise ValueError(
+            f"a schedule's name must have 1 to {MOST_NAME_BYTES} bytes, got {len(name.encode())}"
+        )
