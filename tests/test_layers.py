@@ -98,6 +98,7 @@ RANK = {name: rank for rank, line in enumerate(PREGEL.splitlines()) for name in 
 # points up, one for type checkers may do so, too; a circle is closed by none of them.
 DEFERRED = {
     (".__main__", ".checkpoint.printable"): "only errors need it",
+    (".workers.cron", "cronsim"): "an optional extra: loaded by those who have schedules",
     (".cli.completion", "shtab"): "an optional extra: loaded by those who ask for a script",
     (".cli.completion", ".__main__"): "loads all commands, of which this is one",
     (".cli.doctor", "psycopg"): "an extra; said so when it is missing",
