@@ -10,13 +10,14 @@ WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 ON_ALL_CORES = -n $(WORKERS) --dist loadfile
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
-.PHONY: help venv peer others compat demo test trials lint wheel sdist lowest docs bench curves notebooks chaos clean
+.PHONY: help venv peer others clients compat demo test trials lint wheel sdist lowest docs bench curves notebooks chaos clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
 
 venv: .venv/stamp ## .venv: the package, editable, and the dev tools
 peer: .bench/stamp ## .bench: the engine we are compared with, apart from everything else
+clients: .clients/stamp ## .clients: the official JavaScript client of a server, with which ours is tested; needs npm
 others: .bench-others/stamp .bench-fleets/stamp ## .bench-others, .bench-fleets: further engines and queues for the benchmark
 
 # It needs the package alone, so it is there in seconds.
@@ -113,6 +114,10 @@ clean: ## remove what was built and cached; the two venvs stay
 	@.compat/bin/python -c 'import pip' 2>/dev/null || { echo "making .compat"; $(PYTHON) -m venv .compat; }
 	@.compat/bin/python $(PIP) install --upgrade pip
 	@.compat/bin/python $(PIP) install -e . --group compat
+	@touch $@
+
+.clients/stamp: tests/clients/package.json
+	@mkdir -p .clients && cp $< .clients/ && cd .clients && npm install --silent --no-audit --no-fund
 	@touch $@
 
 # Dependency groups need pip 25.1, newer than the one Python 3.11 brings.
