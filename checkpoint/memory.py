@@ -77,9 +77,8 @@ class InMemorySaver(MemoryPosts):
         self._labels = LabelIndex()
 
     async def _acall(self, function: Callable[..., Result], *args: Any) -> Result:
-        if self.in_memory:
-            return function(*args)  # it never waits, so it is called where it is
-        return await super()._acall(function, *args)  # a subclass says that it may wait
+        # It never waits, so it is called where it is, unless a subclass says that it may.
+        return function(*args) if self.in_memory else await super()._acall(function, *args)
 
     # -- read ---------------------------------------------------------------------------------
 
@@ -254,7 +253,8 @@ class InMemorySaver(MemoryPosts):
         parent_id = commit.parent_id
         with self._lock:
             chain = self._chain(thread_id, checkpoint_ns) or Chain()
-            if chain.head != commit.head or not self._posts.holds(thread_id, commit.taken):
+            lost = commit.taken and not self._posts.holds(thread_id, commit.taken)
+            if lost or chain.head != commit.head:
                 raise CheckpointConflictError(thread_id, checkpoint_ns, commit.head, chain.head)
             parent = chain.records.get(parent_id) if parent_id is not None else None
             if parent is None and parent_id is not None:
@@ -265,7 +265,8 @@ class InMemorySaver(MemoryPosts):
             self._add(thread_id, checkpoint_ns, chain, make_record(commit, parent))
             if commit.carried:
                 chain.record(commit.id, [*commit.carried])
-            self._posts.take(thread_id, commit.taken)
+            if commit.taken:
+                self._posts.take(thread_id, commit.taken)
         if self._retention is not None:
             self._retain(thread_id, checkpoint_ns)
 

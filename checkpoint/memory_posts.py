@@ -29,7 +29,7 @@ class PostTable:
 
     def holds(self, thread_id: str, ids: Collection[int]) -> bool:
         """Whether all of these are there."""
-        return not ids or self._threads.get(thread_id, {}).keys() >= set(ids)
+        return self._threads.get(thread_id, {}).keys() >= set(ids)
 
     def take(self, thread_id: str, ids: Collection[int]) -> None:
         """Delete what a commit takes."""
