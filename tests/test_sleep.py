@@ -32,6 +32,7 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.errors import NodeTimeoutError, UnknownInterruptError
+from stategraph.testing import virtual_time
 
 postgres = cluster.postgres
 CFG: Any = {"configurable": {"thread_id": "t"}}
@@ -700,6 +701,23 @@ def test_a_coroutine_is_told_to_await_it(clock: Hands) -> None:
 
     with pytest.raises(RuntimeError, match="await runtime.asleep"):
         asyncio.run(graph({"node": node}, InMemorySaver()).ainvoke({}, CFG))
+
+
+@pytest.mark.parametrize("saver", [None, InMemorySaver()], ids=["unsaved", "saved"])
+def test_a_sync_run_sleeps_where_an_event_loop_runs_as_in_a_notebook(saver: Any) -> None:
+    def node(state: State, runtime: Runtime) -> Any:
+        runtime.sleep(60)
+        return {"log": ["woke"]}
+
+    async def notebook() -> Any:
+        with virtual_time() as clock:
+            app, config = graph({"node": node}, saver), CFG if saver else None
+            if saver:
+                assert "__sleep__" in app.invoke({}, config)
+                clock.advance(60)
+            return app.invoke(None if saver else {}, config)
+
+    assert asyncio.run(notebook()) == {"log": ["woke"]}
 
 
 def test_outside_of_a_node_it_says_so() -> None:

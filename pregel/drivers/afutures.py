@@ -45,6 +45,10 @@ class AsyncCalls(Calls):
             )
         return future
 
+    def can_wait(self) -> bool:
+        """Not on the loop itself."""
+        return asyncio._get_running_loop() is not self._loop
+
     def _resolve(self, value: Any, error: BaseException | None) -> Any:
         if asyncio._get_running_loop() is not self._loop:
             return super()._resolve(value, error)

@@ -80,6 +80,11 @@ class Calls:
             self._limiter(parent)(lambda: context.run(self._work, child, future))
         return future
 
+    def can_wait(self) -> bool:
+        """Whether code that does not await may wait here. In a sync run it may, though an event
+        loop runs on this thread: whoever called it from there, as notebooks do, waits for it."""
+        return True
+
     def begin_once(self, task: Task, key: str, *, awaits: bool, kind: str = ONCE) -> Any:
         """What is recorded of an effect of a task, and where it is to be recorded."""
         if kind == TRANSACTION:

@@ -11,7 +11,6 @@ finds the record, and the sleep returns at once.
 from __future__ import annotations
 
 import math
-import sys
 import threading
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
@@ -108,7 +107,7 @@ def begin_sleep(
     """
     wake_at = _read_time(task, request)
     durable_after = seconds_of("durable_after", request.durable_after)
-    if not awaits and _on_event_loop():
+    if not awaits and not run.calls.can_wait():
         raise RuntimeError(
             f"node {task.name!r} called runtime.sleep() in a coroutine: await runtime.asleep(...)"
         )
@@ -204,8 +203,3 @@ def _refuse_stopped(task: Task) -> None:
         raise GraphAbandoned
     if (isinstance(control, TimedControl) and control.is_late) or control.drain_reason is not None:
         raise GraphDrained(control.drain_reason or "deadline")
-
-
-def _on_event_loop() -> bool:
-    asyncio = sys.modules.get("asyncio")
-    return asyncio is not None and asyncio._get_running_loop() is not None
