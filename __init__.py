@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from .pregel.errors import (
         WorkerLostError as WorkerLostError,
     )
+    from .pregel.observer import Observer, RunInfo, TaskInfo
+    from .pregel.observers import add_observer
     from .pregel.program.node import NodeBuilder
     from .pregel.runtime import (
         IsLastStep,
@@ -112,6 +114,8 @@ __all__ = [
     "InMemorySaver", "InMemoryStore", "InMemoryCache",
     # see
     "StateSnapshot", "StateUpdate", "PregelTask",
+    # observe
+    "Observer", "RunInfo", "TaskInfo", "add_observer",
     # errors and signals
     "StateGraphError", "InvalidGraphError", "InvalidUpdateError", "InvalidRouteError",
     "EmptyInputError", "EmptyChannelError",
@@ -130,6 +134,8 @@ _NAMES = {
     ".pregel.types": "CachePolicy Command Interrupt Overwrite PregelTask RetryPolicy "
     "RunnableConfig Send StateSnapshot StateUpdate StreamWriter TimeoutPolicy",
     ".pregel.control": "RunControl",
+    ".pregel.observer": "Observer RunInfo TaskInfo",
+    ".pregel.observers": "add_observer",
     ".pregel.drivers.limit": "Limit",
     ".pregel.runtime": "IsLastStep NodeError RemainingSteps Runtime get_config "
     "get_runtime get_store get_stream_writer",

@@ -203,6 +203,7 @@ def collect_resources(task: DriverTask) -> Resources:
         modes=frozenset(mode for mode in LIVE if task.listens(mode)),
         limited=task.nearest_deadline is not None,
         span=_dump_span(task),
+        observed=_dump_observed(task),
     )
 
 
@@ -219,6 +220,12 @@ def _dump_span(task: DriverTask) -> bytes | None:
     span = task.current.span
     remote = span.remote() if isinstance(span, TravellingSpan) else None
     return None if remote is None else dumps(remote)
+
+
+def _dump_observed(task: DriverTask) -> bytes | None:
+    """What observers have put around the function, pickled."""
+    observed = task.current.observed
+    return None if observed is None else observed.dump(dumps)
 
 
 def _dump_resources(node: str, resources: Resources) -> bytes:

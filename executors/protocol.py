@@ -99,6 +99,7 @@ class Resources(NamedTuple):
         limited: a time limit waits for signs of life.
         joined: the nodes that opened the joins which made the task run.
         span: the `RemoteSpan` of what surrounds the attempt, pickled; or None.
+        observed: what observers have put around the function, pickled; or None.
     """
 
     ns: str
@@ -114,6 +115,7 @@ class Resources(NamedTuple):
     limited: bool
     joined: tuple[str, ...] = ()
     span: bytes | None = None
+    observed: bytes | None = None
 
 
 class CallRequest(NamedTuple):

@@ -184,6 +184,15 @@ class TaskProxy:
             return  # the hook's library is not here, so the function does not use it either
         span.enter(lambda sent: self._send_event(dumps(("span", sent))))
 
+    def surround(self, function: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
+        """The function inside what observers have put around it."""
+        data = self._resources.observed
+        if data is None:
+            return function
+        from ..pregel.superstep.observed import load_attempt
+
+        return load_attempt(data, loads).surround(function, is_async=is_async)
+
     def heartbeat(self) -> None:
         """Tell an idle timeout that the node is alive."""
         if self._resources.limited:

@@ -46,6 +46,8 @@ class RemoteFunction:
         ValueError: workers cannot find it.
     """
 
+    is_remote = True  # observers surround it where it runs
+
     def __init__(self, node: CompiledNode, executor: Executor) -> None:
         is_async = node.call.sync_missing
         function: Any = node.call.coro if is_async else node.call.sync
@@ -106,6 +108,8 @@ class RemoteFunction:
         """
         was_alone = deaths > 0 or self.executor.quarantine is Executor.quarantine
         deaths += loss.tries
+        if task.current.observed is not None:
+            task.current.observed.lose_worker(loss)
         if loss.final or (was_alone and deaths >= TRIES):
             raise WorkerLostError(task.name, self.executor.name, deaths, loss.reason) from loss
         return deaths

@@ -90,6 +90,7 @@ def _call(task: TaskProxy, function: Callable[..., Any], request: CallRequest, v
     task.enter_span()
     task.begin()
     injected = {name: GETTERS[kind](task) for name, kind in request.inject}
+    function = task.surround(function, is_async=request.is_async)
     if not request.is_async:
         with _end_forked_child():
             return function(value, **injected)

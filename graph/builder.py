@@ -18,7 +18,7 @@ from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
 from ..pregel.errors import InvalidGraphError
 from ..pregel.program.callables import Body, read_callable
 from ..pregel.program.join import Join
-from ..pregel.run.checks import check_context_schema, resolve_executor
+from ..pregel.run.checks import check_context_schema, read_observers, resolve_executor
 from ..pregel.types import (
     All,
     CachePolicy,
@@ -52,6 +52,7 @@ from .validate import check_graph
 
 if TYPE_CHECKING:
     from ..pregel.drivers.limit import Limit
+    from ..pregel.observer import AnyObserver
     from ..visualize.drawing import Drawing
     from .signatures import Node, NodeOptions
 
@@ -197,6 +198,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         destinations: Mapping[str, str] | Sequence[str] | None = None,
         executor: Any = None,
         limit: Limit | Sequence[Limit] | None = None,
+        observer: AnyObserver | Sequence[AnyObserver] | None = None,
     ) -> Self:
         """Add a node; returns the builder.
 
@@ -208,8 +210,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
                 None, a schema instance, a `Command`, a `Send`, or a list of these.
             defer: wait until nothing else is left to run.
             metadata: added to the config of its tasks and to drawings.
-            input_schema: the keys it reads; by default the annotation of its first parameter, else
-                the state.
+            input_schema: the keys it reads; by default its first parameter's annotation, or all.
             retry_policy: when to try again.
             cache_policy: reuse results for equal inputs; needs a cache on the graph.
             timeout: seconds, timedelta or `TimeoutPolicy` for one attempt; sync nodes are abandoned
@@ -217,11 +218,10 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
             error_handler: takes over in the same superstep when the last attempt has failed. It is
                 given the node's input and, if it has a parameter `error`, a `NodeError`; it returns
                 what a node returns. The failed node's own edges are not followed.
-            destinations: names that its `Command`s may go to (with labels, if a dict); for checks
-                and drawings.
-            executor: where it runs, whatever `compile` and the run say; see `compile`. "threads"
-                keeps it here.
+            destinations: names that its `Command`s may go to, or a dict of them with labels.
+            executor: where it runs, whatever `compile` or the run say; "threads" keeps it here.
             limit: a `Limit`, or several, in each of which a task of it needs a place to start.
+            observer: an `Observer` of its tasks, the name of one, or several; see `compile`.
 
         Raises:
             InvalidGraphError: the name is taken, reserved, or has ":" or "|" in it.
@@ -248,6 +248,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
             ends=ends,
             executor=resolve_executor(executor),
             limits=read_limits(name, limit),
+            observers=() if observer is None else read_observers(observer, name),
         )
         self._warn_if_compiled("node")
         return self
@@ -343,6 +344,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         executor: Any = None,
         on_failure: OnFailure | None = None,
         inbox: bool = False,
+        observer: AnyObserver | Sequence[AnyObserver] | None = None,
     ) -> CompiledStateGraph[StateT, ContextT, InputT, OutputT]:
         """Check the graph and make it runnable. The builder may be changed and compiled again.
 
@@ -371,6 +373,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
                 is raised; `get_state(...).tasks` has all. Graphs inside do as this one, unless
                 they say otherwise.
             inbox: whether a run takes what `post` has left for its thread; one read per step.
+            observer: an `Observer` of its runs, the name of one ("module:name"), or several.
 
         Raises:
             InvalidGraphError: with a sentence for every mistake.
@@ -394,6 +397,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
             executor=executor,
             on_failure=on_failure,
             inbox=inbox,
+            observer=observer,
         )
         app.builder = self
         app.migrate = migrate

@@ -19,6 +19,7 @@ from ..pregel.program.join import Join
 from ..pregel.program.node import PregelNode
 from ..pregel.program.results import refuse_lookalike
 from ..pregel.program.writes import Writer, WriteScope, find_keyless
+from ..pregel.run.checks import read_observers
 from ..pregel.types import ContextT, InputT, OutputT, RunnableConfig, StateT
 from .branch import BranchWriter
 from .fields import config_of
@@ -85,6 +86,7 @@ def compile_graph(
     name: str,
     breakpoints: tuple[Any, Any],
     compiled_class: type[CompiledStateGraph[Any, Any, Any, Any]] = CompiledStateGraph,
+    observer: Any = None,
     **options: Any,
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
     """Make a Pregel of a valid graph.
@@ -94,6 +96,7 @@ def compile_graph(
         compiled_class: what to make.
         options: what a `Pregel` takes besides: `context_schema`, `store`, `cache`, `debug`,
             `executor`.
+        observer: of all its runs; see `StateGraph.compile`.
     """
     compiler = Compiler(spec)
     output = spec.schemas[spec.output_schema]
@@ -110,6 +113,7 @@ def compile_graph(
         stream_mode="updates",
         checkpointer=checkpointer,
         name=name,
+        observer=(*read_observers(observer), *spec.node_observers()),
         _scope=compiler.scope,
         _joins=spec.joins,
         _flow=compiler.make_flow(triggers),

@@ -48,6 +48,7 @@ from ..pregel.types import LOCAL, CachePolicy, ContextT, RetryPolicy, TimeoutPol
 from .arguments import read_policies
 
 if TYPE_CHECKING:
+    from ..pregel.observer import AnyObserver
     from ..store.cache import BaseCache
 
 P = ParamSpec("P")
@@ -272,6 +273,7 @@ class entrypoint(Generic[ContextT]):
         checkpointer, store, cache: as in `StateGraph.compile`.
         executor: where the `@task`s run that have none of their own; see `StateGraph.compile`. The
             function itself runs here.
+        observer: an `Observer` of its runs, the name of one ("module:name"), or several.
         context_schema: the class of `runtime.context`.
         retry_policy, cache_policy, timeout: for the function as a whole.
 
@@ -306,6 +308,7 @@ class entrypoint(Generic[ContextT]):
         retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
         timeout: float | timedelta | TimeoutPolicy | None = None,
         executor: Any = None,
+        observer: AnyObserver | Sequence[AnyObserver] | None = None,
     ) -> None:
         self._graph = {
             "checkpointer": checkpointer,
@@ -313,6 +316,7 @@ class entrypoint(Generic[ContextT]):
             "cache": cache,
             "context_schema": context_schema,
             "executor": executor,
+            "observer": observer,
         }
         self._policies: dict[str, Any] = {
             "cache_policy": cache_policy,

@@ -29,6 +29,7 @@ from ..store.base import BaseStore
 
 if TYPE_CHECKING:
     from ..pregel.drivers.limit import Limit
+    from ..pregel.observer import AnyObserver
 
 In = TypeVar("In", contravariant=True)
 """What a node takes as its first argument."""
@@ -68,6 +69,7 @@ class NodeOptions(TypedDict, total=False):
     destinations: Mapping[str, str] | Sequence[str] | None
     executor: Any
     limit: Limit | Sequence[Limit] | None
+    observer: AnyObserver | Sequence[AnyObserver] | None
 
 
 # fmt: off

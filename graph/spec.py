@@ -51,6 +51,7 @@ class NodeSpec:
         ends: where its `Command`s may go, with labels; only for checks and drawings.
         executor: where it runs; None leaves that to the run.
         limits: the `Limit`s in which its tasks need a place.
+        observers: of its tasks.
     """
 
     body: Final[Body]
@@ -60,6 +61,7 @@ class NodeSpec:
     policies: Final[Policies] = field(default_factory=Policies)
     ends: Final[Mapping[str, str]] = field(default_factory=dict)
     limits: Final[tuple[Any, ...]] = ()
+    observers: Final[tuple[Any, ...]] = ()
     executor: Final[Any] = None
 
 
@@ -92,6 +94,10 @@ class GraphSpec:
     extra_keys: Final[str]
     defaults: Final[Policies]
     validate: Final[frozenset[str]] = frozenset()
+
+    def node_observers(self) -> list[Any]:
+        """The observers of single nodes."""
+        return [observer for node in self.nodes.values() for observer in node.observers]
 
     def complete_nodes(self) -> dict[str, NodeSpec]:
         """The nodes with the default policies filled in."""

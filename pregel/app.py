@@ -24,6 +24,7 @@ from .run.checks import (
     check_lent,
     check_on_failure,
     place_program,
+    read_observers,
     resolve_executor,
 )
 from .run.config import merge_configs, normalize
@@ -47,6 +48,7 @@ from .types import (
 
 if TYPE_CHECKING:
     from ..visualize.drawing import Drawing
+    from .observer import AnyObserver
     from .program.flow import Flow
 
 Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
@@ -90,6 +92,7 @@ class Pregel(
         executor: where the functions of nodes without an executor of their own run; see
             `StateGraph.compile`.
         inbox: whether runs take what was posted to their thread; see `post`.
+        observer: an `Observer` of all its runs, the name of one ("module:name"), or several.
 
     Raises:
         InvalidGraphError: the graph has mistakes; the error names all of them.
@@ -135,6 +138,7 @@ class Pregel(
         stream_eager: bool = False,
         executor: Any = None,
         inbox: bool = False,
+        observer: AnyObserver | Sequence[AnyObserver] | None = None,
         _scope: WriteScope | None = None,
         _joins: Sequence[Join] = (),
         _flow: Flow | None = None,
@@ -185,6 +189,7 @@ class Pregel(
         policies = (node.policies for node in self.program.nodes.values())
         self.limited: bool = any(each is not None and each.limits for each in policies)
         self.on_failure: OnFailure | None = check_on_failure(on_failure)
+        self.observers: Sequence[Any] = read_observers(observer)
         self.check_input = _check_input
         self.migrate: Any = None
         self.config: RunnableConfig = {}

@@ -15,7 +15,7 @@ from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.serde import Serializer
 from .program.program import Program, without_variants
 
-LENT = ("checkpointer", "store", "cache", "executor")
+LENT = ("checkpointer", "store", "cache", "executor", "observers")
 """What a graph only uses: copies share it."""
 
 _FUNCTIONS = "define functions and classes at the top of a module, or use cloudpickle"

@@ -36,7 +36,7 @@ PREGEL = """
     names policies
     clock
     types errors control
-    running
+    running observer
     stream_parts runtime program.results program.json_schema
     program.callables program.join
     program.flow
@@ -46,6 +46,8 @@ PREGEL = """
     program.version program.checks
     program.program
     program.hooked superstep.hooks
+    observers
+    superstep.observed
     superstep.deadline superstep.retry
     superstep.attempt_state
     superstep.context superstep.ids
@@ -62,6 +64,7 @@ PREGEL = """
     run.inbox
     run.answers run.commits run.output run.replay
     run.run
+    run.observing
     run.surround
     run.snapshots
     run.nested
@@ -130,6 +133,10 @@ DEFERRED = {
     ("*", "pydantic*"): "heavy: loaded when a schema is a pydantic model",
     ("*", "cloudpickle"): "optional: sends lambdas and closures to workers",
     (".pregel.run.checks", ".executors*"): "loaded when an executor is given, though executors sit above the engine",
+    (".pregel.run.checks", ".pregel.observers"): "loaded with the first observer",
+    (".pregel.run.settings", ".pregel.run.observing"): "loaded with the first observer",
+    (".pregel.run.run", ".pregel.run.observing"): "loaded with the first observer",
+    (".executors.proxies", ".pregel.superstep.observed"): "loaded with the first observer",
     (".pregel.run.surround", ".compat.langchain.callbacks"): "loaded when LangChain is, though what understands it sits above the engine",
     (".testing.models", ".compat.langchain.scripted"): "needs LangChain, which only its users have",
     ("*", "openai"): "an optional extra: loaded when a model is asked",

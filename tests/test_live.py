@@ -364,7 +364,7 @@ def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(
 
 def test_a_stream_can_be_observed_beside_its_reader(drive: Drive) -> None:
     events: list[Any] = []
-    observer = live.Observer(events.append, lambda: 0.0)
+    observer = live.RunEvents(events.append, lambda: 0.0)
     app = graph("a").compile()
     assert drive.stream(app, {"log": []}, stream_mode="updates", observer=observer) == [{"a": {"log": ["a"]}}]
     assert events == [TaskStarted(0.0, (), "a", 1), TaskEnded(0.0, (), "a")]
@@ -503,7 +503,7 @@ def test_what_cannot_be_watched_is_refused_before_anything_runs() -> None:
     with pytest.raises(TypeError, match="unknown option 'streem_mode'"):
         watch(graph("a").compile(), {"log": []}, view=Seen(), streem_mode="values")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="watch has an observer of its own"):
-        watch(graph("a").compile(), {"log": []}, view=Seen(), observer=live.Observer(lambda event: None))
+        watch(graph("a").compile(), {"log": []}, view=Seen(), observer=live.RunEvents(lambda event: None))
 
 
 def test_a_view_that_needs_what_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ class AsyncJournal(Journal):
         self._commit, self._claim = saver.acommit, saver.aclaim
         self._commit_all = saver.acommit_all
         self._commit_writes = saver.acommit_writes
+        self._observe(run.settings.observing)
         self._in_memory = saver.in_memory
         self._loop = loop
         self._drainer: asyncio.Future[None] | None = None  # who holds the lane

@@ -56,6 +56,7 @@ def refuse_late(task: Task) -> None:
 def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
     """Go on after the first attempt of a task has raised: note its signal, or try again until its
     policies give up. Does not raise what attempts raise."""
+    observing = task.run.settings.observing
     failures: dict[int, int] = {}
     earlier: tuple[Any, ...] = ()  # the calls of attempts that failed
     while True:
@@ -73,6 +74,8 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
 
             pause = wait_before_retry(retry, failures, error)
         earlier += tuple(task.current.calls or ())
+        if observing is not None:
+            observing.fail_attempt(task, error, pause)
         if pause is None:
             end_with_error(task, error)
             break
@@ -98,12 +101,25 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
         finally:
             if task.run.thread.saver is not None:
                 task.note_span(began)
+    if observing is not None:
+        observing.end_task(task)
     # Only now: the next attempt finds the calls of the last one again and goes on with them.
     yield from abandon_calls(earlier, task.error, waits)
 
 
 def attempt_with_policies(task: Task, waits: Waits) -> Steps[None]:
-    """An attempt as its node's policies want it: cached, under a time limit, its input watched."""
+    """An attempt as its node's policies want it: observed, cached, under a time limit, its input
+    watched."""
+    observing = task.run.settings.observing
+    if observing is None:
+        yield from _attempt_or_cached(task, waits)
+        return
+    observing.begin_attempt(task)
+    yield from _attempt_or_cached(task, waits)
+    observing.end_task(task)
+
+
+def _attempt_or_cached(task: Task, waits: Waits) -> Steps[None]:
     # Made inside the attempt: a node whose key cannot be made fails, and its policies apply.
     key = cache_key(task)
     if key is None:
@@ -117,6 +133,8 @@ def attempt_with_policies(task: Task, waits: Waits) -> Steps[None]:
             known = yield waits.read_cache(cache, key)
             if key in known:
                 restore_result(task, known[key])
+                if task.run.settings.observing is not None:
+                    task.run.settings.observing.find_cached(task)
                 return
             yield from _attempt_and_check(task, waits)
             yield waits.write_cache(cache, encode_result(task, key))

@@ -51,7 +51,8 @@ class Driver:
         self._run = run
         if effects is None:
             effects = supersteps(run)
-            if run.hook is not None or LANGCHAIN in modules or FINDERS:
+            observed = run.settings.observing is not None
+            if observed or run.hook is not None or LANGCHAIN in modules or FINDERS:
                 effects = surround(run, effects)
         self._effects = effects
         self._batch: Batch[Task] | None = None

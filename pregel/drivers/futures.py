@@ -102,6 +102,11 @@ class Calls:
         return begin_sleep(self.run, self._once, task, request, awaits=awaits)
 
     def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
+        observing = self.run.settings.observing
+        if observing is not None:
+            from ..program.hooked import observed_call
+
+            node = observed_call(node, observing.surrounds)
         if self.run.hook is not None:
             from ..program.hooked import hooked_call
 

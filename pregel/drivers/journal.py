@@ -44,12 +44,21 @@ class Journal:
         self._commit_all: Any = saver.commit_all
         self._claim: Any = saver.claim
         self._commit_writes: Any = saver.commit_writes
+        self._observe(run.settings.observing)
         self._queue: deque[Entry] = deque()
         self._lane = threading.Lock()
         # Why an entry was not stored of which the loop does not know.
         self.unreported: BaseException | None = None
         self._position = LanePosition(run)
         self.broken: BaseException | None = None
+
+    def _observe(self, observing: Any) -> None:
+        """Have the calls of the saver watched, if anybody is told of them."""
+        if observing is not None:
+            self._commit = observing.time_commits(self._commit)
+            self._commit_all = observing.time_commits(self._commit_all)
+            self._claim = observing.watch_records(self._claim)
+            self._commit_writes = observing.watch_records(self._commit_writes)
 
     def store(self, entry: Entry) -> Any:
         """Store an entry after all before it, and wait for it.

@@ -50,6 +50,22 @@ def resolve_executor(given: Any) -> Any:
     return placement.resolve_executor(given)
 
 
+def read_observers(given: Any, node: str | None = None) -> tuple[Any, ...]:
+    """The observers that this means, the outermost first.
+
+    Args:
+        node: of the tasks of this node only.
+
+    Raises:
+        TypeError, ValueError: it means none.
+    """
+    if given is None or given == ():
+        return ()
+    from .. import observers
+
+    return observers.read_observers(given, node)
+
+
 def place_program(program: Program, executor: Any, store: Any) -> Program:
     """The same program with its nodes there, but for those that have executors of their own.
 

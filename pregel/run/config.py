@@ -30,7 +30,7 @@ from ..types import (
 from .checks import check_on_failure
 
 if TYPE_CHECKING:
-    from .stream import Stream
+    from ..observer import AnyObserver
 
 COORDINATES = ("thread_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map")
 _NOT_METADATA = frozenset((*COORDINATES, "run_id"))
@@ -72,9 +72,8 @@ class CallOptions(TypedDict, Generic[ContextT], total=False):
         control: a `RunControl`, to ask for a drain from outside.
         executor: where the functions of nodes run that have no executor of their own; see
             `StateGraph.compile`.
-        observer: one more reader, called as each task starts and ends, on the thread where that
-            happens; it must not raise. It takes no chunks, so it fits `invoke` too. What
-            `visualize.watch` shows comes from one.
+        observer: an `Observer` of this call, the name of one ("module:name"), or several; inside
+            those that the graph has.
         debug: refuse nodes that change their input in place, or do not; None as `compile(debug=)`
             says.
         on_failure: what the failure of a task does to its siblings, "stop" or "finish"; None as
@@ -87,7 +86,7 @@ class CallOptions(TypedDict, Generic[ContextT], total=False):
     durability: Durability | None
     control: RunControl | None
     executor: Any
-    observer: Stream | None
+    observer: AnyObserver | Sequence[AnyObserver] | None
     debug: bool | None
     on_failure: OnFailure | None
 
@@ -136,7 +135,7 @@ class Call:
     subgraphs: bool = False
     version: Version = "v1"
     executor: Any = None
-    observer: Stream | None = None
+    observer: Any = None
     debug: bool | None = None
     on_failure: OnFailure | None = None
 

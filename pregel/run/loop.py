@@ -178,9 +178,7 @@ def _stops_before(run: Run, tasks: Sequence[Task]) -> bool:
     """Whether a breakpoint stops the run before this superstep starts."""
     if not is_listed(tasks, run.settings.interrupt_before):
         return False
-    for stream in run.output.streams:
-        stream.breakpoint(tasks)
-    run.output.stop("interrupt_before")
+    run.output.stop("interrupt_before", tasks)
     return True
 
 
@@ -188,12 +186,11 @@ def _stops_after(run: Run, machine: Machine, tasks: Sequence[Task]) -> bool:
     """Whether a breakpoint stops the run after this superstep."""
     if not is_listed(tasks, run.settings.interrupt_after):
         return False
-    if run.output.streams:
+    following: Sequence[Task] = ()
+    if run.output.streams or run.settings.observing is not None:
         following = upcoming(run, machine)
         _show_checkpoint(run, following)
-        for stream in run.output.streams:
-            stream.breakpoint(following)
-    run.output.stop("interrupt_after")
+    run.output.stop("interrupt_after", following)
     return True
 
 
@@ -212,10 +209,11 @@ def _restore(run: Run, tasks: Sequence[Task]) -> None:
         elif record.error is not None:
             if record.routed and task.node.handler is not None:
                 task.restore_end(record.error)  # its handler had taken over
-        # No answer came for it, or it sleeps: run again it would only repeat its side effects and
-        # ask the same.
+        # No answer came, or it sleeps: run again it would repeat its side effects and ask the same.
         elif (pause := run.answers.still_waits(record, given)) is not None:
             task.restore_end(pause)
+        if task.restored and run.settings.observing is not None:
+            run.settings.observing.restore(task)
 
 
 def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:

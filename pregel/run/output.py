@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from ..program.program import Program
 from ..superstep.machine import Machine
+from ..superstep.task import Task
 from ..types import Interrupt, Selection, StreamMode
 from .checks import check_keys
 from .config import Call
@@ -40,14 +41,15 @@ class Output:
         questions: what the run has paused for, `()` if it sleeps or is at a breakpoint; None if it
             has not paused.
         wake_at: when the first of its tasks that sleep runs again.
+        following: the tasks that follow that breakpoint.
         breakpoint: the kind of the breakpoint at which it has paused; "" if it is none.
         only_asked: nothing but `interrupt()` asked them.
     """
 
     __slots__ = (
-        "_hold", "_key_set", "_program", "_view", "breakpoint", "chunks", "closed", "keeps_view",
-        "keys", "live", "live_outputs", "only_asked", "questions", "streams", "viewed", "waiting",
-        "wake", "wake_at",
+        "_hold", "_key_set", "_program", "_view", "breakpoint", "chunks", "closed", "following",
+        "keeps_view", "keys", "live", "live_outputs", "only_asked", "questions", "streams",
+        "viewed", "waiting", "wake", "wake_at",
     )  # fmt: skip
 
     def __init__(
@@ -65,7 +67,7 @@ class Output:
         self.keeps_view: bool = not program.outputs_settle
         if call.output_keys is not None:
             self.select(check_keys(program, call.output_keys))
-        self.streams = streams if call.observer is None else (*streams, call.observer)
+        self.streams = streams
         self.chunks: deque[Any] = deque()
         self.waiting: list[Callable[[], None]] = []
         self.closed: bool = False
@@ -79,6 +81,7 @@ class Output:
         self.only_asked: bool = False
         self.wake_at: datetime | None = None
         self.breakpoint: Breakpoint = ""
+        self.following: Sequence[Task] = ()
         self.viewed: bool = False
         self._view: Any = None
 
@@ -161,9 +164,11 @@ class Output:
         """The run ends here, with questions, or until a time."""
         self.questions, self.only_asked, self.wake_at = questions, only_asked, wake_at
 
-    def stop(self, breakpoint: Breakpoint) -> None:
-        """The run ends here, at a breakpoint."""
-        self.questions, self.breakpoint = (), breakpoint
+    def stop(self, breakpoint: Breakpoint, following: Sequence[Task]) -> None:
+        """The run ends here, at a breakpoint, with these tasks to follow."""
+        for stream in self.streams:
+            stream.breakpoint(following)
+        self.questions, self.breakpoint, self.following = (), breakpoint, following
 
     def keep_preview(self, machine: Machine, writes: Sequence[tuple[str, Any]]) -> None:
         """The result is the state with what finished tasks of a superstep wrote that did not reach

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...checkpoint.base import BaseCheckpointSaver, coordinates
 from ...checkpoint.overrides import commits_at_once
@@ -28,6 +28,9 @@ from .position import Position
 from .replay import Replay
 from .settings import Graph, Settings, Thread, find_run_id, merge_around
 from .stream import Stream
+
+if TYPE_CHECKING:
+    from .observing import Observing
 
 
 class Run:
@@ -173,7 +176,13 @@ class Run:
         from ..program.hooked import with_hooks
 
         self.hook = hook
-        self.program = with_hooks(self.settings.program)
+        self.program = with_hooks(self.program)
+
+    def use_observers(self, observing: Observing) -> None:
+        """Tell observers of its tasks; to be called before its first superstep."""
+        from ..program.hooked import observed
+
+        self.program = observed(self.program, surrounds=observing.surrounds)
 
     def start(self, machine: Machine) -> None:
         """The state is loaded."""

@@ -5,16 +5,26 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ...channels.base import MISSING
 from ...checkpoint.base import BaseCheckpointSaver, Checkpoint, address
 from ...checkpoint.serde import Serializer
 from ..control import RunControl, TimedControl
 from ..program.program import Program
+from ..superstep.hooks import EVERYWHERE
 from ..types import DEFAULT_RECURSION_LIMIT, LOCAL, All, Durability, OnFailure, RunnableConfig
-from .checks import check_breakpoints, check_durability, place_program, resolve_executor
+from .checks import (
+    check_breakpoints,
+    check_durability,
+    place_program,
+    read_observers,
+    resolve_executor,
+)
 from .config import Call, inheritable, merge_configs, recursion_limit, warn_of_context
+
+if TYPE_CHECKING:
+    from .observing import Observing
 
 
 class Graph(Protocol):
@@ -34,6 +44,7 @@ class Graph(Protocol):
     limited: bool
     executor: Any
     inbox: bool
+    observers: Sequence[Any]
     context_schema: Any
     migrate: Callable[[Checkpoint, Sequence[str]], Checkpoint] | None
 
@@ -126,6 +137,7 @@ class Settings:
         interrupt_before, interrupt_after: the nodes at which a run stops, or "*".
         serde: the saver's, or the graph's own without a saver.
         on_failure: what the failure of a task does to its siblings.
+        observing: tells the observers of the run; None if there are none.
         deadline: when no further task starts, or None.
         inbox: the run takes what is posted to its thread.
         migrate: makes a checkpoint of an earlier version of the graph one of this version.
@@ -134,7 +146,7 @@ class Settings:
     __slots__ = (
         "cache", "check_input", "config", "context", "control", "deadline", "durability",
         "executor", "given", "inbox", "interrupt_after", "interrupt_before", "limit", "migrate",
-        "on_failure", "program", "serde", "step_timeout", "store",
+        "observing", "on_failure", "program", "serde", "step_timeout", "store",
     )  # fmt: skip
 
     def __init__(
@@ -179,6 +191,9 @@ class Settings:
             control = TimedControl(control, self.deadline)
         self.control: Final[RunControl] = control
         self.on_failure: Final[OnFailure] = call.on_failure or graph.on_failure or outer.on_failure
+        self.observing: Final[Observing | None] = None
+        if graph.observers or call.observer is not None or EVERYWHERE or outer.observing:
+            self.observing = _observe(graph, call, outer.observing)  # type: ignore[misc]
         self.limit: Final = recursion_limit(config) if config else DEFAULT_RECURSION_LIMIT
         self.interrupt_before: Final = _breakpoints(
             call.interrupt_before, graph.interrupt_before, program
@@ -203,11 +218,20 @@ class Outermost(NamedTuple):
     deadline: None = None
     durability: Durability = "sync"
     executor: None = None
+    observing: None = None
     on_failure: OnFailure = "stop"
     store: None = None
 
 
 OUTERMOST = Outermost()
+
+
+def _observe(graph: Graph, call: Call, outer: Observing | None) -> Observing | None:
+    """Those of the process, of the run around it, of the graph and of the call, in this order."""
+    from .observing import observe
+
+    inherited = () if outer is None else outer.inherited
+    return observe(EVERYWHERE, inherited, graph.observers, read_observers(call.observer))
 
 
 def _breakpoints(

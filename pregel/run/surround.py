@@ -36,6 +36,10 @@ def add_hook(find: Callable[[Run], Hook | None]) -> Callable[[], None]:
 
 def surround(run: Run, effects: Effects) -> Effects:
     """The effects of a run; with a hook, surrounded by what that puts around the whole run."""
+    observing = run.settings.observing
+    if observing is not None:
+        run.use_observers(observing)
+        effects = observing.watch(run, effects)
     hook = run.hook
     if hook is None and LANGCHAIN in modules:
         hook = (_ask_langchain or _load_langchain())(run)

@@ -31,6 +31,7 @@ class AttemptState:
         inside: a future for each of these that it runs as a coroutine.
         rejected_inside: why a graph inside did not take the answer to its question.
         runtime: made when it is first asked for.
+        observed: tells observers of it, and surrounds its function; None if there are none.
         span: what the run's hook has put around it.
         signal: that of a graph inside which became the node's result.
     """
@@ -54,13 +55,14 @@ class AttemptState:
     inside: tuple[Any, ...] = ()
     rejected_inside: Exception | None = None
     runtime: Runtime[Any] | None = None
+    observed: Any = None
     span: Span | None = None
     signal: BaseException | None = None
 
     def begin_anew(self, number: int) -> AttemptState:
         """That of an attempt which has done nothing yet."""
         state = AttemptState()
-        state.span = self.span
+        state.observed, state.span = self.observed, self.span
         state.number, state.first_began = number, self.first_attempt_time()
         return state
 

@@ -110,6 +110,10 @@ class Surroundings(Protocol):
     def control(self) -> RunControl: ...
 
     @property
+    def observing(self) -> Any:
+        """Tells the observers of the run; None if there are none."""
+
+    @property
     def cache(self) -> Any: ...
 
     @property

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 AnySpan = TypeVar("AnySpan")
+EVERYWHERE: Final[list[Any]] = []
+"""The observers of all runs of this process; see `add_observer`."""
 
 
 class Span(Protocol):

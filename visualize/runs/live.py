@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from importlib.util import find_spec
@@ -26,10 +26,9 @@ from ...extras import install_command
 from ...pregel.app import Pregel
 from ...pregel.errors import GraphInterrupt, ParentCommand
 from ...pregel.names import NS_SEP, node_levels
+from ...pregel.observer import EndStatus, Observer, RunInfo, TaskInfo
 from ...pregel.run.config import Options, merge_configs, normalize
-from ...pregel.run.stream import Envelope, Stream
-from ...pregel.superstep.task import Task
-from ...pregel.types import AnyConfig, Command, RunnableConfig, StateSnapshot
+from ...pregel.types import AnyConfig, Command, Interrupt, RunnableConfig, StateSnapshot
 from ..extract import extract
 from ..layout.measure import one_line
 from ..model import GraphModel
@@ -174,7 +173,7 @@ def observe(
         raise TypeError("watch has an observer of its own: pass yours to invoke")
     check_compiled(app)
     show = ViewUpdater(extract(app, xray), choose(view), earlier=earlier)
-    options["observer"] = Observer(show.put, show.clock)
+    options["observer"] = RunEvents(show.put, show.clock)
     show.start()
     try:
         yield
@@ -211,62 +210,83 @@ def in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
-class Observer(Stream):
-    """A reader that takes no chunks: it makes an event of each task that starts or ends, wherever
-    that happens.
+class RunEvents(Observer):
+    """Makes an event of each task that starts or ends, wherever that happens.
 
     Args:
         put: takes the event; may be called from any thread.
         clock: seconds.
-        ns: the namespace of the graph it is told about.
     """
 
-    __slots__ = ("_clock", "_place", "_take")
-
     def __init__(
-        self,
-        put: Callable[[Event], None],
-        clock: Callable[[], float] = time.monotonic,
-        ns: tuple[str, ...] = (),
+        self, put: Callable[[Event], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__((), Envelope(True, True, False), put, (), ns)
-        self._take, self._clock, self._place = put, clock, place_of(ns)
+        self._put, self._clock = put, clock
+        self._root: str | None = None  # the namespace of the graph that is watched
+        # (run, node) → how many of its tasks were shown with their superstep, before they start.
+        self._waiting: Counter[tuple[str, str]] = Counter()
+        self._cached: set[TaskInfo] = set()
+        self._asked: dict[TaskInfo, list[tuple[str, str]]] = {}
 
-    def below(self, graph: Any, ns: tuple[str, ...], deadline: Any = None) -> Observer:
-        """The observer of a nested run."""
-        return Observer(
-            self._take if deadline is None else deadline.fence(self._take), self._clock, ns
-        )
+    def run_started(self, run: RunInfo) -> None:
+        """The first one is that of the graph that is watched."""
+        if self._root is None:
+            self._root = run.ns
 
-    def started(self, task: Task, step: int) -> None:
-        """A task is about to run."""
-        if not task.node.hidden:
-            self._take(TaskStarted(self._clock(), self._place, task.name, step))
+    def _place_of(self, run: RunInfo) -> tuple[str, ...]:
+        inside = run.ns.removeprefix(self._root or "").removeprefix(NS_SEP)
+        return place_of(tuple(inside.split(NS_SEP)) if inside else ())
 
-    def ended(self, task: Task, step: int) -> None:
-        """A task has finished, failed, paused, or was restored."""
-        if task.node.hidden:
-            return
-        failure = (
-            ""
-            if task.error is None or isinstance(task.error, ParentCommand)
-            else format_error(task.error)
-        )
-        asked = tuple(
-            (question.id, format_question(question.value)) for question in task.interrupts
-        )
-        paused = task.paused or bool(asked)
-        kept = task.restored and not failure
-        self._take(
+    def step_started(self, run: RunInfo, step: int, nodes: tuple[str, ...]) -> None:
+        """Its tasks are about to run, or wait for a free worker."""
+        place = self._place_of(run)
+        for node in nodes:
+            self._waiting[run.id, node] += 1
+            self._put(TaskStarted(self._clock(), place, node, step))
+
+    def task_started(self, task: TaskInfo) -> None:
+        """A task runs that may not have been shown with its superstep: a handler, a call."""
+        shown = (task.run.id, task.node)
+        if self._waiting[shown]:
+            self._waiting[shown] -= 1
+        else:
+            self._put(TaskStarted(self._clock(), self._place_of(task.run), task.node, task.step))
+
+    def task_cached(self, task: TaskInfo) -> None:
+        """A task that is about to end was not run."""
+        self._cached.add(task)
+
+    def question_asked(self, task: TaskInfo, question: Interrupt) -> None:
+        """A task that is about to end asks this."""
+        self._asked.setdefault(task, []).append((question.id, format_question(question.value)))
+
+    def task_restored(
+        self, task: TaskInfo, status: EndStatus, error: BaseException | None
+    ) -> None:
+        """A task was not run."""
+        self._put(TaskStarted(self._clock(), self._place_of(task.run), task.node, task.step))
+        self._cached.add(task)
+        self.task_ended(task, status, 0.0, error)
+
+    def task_ended(
+        self, task: TaskInfo, status: EndStatus, seconds: float, error: BaseException | None
+    ) -> None:
+        """A task has finished, failed, or paused."""
+        failure = "" if error is None or status == "finished" else format_error(error)
+        kept = task in self._cached and not failure
+        self._cached.discard(task)
+        asked = tuple(self._asked.pop(task, ()))
+        paused = status == "paused"
+        self._put(
             TaskEnded(
-                self._clock(), self._place, task.name, failure, paused, asked, task.attempt, kept
+                self._clock(), self._place_of(task.run), task.node, failure, paused, asked,
+                task.attempt, kept,
             )
-        )
+        )  # fmt: skip
 
-    def breakpoint(self, following: Sequence[Task]) -> None:
-        """The run stops, with these tasks to follow."""
-        names = tuple(dict.fromkeys(task.name for task in following if not task.node.hidden))
-        self._take(BreakpointHit(self._clock(), self._place, names))
+    def breakpoint_reached(self, run: RunInfo, nodes: tuple[str, ...]) -> None:
+        """The run stops, with these nodes to follow."""
+        self._put(BreakpointHit(self._clock(), self._place_of(run), nodes))
 
 
 def place_of(ns: tuple[str, ...]) -> tuple[str, ...]:

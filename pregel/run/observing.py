@@ -1,0 +1,289 @@
+"""Tells the observers of a run what it does. Loaded with the first observer.
+
+Nothing in the loop knows of it: what a run asks of its driver passes through `Observing.watch`, and
+what becomes of a task is told by the drivers where a task has an attempt with policies, has failed,
+or has been restored. A run without observers has none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any
+from uuid import uuid4
+
+from ...checkpoint.base import Commit
+from ...checkpoint.errors import CheckpointConflictError
+from ..errors import ParentCommand
+from ..observer import EndStatus, RunInfo, TaskInfo
+from ..observers import Watcher, ask, carry, defines
+from ..superstep.observed import ObservedAttempt
+from ..superstep.task import Task
+from .config import scalars
+from .effects import Effects, Load, RunTasks
+
+
+def observe(*given: Iterable[Watcher]) -> Observing | None:
+    """What tells these observers of one run, each of them once; None without any."""
+    watchers = tuple(dict.fromkeys(each for some in given for each in some))
+    return Observing(watchers) if watchers else None
+
+
+class Observing:
+    """Tells the observers of one run.
+
+    Attributes:
+        watchers: the outermost first.
+        surrounds: whether one of them surrounds the functions of nodes.
+        info: which run; None before it has begun.
+    """
+
+    def __init__(self, watchers: tuple[Watcher, ...]) -> None:
+        self.watchers = watchers
+        self.surrounds: bool = any(defines(w.observer, "around", "aaround") for w in watchers)
+        self.info: RunInfo | None = None
+        self._began: dict[str, float] = {}
+        self._attempts: dict[str, float] = {}
+
+    @property
+    def inherited(self) -> Iterable[Watcher]:
+        """Those that nested graphs have, too."""
+        return (each for each in self.watchers if each.nodes is None)
+
+    def tell(self, method: str, about: RunInfo | TaskInfo, *args: Any) -> None:
+        """Tell all who want to know of this, and define the method."""
+        for observer, nodes, _ in self.watchers:
+            if nodes is not None and (about.__class__ is RunInfo or about.node not in nodes):  # type: ignore[union-attr]
+                continue
+            if defines(observer, method):
+                ask(observer, method, about, *args)
+
+    # -- the run -----------------------------------------------------------------------------------
+
+    def watch(self, run: Any, effects: Effects) -> Effects:
+        """The effects of a run; told on their way to the driver."""
+        info = self.info = _describe_run(run)
+        began = perf_counter()
+        self.tell("run_started", info)
+        for key, value in carry(self.watchers, info).items():
+            run.commits.describe(key, value)
+        step = _StepWatch(self, run, info)
+        try:
+            yield from self._pass_on(effects, step)
+        except GeneratorExit:
+            raise  # closed by hand: nobody is there to be told
+        except BaseException as error:
+            step.end()
+            stopped = not isinstance(error, Exception)
+            status: EndStatus = "stopped" if stopped else "failed"
+            self.tell("run_ended", info, status, perf_counter() - began, error)
+            raise
+        step.end()
+        if run.output.breakpoint:
+            following = (task.name for task in run.output.following if not task.node.hidden)
+            self.tell("breakpoint_reached", info, tuple(dict.fromkeys(following)))
+        paused = run.output.questions is not None
+        status = "paused" if paused else "finished"
+        self.tell("run_ended", info, status, perf_counter() - began, None)
+
+    def _pass_on(self, effects: Effects, step: _StepWatch) -> Effects:
+        loaded = False
+        for effect in effects:
+            if effect.__class__ is RunTasks:
+                step.enter(effect.tasks)
+            try:
+                yield effect
+            except GeneratorExit:
+                effects.close()
+                raise
+            except BaseException as error:
+                yield from _go_on(effects, error)
+                return
+            if isinstance(effect, Load) and effect.found is not None and not loaded:
+                loaded = True  # what is loaded later belongs to graphs around it
+                found = effect.found
+                self.tell("thread_loaded", step.info, found.checkpoint["id"], found.metadata)
+
+    # -- tasks -------------------------------------------------------------------------------------
+
+    def describe(self, task: Task) -> TaskInfo:
+        """Which task, in its current attempt."""
+        assert self.info is not None
+        return TaskInfo(
+            run=self.info, id=task.id, node=task.name, step=task.step, attempt=task.attempt
+        )
+
+    def begin_attempt(self, task: Task) -> None:
+        """An attempt begins, in this context."""
+        if task.node.hidden:
+            return
+        info, now = self.describe(task), perf_counter()
+        self._attempts[info.id] = now
+        if info.id not in self._began:
+            self._began[info.id] = now
+            self.tell("task_started", info)
+        task.current.observed = ObservedAttempt(self._surrounding(task.name), info, self.tell)
+
+    def _surrounding(self, node: str) -> Sequence[Watcher]:
+        if not self.surrounds:
+            return ()
+        mine = [each for each in self.watchers if each.nodes is None or node in each.nodes]
+        return [each for each in mine if defines(each.observer, "around", "aaround")]
+
+    def fail_attempt(self, task: Task, error: BaseException, delay: float | None) -> None:
+        """An attempt has raised; another one begins in so many seconds, if in any."""
+        if task.node.hidden or task.id not in self._began:
+            return
+        info = self.describe(task)
+        self.tell("attempt_failed", info, error, perf_counter() - self._attempts[info.id])
+        if delay is not None:
+            self.tell("task_retried", info, error, delay)
+
+    def end_task(self, task: Task) -> None:
+        """A task has run to its end, failed, or paused."""
+        began = self._began.pop(task.id, None)
+        if began is None:
+            return
+        self._attempts.pop(task.id, None)
+        info = self.describe(task)
+        self._tell_of_answers(task, info)
+        for question in task.interrupts:
+            self.tell("question_asked", info, question)
+        self.tell("task_ended", info, status_of(task), perf_counter() - began, task.error)
+
+    def _tell_of_answers(self, task: Task, info: TaskInfo) -> None:
+        before = task.run.position.record_of(task.id).answers if task.answers else ()
+        for question in task.answers or ():
+            if question not in before:
+                self.tell("question_answered", info, question)
+
+    def find_cached(self, task: Task) -> None:
+        """A task was not run: the cache had its result."""
+        self.tell("task_cached", self.describe(task))
+
+    def restore(self, task: Task) -> None:
+        """A task does not run again."""
+        if task.node.hidden:
+            return
+        info = self.describe(task)
+        for question in task.interrupts:
+            self.tell("question_asked", info, question)
+        self.tell("task_restored", info, status_of(task), task.error)
+
+    # -- storing -----------------------------------------------------------------------------------
+
+    def time_commits(self, method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A saver's method that stores a commit, or several, timed."""
+        return partial(self._time, method)
+
+    def watch_records(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A saver's method that records something beside a checkpoint; conflicts are told."""
+        return partial(self._notice_conflict, method)
+
+    def _time(self, method: Callable[[Any], Any], stored: Any) -> Any:
+        began = perf_counter()
+        return self._notice_conflict(method, stored, then=lambda: self._tell_of(stored, began))
+
+    def _notice_conflict(
+        self, method: Callable[..., Any], *args: Any, then: Callable[[], None] | None = None
+    ) -> Any:
+        try:
+            waited = method(*args)
+        except CheckpointConflictError as error:
+            self._tell_of_conflict(error)
+            raise
+        if hasattr(waited, "__await__"):
+            return self._await(waited, then)
+        if then is not None:
+            then()
+        return waited
+
+    async def _await(self, waited: Any, then: Callable[[], None] | None) -> Any:
+        try:
+            result = await waited
+        except CheckpointConflictError as error:
+            self._tell_of_conflict(error)
+            raise
+        if then is not None:
+            then()
+        return result
+
+    def _tell_of_conflict(self, error: BaseException) -> None:
+        if self.info is not None:
+            self.tell("conflicted", self.info, error)
+
+    def _tell_of(self, stored: Any, began: float) -> None:
+        seconds = perf_counter() - began
+        for commit in stored if isinstance(stored, list) else (stored,):
+            if self.info is not None:
+                step = commit.metadata.get("step", -1)
+                self.tell("committed", self.info, step, seconds, size_of(commit))
+
+
+def status_of(task: Task) -> EndStatus:
+    """How a task has ended."""
+    error = task.error
+    if task.paused:
+        return "paused"
+    if error is None or isinstance(error, ParentCommand):
+        return "finished"
+    return "failed" if isinstance(error, Exception) else "stopped"
+
+
+class _StepWatch:
+    """Which superstep is going on, and since when."""
+
+    def __init__(self, observing: Observing, run: Any, info: RunInfo) -> None:
+        self._observing, self._run, self.info = observing, run, info
+        self._step: int | None = None
+        self._began = 0.0
+
+    def enter(self, tasks: Sequence[Task]) -> None:
+        """Tasks are about to run, or are waited for."""
+        step = self._run.machine.step
+        if step == self._step:
+            return
+        self.end()
+        names = tuple(task.name for task in tasks if not task.node.hidden)
+        if names:
+            self._step, self._began = step, perf_counter()
+            self._observing.tell("step_started", self.info, step, names)
+
+    def end(self) -> None:
+        """The superstep is over, if there is one."""
+        if self._step is not None:
+            seconds = perf_counter() - self._began
+            self._observing.tell("step_ended", self.info, self._step, seconds)
+            self._step = None
+
+
+def _go_on(effects: Effects, error: BaseException) -> Effects:
+    """Throw an error into a run's loop, and pass on what it still asks for."""
+    try:
+        effect = effects.throw(error)
+    except StopIteration:
+        return
+    yield effect
+    yield from effects
+
+
+def _describe_run(run: Any) -> RunInfo:
+    parent = run.parent
+    outer = None if parent is None else parent.run.settings.observing
+    thread = run.thread
+    return RunInfo(
+        id=uuid4().hex,
+        graph=run.program.name,
+        thread_id=thread.thread_id,
+        run_id=thread.run_id,
+        ns=thread.ns,
+        metadata=scalars(run.settings.config, None),
+        parent=None if outer is None or outer.info is None else outer.describe(parent),
+    )
+
+
+def size_of(commit: Commit) -> int:
+    """The bytes of its values and writes."""
+    total = sum(len(blob[1]) for blob in commit.values.values() if blob is not None)
+    return total + sum(len(blob[1]) for each in commit.writes for _, blob in each.writes)
