@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypedDict
 import cluster
 import psycopg
 import pytest
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from stategraph import (
     END,
@@ -606,6 +607,164 @@ def test_others_of_the_file_wait(file: Bank) -> None:
     first.invoke({}, CFG)
     thread.join()
     assert order == ["function", "other"]
+
+
+# -- a database of the application's ------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def other_saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "memory":
+        yield InMemorySaver()
+    elif request.param == "sqlite":
+        with SqliteSaver.from_conn_string(str(tmp_path / "saver.db"), synchronous="off") as opened:
+            yield opened
+    else:
+        with PostgresSaver.from_conn_string(request.getfixturevalue("postgres")) as saver:
+            yield saver
+
+
+@pytest.fixture(params=["sqlite", "psycopg", "pool", "pool.connection"])
+def own(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """(bank, on): a ledger in a database of its own, and how it is opened."""
+    if request.param == "sqlite":
+        bank = Bank("sqlite", str(tmp_path / "own.db"), None)
+        yield bank, bank.connect
+        return
+    bank = Bank("postgres", request.getfixturevalue("postgres"), None)
+    if request.param == "psycopg":
+        yield bank, bank.connect
+        return
+    with ConnectionPool(bank.target, min_size=1, max_size=2) as pool:
+        yield bank, pool if request.param == "pool" else pool.connection
+
+
+def elsewhere(drive: Any, saver: Any, function: Any, on: Any, body: Any = None, **options: Any) -> Any:
+    """a, then a node with a transaction on another database; `body` makes of its receipt what the node returns."""
+    finish = body or (lambda receipt: {"log": [receipt]})
+
+    def pay(state: State, runtime: Runtime) -> Any:
+        return finish(runtime.transaction("k", function, on=on, **options))
+
+    async def apay(state: State, runtime: Runtime) -> Any:
+        return finish(await runtime.atransaction("k", function, on=on, **options))
+
+    builder = StateGraph(State).add_node("a", lambda state: {"log": ["a"]})
+    builder.add_node("pay", apay if drive.is_async else pay).add_edge(START, "a").add_edge("a", "pay")
+    return builder.compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_elsewhere_a_retry_a_resume_and_an_edit_find_it(drive: Any, other_saver: Any, own: Any, durability: Any) -> None:
+    bank, on = own
+    fails = [ConnectionError()]
+
+    def ask(receipt: str) -> Any:
+        if fails:
+            raise fails.pop()
+        return {"log": [receipt, interrupt("content?")]}
+
+    app = elsewhere(drive, other_saver, bank.pay, on, ask)
+    with pytest.raises(ConnectionError):
+        drive.invoke(app, {}, CFG, durability=durability)
+    assert drive.invoke(app, None, CFG, durability=durability)["__interrupt__"]
+    drive.update_state(app, CFG, {"log": ["edited"]}, as_node="a")
+    app = elsewhere(drive, other_saver, bank.pay, on, ask)
+    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["a", "edited", "receipt 1", "yes"]
+    assert bank.calls == bank.rows() == ["book"]
+    before_pay = [each for each in drive.history(app, CFG) if each.next == ("pay",)][-1]
+    drive.invoke(app, None, before_pay.config)
+    assert bank.rows() == ["book"] * 2, "a fork has it again"
+
+
+def test_elsewhere_an_error_undoes_it(drive: Any, own: Any) -> None:
+    bank, on = own
+    bank.fails = [ConnectionError()]
+    app = elsewhere(drive, InMemorySaver(), bank.pay, on)
+    with pytest.raises(ConnectionError):
+        drive.invoke(app, {}, CFG)
+    assert bank.rows() == []
+    assert drive.invoke(app, None, CFG)["log"] == ["a", "receipt 2"]
+    assert bank.rows() == ["book"]
+
+
+def test_elsewhere_a_copied_thread_has_it_of_its_own(drive: Any, own: Any) -> None:
+    bank, on = own
+    saver = InMemorySaver()
+
+    def stop(receipt: str) -> Any:
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        drive.invoke(elsewhere(drive, saver, bank.pay, on, stop), {}, CFG)
+    saver.copy_thread("t", "copy")
+    drive.invoke(elsewhere(drive, saver, bank.pay, on), None, {"configurable": {"thread_id": "copy"}})
+    assert bank.rows() == ["book"] * 2
+
+
+def test_elsewhere_the_function_must_not_end_it(drive: Any, own: Any) -> None:
+    bank, on = own
+
+    def wrong(connection: Any) -> None:
+        bank.pay(connection)
+        connection.commit()
+
+    with pytest.raises((RuntimeError, psycopg.ProgrammingError), match="COMMIT is refused|commit\\(\\) forbidden"):
+        drive.invoke(elsewhere(drive, InMemorySaver(), wrong, on), {}, CFG)
+    assert bank.rows() == []
+
+
+def test_elsewhere_no_commit_of_the_thread_waits(file: Bank, tmp_path: Path) -> None:
+    """What is written through the saver meanwhile is stored."""
+    bank = Bank("sqlite", str(tmp_path / "own.db"), None)
+
+    def slow(connection: Any) -> str:
+        another = threading.Thread(target=file.saver.delete_thread, args=("another",))
+        another.start()
+        another.join(20)
+        assert not another.is_alive()
+        return bank.pay(connection)
+
+    def node(state: State, runtime: Runtime) -> Any:
+        return {"log": [runtime.transaction("k", slow, on=bank.connect)]}
+
+    app = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=file.saver)
+    assert app.invoke({}, CFG) == {"log": ["receipt 1"]}
+
+
+@pytest.mark.parametrize(("on", "text"), [
+    ("ledger.db", "on must be a function that opens a connection .* got str"),
+    (sqlite3.connect(":memory:"), "on must be a function .* got Connection: the transaction needs a connection of its own"),
+    (lambda: 7, "on must open a connection of sqlite3 or psycopg, got one of builtins.int"),
+])  # fmt: skip
+def test_elsewhere_what_opens_nothing(drive: Any, on: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        drive.invoke(elsewhere(drive, InMemorySaver(), lambda _: 1, on), {}, CFG)
+
+
+def test_elsewhere_a_pool_of_asyncio(drive: Any, postgres: str) -> None:
+    pool = AsyncConnectionPool(postgres, open=False)
+    with pytest.raises(TypeError, match="on must open plain connections, got AsyncConnectionPool of asyncio"):
+        drive.invoke(elsewhere(drive, InMemorySaver(), lambda _: 1, pool), {}, CFG)
+
+
+def test_elsewhere_a_lost_commit_is_looked_up(drive: Any, postgres: str) -> None:
+    """The session ends when it has committed, before the answer is read."""
+    bank = Bank("postgres", postgres, None)
+    losing = [True]
+
+    class Losing(psycopg.Connection[Any]):
+        def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+            result = super().wait(gen, *args, **kwargs)
+            if bank.calls and losing and self.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+                losing.clear()
+                self.close()
+                raise psycopg.OperationalError("the connection broke")
+            return result
+
+    app = elsewhere(drive, InMemorySaver(), bank.pay, lambda: Losing.connect(postgres))
+    assert drive.invoke(app, {}, CFG)["log"] == ["a", "receipt 1"]
+    assert not losing and bank.calls == bank.rows() == ["book"]
 
 
 # -- what is not the saver's --------------------------------------------------------------------------------------

@@ -138,3 +138,22 @@ def unended(connection: Connection[Any]) -> Iterator[None]:
         ) from error
     finally:
         connection.row_factory, connection.cursor_factory = factories
+
+
+@contextmanager
+def losing(connection: Connection[Any], user: UserFunction) -> Iterator[None]:
+    """In this context what is raised because a connection broke is a `ConnectionLostError`.
+
+    Args:
+        user: its error, if its function has raised one.
+    """
+    try:
+        yield
+    except (OperationalError, Undone) as raised:
+        error = user.error if isinstance(raised, Undone) else raised
+        if not connection.closed or not isinstance(error, OperationalError):
+            raise
+        raise ConnectionLostError(
+            f"the connection to the Postgres server broke: {error}. It is not known whether the "
+            "transaction was committed; the next try finds out"
+        ) from error

@@ -84,14 +84,19 @@ class UserFunction:
         self._saver, self._function = saver, function
         self.error: BaseException | None = None
 
-    def call(self, connection: Any) -> TaskWrites:
+    def call(self, connection: Any, tables: frozenset[str] | None = None) -> TaskWrites:
         """Call it.
+
+        Args:
+            tables: of an SQLite connection, those that it must not change.
 
         Raises:
             Undone: it has raised; `error` is what.
         """
         token = INSIDE.set(self._saver)
         try:
+            if tables is not None:
+                return call_guarded(self._function, connection, tables)
             return self._function(connection)
         except BaseException as error:
             self.error = error
@@ -177,8 +182,8 @@ def guard(connection: sqlite3.Connection, tables: frozenset[str]) -> Iterator[li
 
 
 def call_guarded(
-    function: Callable[[Any], Any], connection: sqlite3.Connection, tables: frozenset[str]
-) -> Any:
+    function: Callable[[Any], TaskWrites], connection: sqlite3.Connection, tables: frozenset[str]
+) -> TaskWrites:
     """Call a function in an open transaction of a connection.
 
     Raises:
@@ -198,21 +203,29 @@ def call_guarded(
         raise
 
 
+def check_isolation_of_sqlite(isolation: str | None) -> None:
+    """Refuse what SQLite does not have.
+
+    Raises:
+        ValueError: it is another isolation than its own.
+    """
+    if isolation not in (None, "serializable"):
+        raise ValueError(
+            f"isolation must be 'serializable' on SQLite, which has no other, got {isolation!r}"
+        )
+
+
 def transact_on_sqlite(
     saver: Any, place: TransactionPlace, function: Callable[[Any], TaskWrites]
 ) -> Transacted:
     """`SqliteSaver.transact`."""
     check_methods(saver)
-    if place.isolation not in (None, "serializable"):
-        raise ValueError(
-            "isolation must be 'serializable' on SQLite, which has no other, "
-            f"got {place.isolation!r}"
-        )
+    check_isolation_of_sqlite(place.isolation)
     connection = saver._database.connection
-    user = UserFunction(saver, lambda given: call_guarded(function, given, OWN_TABLES))
+    user = UserFunction(saver, function)
     try:
         with saver._session(write=True) as session:
-            done = transact_in(saver, session, place, lambda: user.call(connection))
+            done = transact_in(saver, session, place, lambda: user.call(connection, OWN_TABLES))
         return tell_run(saver, place, done)
     except Undone:
         pass

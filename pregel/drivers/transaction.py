@@ -7,9 +7,11 @@ along as that is. On a database of the application's it stands in a table there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...checkpoint.base import RETURN, BaseCheckpointSaver, TaskWrites
+from ...checkpoint.threads import call_on_thread
 from ..run.effects import InTransaction
 from ..run.run import Run
 from ..running import TRANSACTION, Transaction, effect
@@ -60,9 +62,35 @@ class StoredTransaction:
             self._encoded = self._encode(self._made)
             return self._encoded
 
-        return self._run.journal.transact(
-            InTransaction(self._beside, self._id, self._records, function, asked.isolation)
-        )
+        if asked.on is not None:
+            return self._run_elsewhere(asked, function)
+        return self._run.journal.transact(self._entry(function, asked.isolation))
+
+    def _entry(
+        self, function: Callable[[Any], TaskWrites] | None, isolation: str | None
+    ) -> InTransaction:
+        return InTransaction(self._beside, self._id, self._records, function, isolation)
+
+    def _run_elsewhere(self, asked: Transaction, function: Callable[[Any], TaskWrites]) -> Any:
+        """On a database of the application's, once the checkpoint beside which the task stands is
+        stored: the record is found by its id."""
+        from ...checkpoint.sql.completions import Completion, check_opener, complete
+
+        check_opener(asked.on)
+        thread_id = self._run.thread.thread_id or ""
+        place = Completion(thread_id, self._task.id, self._key, self._id)
+        entry = self._entry(None, None)
+
+        def work() -> None:
+            if entry.record is None:
+                entry.keep(complete(asked.on, place, function, asked.isolation))
+
+        async def work_later(waited: Any) -> None:
+            await waited
+            await call_on_thread(work)
+
+        waited = self._run.journal.transact(entry)
+        return work() if waited is None else work_later(waited)
 
     def _encode(self, result: Any) -> TaskWrites:
         where = f"runtime.transaction({self._key!r})"
