@@ -219,8 +219,7 @@ class BranchWriter(Writer):
         sends: list[Send] = []
         for step in choice if isinstance(choice, (list, tuple)) else (choice,):
             if isinstance(step, Send):
-                self._goto.check_send(step, task)
-                sends.append(step)
+                sends.append(self._goto.check_send(step, task))
                 continue
             step = self._map_answer(step, task)
             if step != END:

@@ -6,6 +6,7 @@ Values only. Nothing here runs, reads a clock or knows a graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias
@@ -117,8 +118,14 @@ class Send:
             to work on. It keeps one for each key, and one for Sends without a key. Any string
             without NUL.
 
+        race: the Sends with the same `race` from one task are a race: the first that finishes
+            wins, the others are stopped and write nothing. One that fails or asks does not win.
+
+    Attributes:
+        sender: of a racer, the task that sent it, as the engine notes it.
+
     Raises:
-        TypeError: `key` is not a string.
+        TypeError: `key` or `race` is not a string.
         ValueError: it contains NUL.
 
     >>> Send("work", {"item": 1})
@@ -127,12 +134,14 @@ class Send:
     Send(node='agent', arg={'question': 'Where is it?'}, key='customer-7')
     """
 
-    __slots__ = ("arg", "key", "node", "timeout")
+    __slots__ = ("arg", "key", "node", "race", "sender", "timeout")
 
     node: str
     arg: Any
     timeout: TimeoutPolicy | None
     key: str | None
+    race: str | None
+    sender: str
 
     def __init__(
         self,
@@ -142,15 +151,24 @@ class Send:
         *,
         timeout: float | timedelta | TimeoutPolicy | None = None,
         key: str | None = None,
+        race: str | None = None,
     ) -> None:
         self.node = node
         self.arg = arg
         self.timeout = None if timeout is None else TimeoutPolicy.coerce(timeout)
         self.key = None if key is None else _check_key("key", key)
+        self.race = None if race is None else _check_key("race", race)
+        self.sender = ""
+
+    def sent_by(self, sender: str) -> Send:
+        """This Send as one of the racers that a task sends."""
+        mine = copy(self)
+        mine.sender = sender
+        return mine
 
     def _options(self) -> dict[str, Any]:
         """What is set beside node and input."""
-        options = {"timeout": self.timeout, "key": self.key}
+        options = {"timeout": self.timeout, "key": self.key, "race": self.race}
         return {name: value for name, value in options.items() if value is not None}
 
     def __eq__(self, other: object) -> bool:
@@ -282,6 +300,7 @@ class PregelTask(NamedTuple):
         input: what its node is called with, as it is stored.
         wake_at: when it runs again if it sleeps (`runtime.sleep`), in UTC; None if it does not.
         key: of a `Send`, the key of the nested graph's memory; None without one.
+        lost: another one has won its race (`Send(..., race=...)`), so that it does not count.
     """
 
     id: str
@@ -295,6 +314,7 @@ class PregelTask(NamedTuple):
     input: Any = None
     wake_at: datetime | None = None
     key: str | None = None
+    lost: bool = False
 
 
 class StateSnapshot(NamedTuple, Generic[StateT]):
@@ -345,13 +365,19 @@ class GraphOutput(Generic[ValueT]):
 def _parts_of_send(send: Send) -> tuple[Any, ...]:
     options = send._options()
     timeout = options.pop("timeout", None)
+    if send.sender:
+        options["sender"] = send.sender
     # As it was before there were other options, wherever none of these is set.
     return (send.node, send.arg, timeout, *([options] if options else ()))
 
 
 def _send_of_parts(parts: tuple[Any, ...]) -> Send:
-    node, arg, timeout, *options = parts
-    return Send(node, arg, timeout=timeout, **(options[0] if options else {}))
+    node, arg, timeout, *more = parts
+    if not more:
+        return Send(node, arg, timeout=timeout)
+    options = dict(more[0])
+    sender = options.pop("sender", "")
+    return Send(node, arg, timeout=timeout, **options).sent_by(sender)
 
 
 register(Send, encode=_parts_of_send, decode=_send_of_parts, name="stategraph:Send")

@@ -54,6 +54,7 @@ PREGEL = """
     superstep.task_answers
     superstep.task superstep.state superstep.question_ids
     superstep.interrupts superstep.machine
+    superstep.race
     superstep.flow_machine
     run.tokens
     run.stream
@@ -69,7 +70,7 @@ PREGEL = """
     run.snapshots
     run.nested
     run.resume
-    run.start run.load
+    run.start run.load run.failures
     run.begin
     run.open_tasks
     run.update_state
@@ -84,7 +85,8 @@ PREGEL = """
     drivers.attempt drivers.loading
     drivers.waits
     drivers.awaits
-    drivers.abatch
+    drivers.abatch drivers.racing
+    drivers.aracing
     drivers.call_future drivers.once drivers.transaction
     drivers.sleeping
     drivers.futures drivers.afutures
@@ -148,6 +150,10 @@ DEFERRED = {
     (".executors.interpreters", "importlib"): "travels as code, without this module's names",
     (".executors.worker", "asyncio"): "asyncio is loaded by those who await",
     (".pregel.run_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
+    (".pregel.run.loop", ".pregel.run.failures"): "loaded when a run fails",
+    ("*", ".pregel.superstep.race"): "loaded with the first race",
+    ("*", ".pregel.drivers.racing"): "loaded with the first race",
+    (".pregel.drivers.aio", ".pregel.drivers.aracing"): "loaded with the first race",
     (".pregel.run.begin", ".pregel.run.graph_changes"): "loaded by those who go on with a thread",
     (".pregel.edit_api", ".pregel.run.update_state"): "loaded by those who edit a thread",
     (".pregel.edit_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",

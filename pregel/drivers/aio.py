@@ -120,6 +120,10 @@ class AsyncDriver(Driver):
     def make_batch(self, tasks: Sequence[Task]) -> AsyncBatch[Task]:
         limit = self._run.settings.config.get("max_concurrency") or _width(tasks)
         execute = arun_task if self._run.settings.deadline is None else arun_in_time
+        if self._racers is not None:
+            from .aracing import race_on_loop
+
+            execute = partial(race_on_loop, execute, self._racers)
         return AsyncBatch(execute, tasks, limit, self.end, _is_coroutine)
 
     async def abort_whole(self, error: BaseException) -> None:

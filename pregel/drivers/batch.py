@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from .steps import Steps
@@ -22,6 +23,7 @@ class Waiting(Protocol[Job_co]):
     is false while none may."""
 
     def __len__(self) -> int: ...
+    def remove(self, job: Any, /) -> None: ...
     def popleft(self) -> Job_co: ...
     def pop(self) -> Job_co: ...
 
@@ -101,6 +103,14 @@ class Batch(Generic[Job]):
         with self._lock:
             self._drop(len(self._waiting) if at_once else self._surplus)
             self._surplus = 0
+
+    def drop(self, jobs: Sequence[Job]) -> None:
+        """Do not start these; those that were started go on."""
+        with self._lock:
+            for job in jobs:
+                with suppress(ValueError):
+                    self._waiting.remove(job)
+                    self.open -= 1
 
     def cancel(self) -> None:
         """Start no further job, and cancel what is under way and can be."""

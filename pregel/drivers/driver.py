@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphBubbleUp
-from ..run.effects import Effects, Entry, GiveWay, Notify, ReadPosts, RunTasks, Save
+from ..run.effects import Abandon, Effects, Entry, GiveWay, Notify, ReadPosts, RunTasks, Save
 from ..run.loop import supersteps
 from ..run.run import Run
 from ..run.surround import FINDERS, LANGCHAIN, surround
@@ -23,7 +23,9 @@ from .loading import load, read_posts
 from .steps import PAUSE, Steps, Waits
 
 if TYPE_CHECKING:
+    from ..superstep.race import Races
     from .limit import AdmissionQueue
+    from .racing import Racers
 
 
 class ReaderLeft(BaseException):
@@ -57,6 +59,7 @@ class Driver:
         self._effects = effects
         self._batch: Batch[Task] | None = None
         self._admission: AdmissionQueue | None = None
+        self._racers: Racers | None = None
         self._journal = None if run.thread.saver is None else self.make_journal(run)
         run.use_driver(self._journal, self.make_calls)
         seconds = run.settings.step_timeout
@@ -128,6 +131,13 @@ class Driver:
             if effect.begins:
                 return self.waits.enter(effect.span)
             return self.waits.leave(effect.span, effect.error)
+        if isinstance(effect, Abandon):
+            if self._batch is not None and self._racers is not None:
+                self._racers.stop(effect.tasks, self._batch)
+                effect.effect.open = self._batch.open
+                if not self._batch.open:
+                    self._batch = None
+            return None
         if journal is None:
             return None  # nothing is stored
         if isinstance(effect, ReadPosts):
@@ -155,9 +165,11 @@ class Driver:
                 any longer.
         """
         run, limit, batch = self._run, self._limit, self._batch
-        watched, chunks = run.watched, run.output.chunks
+        # A race is decided as soon as one of it has ended.
+        watched, chunks = run.watched or effect.races is not None, run.output.chunks
         if batch is None:
             tasks = effect.tasks if limit is None else limit.detach(effect.tasks)
+            self._racers = None if effect.races is None else _enter_races(effect.races, tasks)
             batch = self._batch = self.make_batch(tasks)
             if run.output.live:
                 self._admission = self._limit_starts(tasks, batch)
@@ -171,7 +183,7 @@ class Driver:
                 batch.cancel()
                 raise limit.expire()
         # Tasks that end together are recorded in one transaction instead of one each.
-        if batch.ended and limit is None and run.records_early:
+        if batch.ended and limit is None and (run.records_early or effect.races is not None):
             batch.gather()
         effect.finished = self._take_ended(batch)
         effect.open = batch.open
@@ -201,6 +213,8 @@ class Driver:
             self._admission.release(task)
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
             out = wants_out(task.error)
+            if not out and self._racers is not None and not self._racers.fails(task):
+                return
             if out or self._run.settings.on_failure == "stop":
                 self._batch.stop(at_once=out or self._admission is not None)
 
@@ -248,6 +262,12 @@ class Driver:
             _note_loss(error, end)
         if not isinstance(error, (Exception, GraphBubbleUp)):
             self._run.output.drop_chunks()  # Ctrl-C and cancellation do not wait for the reader
+
+
+def _enter_races(races: Races, tasks: Sequence[Task]) -> Racers:
+    from .racing import Racers
+
+    return Racers(races, tasks)
 
 
 def _note_loss(error: BaseException, end: BaseException) -> None:

@@ -193,6 +193,25 @@ class AdmissionQueue:
             POOL.submit(call)
         return task
 
+    def remove(self, task: Task) -> None:
+        """Drop a task.
+
+        Raises:
+            ValueError: it was taken, or was never here.
+        """
+        with _LOCK:
+            for places, group in self._groups.items():
+                entry = next((each for each in group if each[1] is task), None)
+                if entry is not None:
+                    group.remove(entry)
+                    if not group:
+                        del self._groups[places]
+                    return
+            self._admitted.remove(task)
+            calls = self._give_back(task)
+        for call in calls:
+            POOL.submit(call)
+
     def release(self, task: Task) -> None:
         """A task has ended: its places go to others."""
         with _LOCK:

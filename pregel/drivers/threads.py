@@ -67,6 +67,10 @@ class ThreadDriver(Driver):
     def make_batch(self, tasks: Sequence[Task]) -> ThreadBatch[Task]:
         limit = self._run.settings.config.get("max_concurrency") or MAX_THREADS
         execute = run_task if self._run.settings.deadline is None else run_in_time
+        if self._racers is not None:
+            from .racing import race_on_thread
+
+            execute = partial(race_on_thread, execute, self._racers)
         return ThreadBatch(execute, tasks, limit, self.end)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..errors import InvalidRouteError, InvalidUpdateError, nearest
 from ..names import TASKS
 from ..types import Send
-from .writes import Pair, Writer, explain_keyless, find_keyless, shown
+from .writes import Pair, Writer, explain_keyless, find_keyless, note_sender, shown
 
 
 class _Marker(Enum):
@@ -86,8 +86,7 @@ class ChannelWrite(Writer):
         out, known = task.writes, task.known_channels()
         for entry in self.writes:
             if isinstance(entry, Send):
-                check_send(entry, task)
-                out.append((TASKS, entry))
+                out.append((TASKS, check_send(entry, task)))
                 continue
             for channel, value in entry.pairs(result):
                 if channel not in known:
@@ -96,7 +95,7 @@ class ChannelWrite(Writer):
                         f"{nearest(channel, known)}"
                     )
                 if channel == TASKS:
-                    check_send(value, task)
+                    value = check_send(value, task)
                 out.append((channel, value))
 
     def check(self, channels: Mapping[str, Any]) -> Iterable[str]:
@@ -110,8 +109,9 @@ class ChannelWrite(Writer):
                     yield f"writes to the unknown channel {entry.channel!r}; {near}"
 
 
-def check_send(send: Any, task: Any) -> None:
-    """Refuse what is no Send, or goes to no node, in the task that wrote it.
+def check_send(send: Any, task: Any) -> Send:
+    """Refuse what is no Send, or goes to no node, in the task that wrote it. Returns the Send to be
+    written.
 
     Raises:
         InvalidUpdateError: naming the node that wrote it.
@@ -128,3 +128,4 @@ def check_send(send: Any, task: Any) -> None:
         )
     if send.key is not None and find_keyless({send.node: nodes[send.node].source}):
         raise InvalidUpdateError(explain_keyless(send.node, send.key))
+    return send if send.race is None else note_sender(send, task)

@@ -310,11 +310,11 @@ class StateWriter(Writer):
 
     def send(self, send: Send, task: Any) -> None:
         """Write a Send, once its target is known to exist."""
-        self.check_send(send, task)
-        task.writes.append((TASKS, send))
+        task.writes.append((TASKS, self.check_send(send, task)))
 
-    def check_send(self, send: Send, task: Any) -> None:
+    def check_send(self, send: Send, task: Any) -> Send:
         """Refuse a Send to a node that does not exist, or with a key that means nothing there.
+        Returns the Send to be written.
 
         Raises:
             InvalidRouteError: naming the nearest that does.
@@ -326,6 +326,7 @@ class StateWriter(Writer):
             send.node = str.__str__(send.node)
         if send.key is not None and send.node in self.scope.keyless:
             raise InvalidUpdateError(explain_keyless(send.node, send.key))
+        return send if send.race is None else note_sender(send, task)
 
     def _trigger(self, node: str, task: Any) -> str:
         channel = self.scope.triggers.get(node) if isinstance(node, str) else None
@@ -365,6 +366,14 @@ def find_keyless(sources: Mapping[str, Any]) -> frozenset[str]:
         for name, source in sources.items()
         if getattr(source, "is_stategraph", False) is True and source.checkpointer is not True
     )
+
+
+def note_sender(send: Send, task: Any) -> Send:
+    """A racer as one of those that this task sends: those of other tasks are other races."""
+    if isinstance(task, Draft):
+        return send.sent_by(task.name)
+    # Sends that an edit has kept stand beside those of a later step.
+    return send.sent_by(f"{task.step} {task.path_text}")
 
 
 def explain_keyless(node: str, key: str) -> str:

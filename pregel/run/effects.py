@@ -4,7 +4,7 @@ loop."""
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.base import (
     BaseCheckpointSaver,
@@ -16,6 +16,9 @@ from ...checkpoint.base import (
 )
 from ..superstep.hooks import Span
 from ..superstep.task import Task
+
+if TYPE_CHECKING:
+    from ..superstep.race import Races
 
 
 class Load:
@@ -58,15 +61,26 @@ class RunTasks:
 
     Each time it fills `finished` with the tasks that have ended since, at least one of them unless
     chunks are waiting for the reader, and `open` with how many have not. Outcomes are kept on the
-    tasks.
+    tasks. `races` are those of the superstep, or None.
     """
 
-    __slots__ = ("finished", "open", "tasks")
+    __slots__ = ("finished", "open", "races", "tasks")
 
     def __init__(self) -> None:
+        self.races: Races | None = None
         self.tasks: Sequence[Task] = ()
         self.finished: Sequence[Task] = ()
         self.open: int = 0
+
+
+class Abandon:
+    """Stop tasks of `effect` that have lost their race. Fills its `open` with how many are left."""
+
+    __slots__ = ("effect", "tasks")
+
+    def __init__(self, effect: RunTasks, tasks: Sequence[Task]) -> None:
+        self.effect: RunTasks = effect
+        self.tasks: Sequence[Task] = tasks
 
 
 class Entry:
@@ -183,5 +197,5 @@ class Notify:
         self.error: BaseException | None = error
 
 
-Effect = Load | ReadPosts | RunTasks | Save | Claim | GiveWay | Notify
+Effect = Load | ReadPosts | RunTasks | Abandon | Save | Claim | GiveWay | Notify
 Effects = Generator[Effect, None, None]

@@ -13,20 +13,24 @@ as records. A superstep that fails or pauses leaves by `_end_badly`, one that is
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
 
 from ...checkpoint.base import ERROR, ERROR_SOURCE
-from ..errors import GraphDrained, GraphRecursionError, ParentCommand
+from ..errors import GraphDrained
 from ..superstep.attempt_state import earliest
 from ..superstep.interrupts import is_listed, questions
 from ..superstep.machine import Machine, handler_of, in_path_order
 from ..superstep.task import Task
 from .begin import begin
-from .effects import Effect, Effects, GiveWay, Load, RunTasks, Save
+from .effects import Abandon, Effect, Effects, GiveWay, Load, RunTasks, Save
 from .load import load_checkpoint, load_machine
 from .resume import claim_end, end_claim, upcoming
 from .run import Run, run_of
 from .snapshots import live_snapshot
 from .task_records import given_answers
+
+if TYPE_CHECKING:
+    from ..superstep.race import Races
 
 WIDE = 256
 """After so many tasks at a stretch a driver may give way: each may take the loop some
@@ -97,7 +101,9 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
         # A hidden node (START) alone is no superstep that users count.
         taken += len(tasks) > 1 or not tasks[0].node.hidden
         if taken > settings.limit:
-            raise _limit_reached(run, tasks)
+            from .failures import limit_reached
+
+            raise limit_reached(run, tasks)
         # A call that goes on from a breakpoint gets past it; the next change makes it count again.
         if before and machine.tick > passed and _stops_before(run, tasks):
             return
@@ -108,15 +114,17 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
         # later tasks have other ids, so nothing is restored by mistake.
         if position.records:
             _restore(run, tasks)
+        races = effect.races = _find_races(run, tasks) if machine.racing else None
         ended = True
         try:
-            if shown or position.records or (watched and len(tasks) > 1):
+            if shown or position.records or races or (watched and len(tasks) > 1):
                 yield from _run_tasks(run, tasks, effect)
             else:
                 effect.tasks = tasks  # nobody looks until all have ended
                 yield effect
             if run.deadline is not None:
                 run.deadline.check()
+            tasks = tasks if races is None else races.leave_out_losers(tasks)
             for task in tasks:  # all() with a generator would call once for each task (P8)
                 if not task.finished:
                     tasks, ended = yield from _handle_errors(run, tasks, effect)
@@ -124,11 +132,12 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
         except GeneratorExit:
             raise
         except BaseException:
+            tasks = tasks if races is None else races.leave_out_losers(tasks)
             yield from _end_by_force(run, machine, tasks)
             raise
         # End.
         if not ended:
-            yield from _end_badly(run, machine, tasks)
+            yield from _end_badly(run, machine, tasks, races)
             return
         if kept:
             yield from _end_superstep(run, machine, tasks)
@@ -138,6 +147,12 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
             return
         if len(tasks) > WIDE:
             yield GiveWay()
+
+
+def _find_races(run: Run, tasks: Sequence[Task]) -> Races:
+    from ..superstep.race import Races
+
+    return Races(tasks, run.position.records)
 
 
 def _end_by_force(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
@@ -163,15 +178,6 @@ def _show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
         for stream in streams:
             stream.checkpoint(state)
         run.commits.take_last()
-
-
-def _limit_reached(run: Run, tasks: Sequence[Task]) -> GraphRecursionError:
-    names = ", ".join(sorted({t.name for t in tasks}))
-    return GraphRecursionError(
-        f"{run.program.name}: the recursion limit of {run.settings.limit} supersteps was reached "
-        f'with work left: {names}. Raise it with config={{"recursion_limit": ...}}, or go on with '
-        "invoke(None, config) (GRAPH_RECURSION_LIMIT)"
-    )
 
 
 def _stops_before(run: Run, tasks: Sequence[Task]) -> bool:
@@ -221,7 +227,10 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
     if run.output.streams:
         yield from _show_starts(run, tasks)
         _show_ends(run, [task for task in tasks if task.restored])
-    effect.tasks = [task for task in tasks if not task.restored]
+    races = effect.races
+    effect.tasks = [
+        task for task in tasks if not task.restored and not (races and races.has_lost(task))
+    ]
     unseen = set(effect.tasks)
     while unseen:
         try:
@@ -232,12 +241,27 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
             _show_ends(run, [task for task in effect.tasks if task.finished and task in unseen])
             raise
         unseen.difference_update(effect.finished)
-        _show_ends(run, effect.finished)
+        ended = effect.finished if races is None else races.decide(effect.finished)
+        _show_ends(run, ended)
         # The writes of the last ones go with the commit, or with what `_end_badly` records.
+        if effect.open and run.records_early:
+            yield from _record(run, [task for task in ended if task.finished])
+        # The win is recorded before the losers are stopped.
+        if effect.open and races and (losers := races.take_losers(unseen)):
+            yield Abandon(effect, losers)
         if not effect.open:
-            return
-        if run.records_early:
-            yield from _record(run, [task for task in effect.finished if task.finished])
+            break
+    if races and run.output.streams:
+        _show_racers(run, races, effect.tasks)
+
+
+def _show_racers(run: Run, races: Races, tasks: Sequence[Task]) -> None:
+    """Tell the readers who has lost, and how those have ended whose race nobody has won."""
+    _show_ends(run, races.find_unwon(tasks))
+    for stream in run.output.streams:
+        for task in tasks:
+            if races.has_lost(task):
+                stream.lost(task, run.machine.step)
 
 
 def _show_starts(run: Run, tasks: Sequence[Task]) -> Effects:
@@ -284,6 +308,8 @@ def _handle_errors(
         if error is not None and error is not task.error:
             error.__cause__ = error.__cause__ or task.error
     now = [*(task for task in tasks if task not in failed), *handlers]
+    if effect.races is not None:
+        now = effect.races.leave_out_losers(now)
     return now, all(task.finished for task in now)
 
 
@@ -351,15 +377,21 @@ def _disown(run: Run, tasks: Sequence[Task], error: Exception) -> Effects:
 # -- when a superstep does not reach its barrier ---------------------------------------------------
 
 
-def _end_badly(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
+def _end_badly(
+    run: Run, machine: Machine, tasks: Sequence[Task], races: Races | None
+) -> Effects:
     """Nothing is applied. Finished siblings are kept, errors and questions recorded; then raise, or
     pause."""
     # Tasks end in any order. Which error is raised must not depend on it, nor how questions stand.
     tasks = in_path_order(tasks)
     failed = [t for t in tasks if t.error is not None]
+    if races is not None:
+        failed = [t for t in failed if races.has_failed(t, tasks)]
     yield from _record_unfinished(run, tasks)
     if failed:
-        raise _loudest(failed)
+        from .failures import find_loudest
+
+        raise find_loudest(failed)
     pauses = [task.pause for task in tasks if task.pause is not None]
     rejected = next((pause.rejected for pause in pauses if pause.rejected is not None), None)
     if rejected is not None:
@@ -398,35 +430,6 @@ def _record_unfinished(run: Run, tasks: Sequence[Task]) -> Effects:
     # One transaction: between the questions and the end of the claim another call could answer.
     if records and saved_id is not None:
         yield Save(None, [*records, *claim_end(run, tasks)], saved_id)
-
-
-def _loudest(failed: Sequence[Task]) -> BaseException:
-    """The error to raise: the first in path order that is a failure, with the others named in its
-    notes."""
-    errors = [t for t in failed if isinstance(t.error, Exception)]
-    signals = [
-        t for t in failed if not isinstance(t.error, (Exception, ParentCommand, GraphDrained))
-    ]
-    # Ctrl-C first. A cancellation is most often the consequence of a failure beside it.
-    first, *others = [*(t for t in signals if not _is_cancelled(t)), *errors, *failed]
-    assert first.error is not None
-    named = {t.path: t for t in others if t in errors and t is not first}
-    for task in named.values():
-        first.error.add_note(
-            f"Task {task.name!r} of the same superstep failed as well: {_shown(task.error)}"
-        )
-    return first.error
-
-
-def _shown(error: BaseException | None) -> str:
-    try:
-        return repr(error)
-    except Exception:  # no mistake of an error's own may hide another
-        return type(error).__name__
-
-
-def _is_cancelled(task: Task) -> bool:
-    return type(task.error).__name__ in ("CancelledError", "GraphAbandoned")
 
 
 def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:

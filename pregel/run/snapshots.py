@@ -19,7 +19,7 @@ from ...checkpoint.base import (
     coordinates,
 )
 from ...checkpoint.records import iso
-from ..names import child_ns
+from ..names import PUSH, child_ns
 from ..program.program import Program
 from ..superstep.attempt_state import earliest
 from ..superstep.machine import Machine
@@ -53,13 +53,16 @@ class View(NamedTuple):
     """A checkpoint brought to life for looking.
 
     Attributes:
+        tasks: those that count.
         live: show what a resume would find done already; else the superstep as it began.
+        lost: the tasks that have lost a race.
     """
 
     machine: Machine
     tasks: list[Task]
     records: Mapping[str, TaskRecord]
     live: bool
+    lost: Sequence[Task] = ()
 
 
 def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
@@ -73,7 +76,12 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
             records[task_id] = replace(records[task_id], spans=tuple(spans))
     bring_back(machine, records.get(NULL_TASK_ID, NOTHING_RECORDED))
     tasks = plan_to_look(machine, found.config["configurable"].get("checkpoint_ns", ""))
-    return View(machine, with_handlers(tasks, records), records, live)
+    lost: Sequence[Task] = ()
+    if machine.racing:
+        from ..superstep.race import find_lost
+
+        lost = find_lost(tasks, records)
+    return View(machine, with_handlers(tasks, records), records, live, lost)
 
 
 def plan_to_look(machine: Machine, ns: str) -> list[Task]:
@@ -106,12 +114,16 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
     place = found.config["configurable"]
     where = program, place["thread_id"], place.get("checkpoint_ns", "")
     shown = _answerable(seen) if live else None
-    tasks = tuple(describe(task, seen.records.get(task.id), where, shown) for task in seen.tasks)
+    planned = sorted([*seen.tasks, *seen.lost], key=_plan_order) if seen.lost else seen.tasks
+    tasks = tuple(
+        describe(task, seen.records.get(task.id), where, shown)._replace(lost=task in seen.lost)
+        for task in planned
+    )
     handled = {t.cause for t in seen.tasks if t.cause is not None}
     open_tasks = [
         described
-        for described, task in zip(tasks, seen.tasks, strict=True)
-        if (not _finished(seen, task.id) and task not in handled if live else task.cause is None)
+        for described, task in zip(tasks, planned, strict=True)
+        if (_is_open(seen, task, handled) if live else task.cause is None)
     ]
     return StateSnapshot(
         values=_values(program, seen),
@@ -156,6 +168,17 @@ def _with_posts(
     from .inbox import show_posts
 
     return snapshot._replace(posts=show_posts(saver, posts, program.stream))
+
+
+def _plan_order(task: Task) -> tuple[bool, int]:
+    """Sends by index, then the others as they are."""
+    is_send = task.path[0] == PUSH
+    return (not is_send, task.path[1] if is_send else 0)
+
+
+def _is_open(seen: View, task: Task, handled: Collection[Task | None]) -> bool:
+    """Whether a resume would run a task."""
+    return not _finished(seen, task.id) and task not in handled and task not in seen.lost
 
 
 def empty_snapshot(config: RunnableConfig) -> StateSnapshot:

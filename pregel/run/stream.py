@@ -238,6 +238,20 @@ class Stream:
         self.emit("tasks", payload)
         self._wrap_debug("task_result", step, payload)
 
+    def lost(self, task: Task, step: int) -> None:
+        """Another one has won the race of a task: it was not run, or was stopped."""
+        if self.wants("tasks", "debug"):
+            payload: dict[str, Any] = {
+                "id": task.id,
+                "name": task.name,
+                "error": None,
+                "result": {},
+                "interrupts": [],
+                "lost": True,
+            }
+            self.emit("tasks", payload)
+            self._wrap_debug("task_result", step, payload)
+
     def _returned(self, task: Task) -> None:
         """What a finished task wrote, and the messages in it that have not been shown while it
         ran."""

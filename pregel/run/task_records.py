@@ -137,11 +137,13 @@ def bring_back(machine: Machine, command: TaskRecord) -> None:
 
 
 def with_handlers(tasks: Iterable[Task], stored: Mapping[str, TaskRecord]) -> list[Task]:
-    """These tasks, and behind each that failed and whose error handler had taken over, that
-    handler's."""
+    """These tasks without those that have lost a race, and behind each that failed and whose error
+    handler had taken over, that handler's."""
     found: list[Task] = []
+    racing = False
     for task in tasks:
         found.append(task)
+        racing = racing or (task.send is not None and task.send.race is not None)
         known = stored.get(task.id)
         if (
             known is not None
@@ -150,6 +152,11 @@ def with_handlers(tasks: Iterable[Task], stored: Mapping[str, TaskRecord]) -> li
             and task.node.handler is not None
         ):
             found.append(handler_of(task))
+    if racing:
+        from ..superstep.race import Races
+
+        races = Races(found, stored)
+        return [task for task in found if not races.has_lost(task)]
     return found
 
 

@@ -39,9 +39,10 @@ class Machine(LiveState):
         checkpoint_id: the checkpoint from which the next superstep runs; "" for none yet.
         carried_ids: path → id of the next tasks that were begun beside an earlier checkpoint,
             before an edit. They go on under the ids that they had.
+        racing: some of the tasks planned last are in a race.
     """
 
-    __slots__ = ("carried_ids", "checkpoint_id")
+    __slots__ = ("carried_ids", "checkpoint_id", "racing")
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class Machine(LiveState):
         self.cache: dict[Reader, dict[str, Any]] = {}
         self.carried_ids: Mapping[tuple[Any, ...], str] = carried_ids
         self.checkpoint_id: str = ""
+        self.racing: bool = False
         self.versions: dict[str, int] = {}
         self.seen: dict[str, dict[str, int]] = {}
         stored: Mapping[str, Any] = {}
@@ -118,6 +120,7 @@ class Machine(LiveState):
         self.remaining = remaining
         program, changed = self.program, self.changed
         tasks: list[Task] = []
+        self.racing = False
         if TASKS in self.expiring:
             nodes = program.nodes
             for index, send in enumerate(self.channels[TASKS].get()):
@@ -132,6 +135,8 @@ class Machine(LiveState):
                         f"{nearest(send.node, nodes)}"
                     )
                 tasks.append(Task(node, index, send.arg, run, send))
+                if send.race is not None:
+                    self.racing = True
         # After loading it is not known what changed last, so all that ever changed is a candidate:
         # the versions that each node has seen tell which of these it has run for.
         for name in self._candidates(self.versions if changed is None else changed):
