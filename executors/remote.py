@@ -19,6 +19,7 @@ from ..pregel.errors import (
     WorkerLostError,
     nearest,
 )
+from ..pregel.log import log_lost_worker
 from ..pregel.program.callables import GETTERS
 from ..pregel.program.program import CompiledNode
 from ..pregel.superstep.hooks import TravellingSpan
@@ -108,6 +109,7 @@ class RemoteFunction:
         """
         was_alone = deaths > 0 or self.executor.quarantine is Executor.quarantine
         deaths += loss.tries
+        log_lost_worker(task, loss, deaths)
         if task.current.observed is not None:
             task.current.observed.lose_worker(loss)
         if loss.final or (was_alone and deaths >= TRIES):

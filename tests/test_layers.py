@@ -36,7 +36,7 @@ PREGEL = """
     names policies
     clock
     types errors control
-    running observer
+    running observer log
     stream_parts runtime program.results program.json_schema
     program.callables program.join
     program.flow
@@ -137,6 +137,7 @@ DEFERRED = {
     ("*", "pydantic*"): "heavy: loaded when a schema is a pydantic model",
     ("*", "cloudpickle"): "optional: sends lambdas and closures to workers",
     (".pregel.run.checks", ".executors*"): "loaded when an executor is given, though executors sit above the engine",
+    ("*", ".pregel.log"): "loads logging: loaded when something is logged",
     (".pregel.run.checks", ".pregel.observers"): "loaded with the first observer",
     (".pregel.run.settings", ".pregel.run.observing"): "loaded with the first observer",
     (".pregel.run.run", ".pregel.run.observing"): "loaded with the first observer",

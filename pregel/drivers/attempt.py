@@ -12,6 +12,7 @@ any of these where a node has no policies; `recover` comes in only once it has r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import modules
 from time import perf_counter
 from typing import Any
 
@@ -76,6 +77,8 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
         earlier += tuple(task.current.calls or ())
         if observing is not None:
             observing.fail_attempt(task, error, pause)
+        if isinstance(error, Exception):
+            _log_failure(task, error, pause)
         if pause is None:
             end_with_error(task, error)
             break
@@ -105,6 +108,20 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
         observing.end_task(task)
     # Only now: the next attempt finds the calls of the last one again and goes on with them.
     yield from abandon_calls(earlier, task.error, waits)
+
+
+def _log_failure(task: Task, error: Exception, pause: float | None) -> None:
+    """Log a retry, if anybody can see it; and that a task is given up which was tried again or had
+    a time limit. Other failures are only raised."""
+    if pause is not None:
+        if "logging" in modules:
+            from ..log import log_retry
+
+            log_retry(task, error, pause)
+    elif task.attempt > 1 or isinstance(error, NodeTimeoutError):
+        from ..log import log_giving_up
+
+        log_giving_up(task, error)
 
 
 def attempt_with_policies(task: Task, waits: Waits) -> Steps[None]:

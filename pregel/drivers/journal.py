@@ -12,11 +12,13 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from sys import modules
 from typing import Any
 
 from ...checkpoint.base import CheckpointTuple, Commit
 from ...checkpoint.overrides import expecting, records_at_once
 from ...checkpoint.records import TransactionPlace
+from ..errors import CheckpointConflictError
 from ..run.effects import Claim, Entry, InTransaction, Save
 from ..run.run import Run
 from .pool import HELD, POOL
@@ -54,6 +56,12 @@ class Journal:
 
     def _observe(self, observing: Any) -> None:
         """Have the calls of the saver watched, if anybody is told of them."""
+        # Whoever has not loaded logging sees no warning of a slow commit.
+        if "logging" in modules and not self._run.thread.saver.in_memory:  # type: ignore[union-attr]
+            from ..log import time_commits
+
+            self._commit = time_commits(self._commit, self._run)
+            self._commit_all = time_commits(self._commit_all, self._run)
         if observing is not None:
             self._commit = observing.time_commits(self._commit)
             self._commit_all = observing.time_commits(self._commit_all)
@@ -238,6 +246,10 @@ class Journal:
 
     def _fail(self, entry: Entry, error: BaseException) -> None:
         entry.error = error
+        if isinstance(error, CheckpointConflictError) and error is not self.broken:
+            from ..log import log_conflict
+
+            log_conflict(self._run, error)
         if isinstance(entry, Save) and entry.commit is not None and self.broken is None:
             self.broken = error
         if entry.posted or entry.of_call:
