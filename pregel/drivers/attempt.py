@@ -22,6 +22,7 @@ from ..errors import (
     GraphDrained,
     GraphInterrupt,
     InvalidUpdateError,
+    NodeTimeoutError,
     ParentCommand,
 )
 from ..program.writes import explain_keyless
