@@ -72,8 +72,8 @@ class VirtualTime:
     # -- for the engine ----------------------------------------------------------------------------
 
     def time(self) -> float:
-        """`time.time`."""
-        return self._epoch + self._passed
+        """`time.time`, in whole microseconds: those are what a `datetime` can tell."""
+        return round(self._epoch + self._passed, 6)
 
     def monotonic(self) -> float:
         """`time.monotonic`."""

@@ -216,6 +216,21 @@ def test_a_sleep_that_has_paused_its_task_is_over_when_the_time_is_moved(drive: 
         assert clock.now == BEGIN + timedelta(days=3)
 
 
+def test_a_day_is_a_day_whatever_the_time_was() -> None:
+    """Without a start it is some fraction of a second, which a `datetime` does not tell."""
+
+    def body(state: State, runtime: Runtime) -> Any:
+        runtime.sleep(timedelta(days=1))
+        return {"log": ["woke"]}
+
+    for _ in range(20):
+        with virtual_time() as clock:
+            app = graph({"nap": body}, InMemorySaver())
+            app.invoke({}, CFG)
+            clock.advance(timedelta(days=1))
+            assert app.invoke(None, CFG) == {"log": ["woke"]}
+
+
 def test_calls_on_threads_of_a_test(drive: Any) -> None:
     """The test joins them, which is no wait of the engine."""
     with virtual_time() as clock:
