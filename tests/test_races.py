@@ -418,3 +418,57 @@ def test_random_races_have_one_winner_each_and_the_state_is_that_of_the_winners(
     log = drive.get_state(app, CFG).values["log"]
     won = {race: [name for name in log if name in group] for race, group in names.items()}
     assert all(len(winners) == 1 for winners in won.values()) and len(log) == len(names), (races, log)
+
+
+# -- edits --------------------------------------------------------------------------------------------------------
+
+
+def test_an_edit_keeps_who_has_won(drive: Any, saver: Any, track: Track) -> None:
+    """The superstep waits for an answer beside the race; the winner's work is not done again, nor that of the losers."""
+    more = [Send("run", {"name": "ask"})]
+    app = make_app(drive, track, ["win", "hang"], saver, more=more)
+    assert drive.invoke(app, {}, CFG)["__interrupt__"]
+    drive.update_state(app, CFG, {"after": ["edited"]}, as_node=START)  # whose router leads to all of them again
+    assert [task.lost for task in drive.get_state(app, CFG).tasks] == [False, True, False]
+    track.began.clear()
+    result = drive.invoke(make_app(drive, track, ["win", "hang"], saver, more=more), Command(resume="!"), CFG)
+    assert result["log"] == ["win", "ask!"] and track.began == ["ask"]
+
+
+def test_an_edit_tells_racers_and_keys_apart() -> None:
+    from types import SimpleNamespace
+
+    from stategraph.pregel.run.open_tasks import _is_same
+
+    run: Any = SimpleNamespace(settings=SimpleNamespace(serde=Serializer()))
+
+    def task(**options: Any) -> Any:
+        return SimpleNamespace(send=Send("a", 1, **options))
+
+    assert _is_same(run, task(), task()) and _is_same(run, task(race="r", key="k"), task(race="r", key="k"))
+    assert not _is_same(run, task(race="r"), task()) and not _is_same(run, task(key="k"), task(key="j"))
+
+
+# -- on executors -------------------------------------------------------------------------------------------------
+
+
+def run_elsewhere(item: Item) -> Any:
+    """In a worker process: "hang" leaves no trace of its end."""
+    import time
+
+    if item["name"] == "hang":
+        time.sleep(WAIT)
+    return {"log": [item["name"]]}
+
+
+def test_losers_on_processes_are_cancelled(drive: Any) -> None:
+    from stategraph.executors import ProcessExecutor
+
+    with ProcessExecutor(2) as executor:
+        builder = StateGraph(State).add_node("run", run_elsewhere, executor=executor)
+        builder.add_conditional_edges(
+            START, lambda state: [Send("run", {"name": n}, race="r") for n in ("hang", "win")], ["run"]
+        )
+        app = builder.compile(checkpointer=InMemorySaver())
+        for turn in (1, 2, 3):  # more hanging calls than there are workers: each was stopped
+            assert drive.invoke(app, {}, CFG)["log"] == ["win"] * turn

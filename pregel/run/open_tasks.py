@@ -52,6 +52,8 @@ def _is_same(run: Run, old: Task, new: Task) -> bool:
         return old.send is new.send
     if old.send is new.send:
         return True
+    if (old.send.key, old.send.race) != (new.send.key, new.send.race):
+        return False
     dumps = run.settings.serde.dumps
     try:
         return dumps(old.send.arg) == dumps(new.send.arg)
