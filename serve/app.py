@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -25,6 +26,7 @@ from .errors import Refused
 from .records import Records
 from .run_routes import RunRoutes
 from .runs import Runs
+from .schedules import Schedules
 from .service import Auth, Service, answer
 from .store_routes import StoreRoutes
 from .threads import Threads
@@ -78,11 +80,17 @@ def create_app(
     records = Records(memory)
     service = Service(bound, memory, records, Runs(bound, records, most_runs), auth, most_bytes)
 
+    schedules = Schedules(service)
+
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await service.open()
-        yield
-        await service.runs.close(drain_seconds)
+        firing = asyncio.create_task(schedules.fire_for_ever())
+        try:
+            yield
+        finally:
+            firing.cancel()
+            await service.runs.close(drain_seconds)
 
     async def ok(_: Request) -> Response:
         return answer({"ok": True})
@@ -90,11 +98,14 @@ def create_app(
     async def info(_: Request) -> Response:
         from .. import __version__
 
-        flags = {"assistants": True, "crons": False}
+        flags = {"assistants": True, "crons": True}
         return answer({"version": __version__, "engine": "stategraph", "flags": flags})
 
-    rooms: list[Any] = [Assistants, Threads, RunRoutes, StoreRoutes]
-    routes = [route for room in rooms for route in room(service).routes()]
+    rooms: list[Any] = [
+        schedules,
+        *(room(service) for room in (Assistants, Threads, RunRoutes, StoreRoutes)),
+    ]
+    routes = [route for room in rooms for route in room.routes()]
     handlers: Any = {Refused: _refuse, HTTPException: _refuse, Exception: _fail}
     return Starlette(
         routes=[Route("/ok", ok), Route("/info", info), *routes],

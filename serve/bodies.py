@@ -3,6 +3,7 @@ newer clients send more; one that is known and not offered is refused."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -173,6 +174,71 @@ class RunBody(Body):
     def modes(self) -> list[str]:
         """The stream modes, as a list."""
         return [self.stream_mode] if isinstance(self.stream_mode, str) else [*self.stream_mode]
+
+
+class CronBody(RunBody):
+    """A schedule, and the run that it begins."""
+
+    schedule: str = ""
+    timezone: str | None = None
+    end_time: str | None = None
+    enabled: bool = True
+
+    def run(self) -> Many:
+        """What is asked of its runs."""
+        return self.model_dump(exclude_unset=True, include={*RunBody.model_fields} - {"webhook"})
+
+    @field_validator("end_time")
+    @classmethod
+    def _has_zone(cls, value: str | None) -> str | None:
+        return value if value is None else _moment(value)
+
+
+class CronChange(Body):
+    """What changes about a schedule and its runs."""
+
+    schedule: str | None = None
+    timezone: str | None = None
+    end_time: str | None = None
+    enabled: bool | None = None
+    metadata: Many | None = None
+    input: Any = None
+    config: Many | None = None
+    context: Many | None = None
+    interrupt_before: Literal["*"] | list[str] | None = None
+    interrupt_after: Literal["*"] | list[str] | None = None
+    durability: Literal["sync", "async", "exit"] | None = None
+
+    def settings(self) -> Many:
+        """What changes about the schedule itself."""
+        return self.model_dump(exclude_unset=True, include={*_SCHEDULE})
+
+    def run(self) -> Many:
+        """What changes about its runs."""
+        return self.model_dump(exclude_unset=True, exclude={*_SCHEDULE})
+
+    @field_validator("end_time")
+    @classmethod
+    def _has_zone(cls, value: str | None) -> str | None:
+        return value if value is None else _moment(value)
+
+
+_SCHEDULE = ("schedule", "timezone", "end_time", "enabled", "metadata")
+
+
+def _moment(text: str) -> str:
+    """A moment with a zone; one without is in UTC."""
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+
+
+class CronSearch(Page):
+    """Which schedules."""
+
+    assistant_id: str | None = None
+    thread_id: str | None = None
+    enabled: bool | None = None
+    metadata: Many | None = None
 
 
 class CancelBody(Body):

@@ -79,31 +79,8 @@ class RunRoutes:
     async def _begin(self, request: Request) -> tuple[Execution, RunBody]:
         owner = await self._service.user(request)
         body = await self._service.body(request, RunBody)
-        _, assistant = await self._service.graph_of(body.assistant_id, owner)
         thread_id = request.path_params.get("thread_id")
-        is_temporary = thread_id is None and body.on_completion != "keep"
-        thread, is_new = await self._thread(thread_id, owner, body)
-        record = _new_run(thread, assistant, body, is_temporary=is_temporary)
-        known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
-        is_told = not is_new and known.items() <= thread["metadata"].items()
-        if not is_told and not is_temporary:
-            changed = {**thread, "metadata": {**thread["metadata"], **known}}
-            await self._records.put(("threads", thread["thread_id"], changed))
-        return await self._runs.submit(record), body
-
-    async def _thread(
-        self, id: str | None, owner: str | None, body: RunBody
-    ) -> tuple[Record, bool]:
-        """The thread of a run, and whether it is new."""
-        if id is None:
-            return new_thread(str(uuid4()), owner or "", {}), True
-        found = await self._records.find("threads", id)
-        if found is None and body.if_not_exists == "create":
-            return new_thread(id, owner or "", {}), True
-        if found is None or (owner is not None and found["owner"] != owner):
-            way_out = "create it, or pass if_not_exists='create'"
-            raise Refused(404, f"there is no thread {id!r}: {way_out}")
-        return found, False
+        return await begin_run(self._service, body, thread_id, owner), body
 
     # -- look --------------------------------------------------------------------------------------
 
@@ -247,17 +224,57 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
+async def begin_run(
+    service: Service, body: RunBody, thread_id: str | None, owner: str | None, id: str | None = None
+) -> Execution:
+    """Begin a run.
+
+    Args:
+        thread_id: None for a run on a thread of its own.
+        id: the run's; a new one by default.
+
+    Raises:
+        Refused: it cannot be.
+    """
+    _, assistant = await service.graph_of(body.assistant_id, owner)
+    is_temporary = thread_id is None and body.on_completion != "keep"
+    thread, is_new = await _thread(service, thread_id, owner, body)
+    record = _new_run(id or str(uuid4()), thread, assistant, body, is_temporary=is_temporary)
+    known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
+    is_told = not is_new and known.items() <= thread["metadata"].items()
+    if not is_told and not is_temporary:
+        changed = {**thread, "metadata": {**thread["metadata"], **known}}
+        await service.records.put(("threads", thread["thread_id"], changed))
+    return await service.runs.submit(record)
+
+
+async def _thread(
+    service: Service, id: str | None, owner: str | None, body: RunBody
+) -> tuple[Record, bool]:
+    """The thread of a run, and whether it is new."""
+    if id is None:
+        return new_thread(str(uuid4()), owner or "", {}), True
+    found = await service.records.find("threads", id)
+    if found is None and body.if_not_exists == "create":
+        return new_thread(id, owner or "", {}), True
+    if found is None or (owner is not None and found["owner"] != owner):
+        way_out = "create it, or pass if_not_exists='create'"
+        raise Refused(404, f"there is no thread {id!r}: {way_out}")
+    return found, False
+
+
 def _place(execution: Execution) -> dict[str, str]:
     place = f"/threads/{execution.thread_id}/runs/{execution.id}"
     return {"Location": place, "Content-Location": place}
 
 
-def _new_run(thread: Record, assistant: Record, body: RunBody, *, is_temporary: bool) -> Record:
+def _new_run(
+    id: str, thread: Record, assistant: Record, body: RunBody, *, is_temporary: bool
+) -> Record:
     """A run as it is stored, with all that it takes to begin it again."""
     if body.after_seconds:
         raise Refused(422, "after_seconds is not offered: create the run when it is to begin")
     at = now()
-    id = str(uuid4())
     known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
     metadata = {**assistant["metadata"], **thread["metadata"], **(body.metadata or {}), **known}
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from stategraph import InMemorySaver
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.serve import create_app
+from stategraph.serve.records import ROOT
 from stategraph.store import InMemoryStore
 from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
@@ -241,6 +243,36 @@ def test_a_reader_comes_back_where_it_left_off(client: Any, gates: Gates) -> Non
     assert [(part.id, part.data) for part in rest] == [(whole[2].id, {"b": {"log": ["b"]}})]
 
 
+def test_a_schedule_begins_runs(client: Any, gates: Gates) -> None:
+    thread = new_thread(client)
+    cron = client.crons.create_for_thread(thread, "flow", schedule="* * * * *", input={"log": ["x"]})
+    assert cron["next_run_date"] and cron["enabled"]
+    assert [each["cron_id"] for each in client.crons.search(thread_id=thread)] == [cron["cron_id"]]
+    changed = client.crons.update(cron["cron_id"], schedule="0 7 * * 1-5", timezone="Europe/Vienna")
+    assert changed["next_run_date"] != cron["next_run_date"]
+    client.crons.delete(cron["cron_id"])
+    assert client.crons.count() == 0
+    with pytest.raises(UnprocessableEntityError, match="cron must have 5 fields"):
+        client.crons.create("flow", schedule="now and then")
+
+
+def test_a_missed_time_is_made_up_for_once(gates: Gates) -> None:
+    store = InMemoryStore()
+    with serving(create_app({"flow": make_flow(gates)}, store=store)) as url, get_sync_client(url=url) as client:
+        thread = new_thread(client)
+        cron = client.crons.create_for_thread(thread, "flow", schedule="0 7 * * *", input={"log": ["x"]})
+    [item] = store.search((ROOT, "crons"))
+    store.put(item.namespace, item.key, {**item.value, "next_run_date": "2026-01-01T07:00:00+00:00"})
+    for _ in range(2):  # the second server finds nothing to make up for
+        with serving(create_app({"flow": make_flow(gates)}, store=store)) as url, get_sync_client(url=url) as client:
+            until = time.monotonic() + 20
+            while not (runs := client.runs.list(thread)) and time.monotonic() < until:
+                time.sleep(0.01)
+            [run] = runs
+            assert run["run_id"].startswith(cron["cron_id"] + "@") and run["run_id"].endswith("T07:00:00Z")
+            client.runs.join(thread, run["run_id"])
+
+
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
@@ -306,6 +338,7 @@ def test_each_user_sees_its_own(gates: Gates) -> None:
         run = ann.runs.create(thread, "flow", input={})["run_id"]
         ann.runs.join(thread, run)
         made = ann.assistants.create("flow", name="mine")["assistant_id"]
+        cron = ann.crons.create("flow", schedule="0 7 * * *")["cron_id"]
         refused = [
             lambda: bob.threads.get(thread),
             lambda: bob.threads.get_state(thread),
@@ -328,6 +361,9 @@ def test_each_user_sees_its_own(gates: Gates) -> None:
             lambda: bob.assistants.update(made, name="his"),
             lambda: bob.assistants.delete(made),
             lambda: bob.runs.wait(None, made, input={}),
+            lambda: bob.crons.create_for_thread(thread, "flow", schedule="* * * * *"),
+            lambda: bob.crons.update(cron, enabled=False),
+            lambda: bob.crons.delete(cron),
         ]  # fmt: skip
         for number, call in enumerate(refused):
             with pytest.raises((NotFoundError, httpx.HTTPStatusError), match="404|no "):

@@ -1,0 +1,189 @@
+"""Runs that begin at the planned times of a cron expression: their routes, and what begins them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..workers.cron import check_cron
+from .bodies import CronBody, CronChange, CronSearch
+from .errors import Refused
+from .records import Record, containing, now, select
+from .run_routes import begin_run
+from .service import Service, answer
+
+LOG = logging.getLogger("stategraph.serve")
+LONGEST_SLEEP = 60.0
+"""Seconds; a clock that was set is noticed after so long."""
+
+
+class Schedules:
+    """The handlers of `/runs/crons`, and the task that begins what is due."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._records = service.records
+        self._changed = asyncio.Event()
+
+    def routes(self) -> list[Route]:
+        """Where they are. They stand before those of runs, which take any word for a run's id."""
+        one = "/runs/crons/{cron_id}"
+        return [
+            Route("/runs/crons", self.create, methods=["POST"]),
+            Route("/runs/crons/search", self.search, methods=["POST"]),
+            Route("/runs/crons/count", self.count, methods=["POST"]),
+            Route("/threads/{thread_id}/runs/crons", self.create, methods=["POST"]),
+            Route(one, self.get, methods=["GET"]),
+            Route(one, self.change, methods=["PATCH"]),
+            Route(one, self.delete, methods=["DELETE"]),
+        ]
+
+    # -- routes ------------------------------------------------------------------------------------
+
+    async def create(self, request: Request) -> Response:
+        """A new schedule."""
+        owner = await self._service.user(request)
+        body = await self._service.body(request, CronBody)
+        thread_id = request.path_params.get("thread_id")
+        if thread_id is not None:
+            await self._records.get("threads", thread_id, owner=owner)
+        _, assistant = await self._service.graph_of(body.assistant_id, owner)
+        zone = body.timezone or "UTC"
+        at = now()
+        record: Record = {
+            "cron_id": str(uuid4()),
+            "assistant_id": assistant["assistant_id"],
+            "thread_id": thread_id,
+            "user_id": owner,
+            "schedule": body.schedule,
+            "timezone": zone,
+            "end_time": body.end_time,
+            "enabled": body.enabled,
+            "payload": body.run(),
+            "metadata": body.metadata or {},
+            "next_run_date": _next(body.schedule, zone, datetime.now(UTC), body.end_time),
+            "created_at": at,
+            "updated_at": at,
+            "owner": owner or "",
+        }
+        await self._put(record)
+        return answer(select(record, None))
+
+    async def search(self, request: Request) -> Response:
+        """Schedules that have something."""
+        owner = await self._service.user(request)
+        body = await self._service.body(request, CronSearch)
+        found = await self._found(body, owner)
+        page = found[body.offset : body.offset + body.limit]
+        return answer([select(each, body.select) for each in page])
+
+    async def count(self, request: Request) -> Response:
+        """How many schedules have something."""
+        owner = await self._service.user(request)
+        return answer(len(await self._found(await self._service.body(request, CronSearch), owner)))
+
+    async def _found(self, body: CronSearch, owner: str | None) -> list[Record]:
+        wanted: dict[str, Any] = {
+            name: value
+            for name in ("assistant_id", "thread_id", "enabled")
+            if (value := getattr(body, name)) is not None
+        }
+        if body.metadata:
+            wanted["metadata"] = containing(body.metadata)
+        return await self._records.search(
+            "crons",
+            filter=wanted,
+            owner=owner,
+            sort_by=body.sort_by or "created_at",
+            sort_order=body.sort_order,
+        )
+
+    async def get(self, request: Request) -> Response:
+        """A schedule."""
+        return answer(select(await self._one(request), None))
+
+    async def change(self, request: Request) -> Response:
+        """Another time, input or state of a schedule."""
+        old = await self._one(request)
+        body = await self._service.body(request, CronChange)
+        new = {**old, **body.settings(), "updated_at": now()}
+        new["payload"] = {**old["payload"], **body.run()}
+        new["next_run_date"] = _next(
+            new["schedule"], new["timezone"], datetime.now(UTC), new["end_time"]
+        )
+        await self._put(new)
+        return answer(select(new, None))
+
+    async def delete(self, request: Request) -> Response:
+        """No schedule any more; its runs stay."""
+        await self._records.put(("crons", (await self._one(request))["cron_id"], None))
+        return Response(status_code=204)
+
+    async def _one(self, request: Request) -> Record:
+        owner = await self._service.user(request)
+        return await self._records.get("crons", request.path_params["cron_id"], owner=owner)
+
+    async def _put(self, record: Record) -> None:
+        await self._records.put(("crons", record["cron_id"], record))
+        self._changed.set()
+
+    # -- fire --------------------------------------------------------------------------------------
+
+    async def fire_for_ever(self) -> None:
+        """Begin the runs that are due, each planned time once. Of those that were missed while no
+        server was there, the last is made up for."""
+        while True:
+            self._changed.clear()
+            moment = datetime.now(UTC)
+            following = [
+                await self._fire(record, moment)
+                for record in await self._records.search("crons", filter={"enabled": True})
+                if record["next_run_date"] is not None
+            ]
+            times = [time for time in following if time is not None]
+            seconds = [(time - datetime.now(UTC)).total_seconds() for time in times]
+            try:
+                pause = max(0.0, min([LONGEST_SLEEP, *seconds]))
+                await asyncio.wait_for(self._changed.wait(), pause)
+            except TimeoutError:
+                pass
+
+    async def _fire(self, record: Record, moment: datetime) -> datetime | None:
+        """Begin the run of a schedule, if it is due; its next planned time."""
+        planned = datetime.fromisoformat(record["next_run_date"])
+        if planned > moment:
+            return planned
+        due = check_cron(record["schedule"], record["timezone"]).last(planned, moment)
+        later = _next(record["schedule"], record["timezone"], moment, record["end_time"])
+        # First: a server that dies in between leaves a planned time out rather than fire it twice.
+        await self._records.put(("crons", record["cron_id"], {**record, "next_run_date": later}))
+        try:
+            run_id = f"{record['cron_id']}@{due:%Y-%m-%dT%H:%M:%SZ}"
+            body = CronBody.model_validate(record["payload"])
+            owner = record["owner"] or None
+            await begin_run(self._service, body, record["thread_id"], owner, run_id)
+        except Refused as refused:
+            LOG.warning("the schedule %s was not fired: %s", record["cron_id"], refused.detail)
+        return None if later is None else datetime.fromisoformat(later)
+
+
+def _next(text: str, zone: str, moment: datetime, end: str | None) -> str | None:
+    """The next planned time; None if it is behind the end.
+
+    Raises:
+        Refused: the expression or the zone cannot be.
+    """
+    try:
+        planned = check_cron(text, zone).next(moment)
+    except (ValueError, ImportError) as error:
+        raise Refused(422, str(error)) from None
+    if end is not None and planned > datetime.fromisoformat(end):
+        return None
+    return planned.isoformat()
