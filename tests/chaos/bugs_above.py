@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 import stategraph.checkpoint.sql.saver as sql
+import stategraph.checkpoint.sql.transaction as transactions
 import stategraph.executors.frames as frames
 import stategraph.executors.processes as processes
 import stategraph.pregel.drivers.ajournal as ajournal
@@ -16,6 +17,7 @@ import stategraph.pregel.drivers.journal as journal
 import stategraph.pregel.drivers.once as once
 import stategraph.pregel.drivers.threads as threads
 import stategraph.pregel.drivers.timeslice as timeslice
+import stategraph.pregel.drivers.transaction as asked_transactions
 import stategraph.pregel.run.begin as begin
 import stategraph.pregel.run.load as load
 import stategraph.pregel.run.loop as loop
@@ -268,3 +270,28 @@ def effect_record_under_another_id(stack: ExitStack) -> None:
         return f"{task_id}{key}{os.getpid()}"
 
     swap(stack, once, "once_id", once_id)
+
+
+@bug("killed_transactions", 8)
+def transaction_recorded_in_a_second_one(stack: ExitStack) -> None:
+    """What the function of a transaction has written is committed before its record is made."""
+
+    def transact(saver: Any, place: Any, function: Any) -> Any:
+        connection = saver._database.connection
+        with saver._session(write=True) as session:
+            record = transactions.UserFunction(saver, function).call(connection, transactions.OWN_TABLES)
+        with saver._session(write=True) as session:
+            done = transactions.transact_in(saver, session, place, lambda: record)
+        return transactions.tell_run(saver, place, done)
+
+    swap(stack, transactions, "transact_on_sqlite", transact)
+
+
+@bug("killed_transactions", 8)
+def transaction_recorded_as_its_task(stack: ExitStack) -> None:
+    """The record of a transaction has the id of its task, and so counts as its output."""
+
+    def transaction_id(task_id: str, key: str) -> str:
+        return task_id
+
+    swap(stack, asked_transactions, "transaction_id", transaction_id)

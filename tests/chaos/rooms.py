@@ -26,5 +26,6 @@ from . import (  # noqa: F401
     schedules,
     suites,
     swaps,
+    transactions,
     travel,
 )

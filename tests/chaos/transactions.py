@@ -1,0 +1,202 @@
+"""R50: rows that a task writes by `runtime.transaction`, in the saver's database or in another: killed anywhere, each is
+there once, without any key in the application."""
+
+from __future__ import annotations
+
+import operator
+import sqlite3
+import threading
+from collections import Counter
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+import psycopg
+
+from stategraph import END, START, RetryPolicy, Runtime, Send, StateGraph, interrupt
+from stategraph.checkpoint.base import RETURN
+from stategraph.testing import CheckFailed, KillAt, Ledger, assert_same, kill
+from stategraph.testing.harness import Mode
+
+from .campaign import Round, trial
+from .kills import WRITING, Kill
+from .stages import Storage, Synced, carry_through, config, postgres, sqlite
+
+LANES, ENTRIES, TURNS = 3, ("charge", "mail"), 3
+AGAIN = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
+ROWS = {*((turn, lane, what) for turn in range(1, TURNS + 1) for lane in range(LANES) for what in ENTRIES)} | {
+    (turn, -1, "close") for turn in range(1, TURNS + 1)
+}
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    left: int
+
+
+class Play(NamedTuple):
+    """One shop: in which world, how it is stored, and whether its ledger is in a database of its own."""
+
+    world: str
+    durability: str
+    own: bool
+
+
+def connect(storage: Storage) -> Any:
+    return sqlite3.connect(storage.address, timeout=30) if storage.kind == "sqlite" else psycopg.connect(storage.address)
+
+
+def found(storage: Storage, statement: str) -> list[Any]:
+    """The rows of a query; none if there is no such table yet."""
+    with closing(connect(storage)) as connection:
+        try:
+            return [*map(tuple, connection.execute(statement).fetchall())]
+        except (sqlite3.OperationalError, psycopg.errors.UndefinedTable):
+            return []
+
+
+def shop(saver: Any, books: Storage, play: Play, notes: Ledger, passing: Any) -> Any:
+    """`TURNS` times: three tasks side by side with two rows each, of which some fail at first; then one with a row, which
+    asks in one of the turns."""
+    mark = "?" if books.kind == "sqlite" else "%s"
+    on = partial(connect, books) if play.own else None
+
+    def enter(connection: Any, turn: int, lane: int, what: str) -> str:
+        passing("begun")
+        connection.execute(f"INSERT INTO books VALUES ({mark}, {mark}, {mark})", (turn, lane, what))  # noqa: S608
+        passing("written")
+        return what
+
+    def fails(turn: int, lane: int) -> bool:
+        """Whether this attempt is to fail: the first of every other task, after its rows."""
+        if (turn + lane) % 2 or [turn, lane] in notes.read():
+            return False
+        notes.note(turn, lane)
+        return True
+
+    def end(task: dict[str, int]) -> Any:
+        passing("returned")
+        if fails(task["turn"], task["lane"]):
+            raise ConnectionError
+        return {"log": [("paid", task["turn"], task["lane"])]}
+
+    def pay(task: dict[str, int], runtime: Runtime) -> Any:
+        for what in ENTRIES:
+            runtime.transaction(what, enter, task["turn"], task["lane"], what, on=on)
+        return end(task)
+
+    async def apay(task: dict[str, int], runtime: Runtime) -> Any:
+        for what in ENTRIES:
+            await runtime.atransaction(what, enter, task["turn"], task["lane"], what, on=on)
+        return end(task)
+
+    def close(state: State, runtime: Runtime) -> Any:
+        runtime.transaction("close", enter, state["left"], -1, "close", on=on)
+        passing("returned")
+        if state["left"] == 2:
+            interrupt("go on?")
+        return {"left": state["left"] - 1, "log": [("closed", state["left"])]}
+
+    def sends(state: State) -> Any:
+        return [Send("pay", {"turn": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
+
+    is_async = play.world == "async"
+    graph = StateGraph(State).add_node("pay", apay if is_async else pay, retry_policy=AGAIN).add_node("close", close)
+    graph.add_conditional_edges(START, sends, ["pay", END]).add_edge("pay", "close")
+    return graph.add_conditional_edges("close", sends, ["pay", END]).compile(checkpointer=saver)
+
+
+def sell(storage: Storage, books: Storage, play: Play, notes: Path, plan: Kill) -> dict[str, int]:
+    """Carry a shop through, in a process that may be killed; how often each place was passed."""
+    passed: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def passing(how: str) -> None:
+        with lock:
+            passed[how] += 1
+            if plan == (how, passed[how]):
+                kill()
+
+    def around(method: Any) -> Any:
+        def call(*args: Any) -> Any:
+            passing("before")
+            result = method(*args)
+            passing("after")
+            return result
+
+        return call
+
+    with storage.open() as saver, Mode(play.world) as world:
+        with closing(connect(books)) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS books (turn INT, lane INT, what TEXT)")
+            connection.commit()
+        inside = KillAt(plan.at if plan.how == "saver" else None)
+        inside.around(saver, *WRITING, "_transact")
+        for name in (*WRITING, "_transact"):
+            setattr(saver, name, around(getattr(saver, name)))
+        if plan.how == "moment":
+            timer = threading.Timer(plan.at / 1000, kill)
+            timer.daemon = True
+            timer.start()
+        app = shop(saver, books, play, Synced(notes), passing)
+        carry_through(app, {"left": TURNS, "log": []}, config(), world, play.durability)
+    return {**passed, "saver": inside.calls}
+
+
+def recorded(storage: Storage, books: Storage, play: Play) -> int:
+    """How many transactions are recorded."""
+    if play.own:
+        return len(found(books, "SELECT key FROM stategraph_completions WHERE result IS NOT NULL"))
+    with storage.open() as saver:
+        writes = [each for found in saver.list(None) for each in found.pending_writes or ()]
+    return len({record for record, channel, _ in writes if channel == RETURN})
+
+
+def check(storage: Storage, books: Storage, play: Play, where: str) -> list[Any]:
+    """No row is doubled, and there are as many as records."""
+    rows = found(books, "SELECT turn, lane, what FROM books")
+    doubled = [row for row, count in Counter(rows).items() if count > 1]
+    if doubled:
+        raise CheckFailed(f"{where}: {len(doubled)} rows are doubled, such as {doubled[0]}")
+    assert_same(recorded(storage, books, play), len(rows), f"{where}: records, and rows")
+    return rows
+
+
+def killed_books(round: Round, storage: Storage, other: Storage) -> None:
+    """Kill a shop one to four times, then let it end; look at every row."""
+    random, bench = round.random, round.bench
+    play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]), random.random() < 0.3)
+    books, notes = other if play.own else storage, round.folder / "notes"
+    dry = Storage("sqlite", str(round.folder / "dry.db"))
+    dry_books = Storage("sqlite", str(round.folder / "dry-own.db")) if play.own else dry
+    most = bench.once(play, lambda: bench.one(sell, dry, dry_books, play, round.folder / "dry", Kill("", 0)))
+    kills = 0
+    for _ in range(random.choice([1, 2, 3, 4])):
+        how = random.choice(["saver", "before", "after", "begun", "written", "returned", "moment"])
+        plan = Kill(how, random.randrange(1, most.get(how, 200) + 1))
+        (ended,) = bench.run((sell, storage, books, play, notes, plan))
+        assert_same(ended.error, "", f"{play}, {plan}: error before the kill")
+        kills += ended.killed
+        check(storage, books, play, f"{play}, {plan}")
+    (ended,) = bench.run((sell, storage, books, play, notes, Kill("", 0)))
+    assert_same((ended.error, ended.killed), ("", False), f"{play}, {kills} kills: how it ends")
+    rows = check(storage, books, play, f"{play}, after {kills} kills")
+    assert_same(set(rows), ROWS, f"{play}, after {kills} kills: rows")
+    round.count("rows", len(rows))
+    round.count("kills", kills)
+
+
+@trial("R50", quick=8, full=720)
+def killed_transactions(round: Round) -> None:
+    """A run that writes 21 rows by `transaction`, three tasks side by side, retries and a question, is killed one to four
+    times: inside the saver, around its writes, before and after a row, after `transaction`, at a random moment. After each
+    kill no row is doubled and each has its record; in the end each is there once. In 720 rounds that is about 1,000 kills."""
+    killed_books(round, sqlite(round), sqlite(round, "own"))
+
+
+@trial("R50", quick=1, full=500)
+def killed_transactions_on_postgres(round: Round) -> None:
+    """The same on Postgres."""
+    storage = postgres(round)
+    killed_books(round, storage, storage)
