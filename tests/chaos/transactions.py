@@ -64,7 +64,7 @@ def shop(saver: Any, books: Storage, play: Play, notes: Ledger, passing: Any) ->
 
     def enter(connection: Any, turn: int, lane: int, what: str) -> str:
         passing("begun")
-        connection.execute(f"INSERT INTO books VALUES ({mark}, {mark}, {mark})", (turn, lane, what))  # noqa: S608
+        connection.execute(f"INSERT INTO books VALUES ({mark}, {mark}, {mark})", (turn, lane, what))
         passing("written")
         return what
 
