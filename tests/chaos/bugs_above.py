@@ -15,6 +15,7 @@ import stategraph.pregel.drivers.ajournal as ajournal
 import stategraph.pregel.drivers.futures as calls
 import stategraph.pregel.drivers.journal as journal
 import stategraph.pregel.drivers.once as once
+import stategraph.pregel.drivers.sleeping as sleeping
 import stategraph.pregel.drivers.threads as threads
 import stategraph.pregel.drivers.timeslice as timeslice
 import stategraph.pregel.drivers.transaction as asked_transactions
@@ -23,6 +24,7 @@ import stategraph.pregel.run.load as load
 import stategraph.pregel.run.loop as loop
 import stategraph.pregel.run.start as start
 import stategraph.pregel.run.stream as stream
+import stategraph.pregel.run.task_records as task_records
 import stategraph.pregel.superstep.ids as ids
 import stategraph.pregel.superstep.interrupts as interrupts
 import stategraph.pregel.superstep.machine as machine
@@ -295,3 +297,19 @@ def transaction_recorded_as_its_task(stack: ExitStack) -> None:
         return task_id
 
     swap(stack, asked_transactions, "transaction_id", transaction_id)
+
+
+@bug("killed_sleeps", 8)
+def wake_time_kept_in_memory(stack: ExitStack) -> None:
+    """Until when a task sleeps is remembered by its run, and recorded nowhere else."""
+
+    def record_of(run: Any, results: Any, task: Any, name: str) -> Any:
+        return once.RememberedOnce(results, task, name)
+
+    swap(stack, sleeping, "_record_of", record_of)
+
+
+@bug("killed_sleeps", 8)
+def sleepers_are_run_too_early(stack: ExitStack) -> None:
+    """Each call runs the tasks that sleep, though their time has not come."""
+    swap(stack, task_records.TaskRecord, "asleep", property(lambda record: False))

@@ -24,6 +24,7 @@ from . import (  # noqa: F401
     repeats,
     savers,
     schedules,
+    sleeps,
     suites,
     swaps,
     transactions,

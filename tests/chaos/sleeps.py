@@ -1,0 +1,188 @@
+"""R52: tasks that sleep (`runtime.sleep`): killed anywhere, each wakes at the time that was recorded first, once."""
+
+from __future__ import annotations
+
+import operator
+import threading
+import time
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+from stategraph import END, START, Runtime, Send, StateGraph
+from stategraph.checkpoint.base import RETURN
+from stategraph.testing import CheckFailed, KillAt, Ledger, assert_same, kill
+from stategraph.testing.harness import Mode
+
+from .campaign import Round, trial
+from .kills import WRITING, Kill
+from .stages import Storage, Synced, config, postgres, sqlite
+
+TURNS, LANES = 2, 3
+SECONDS = (0.2, 0.1)
+"""Of the two sleeps of each task."""
+MOST_PAUSES = TURNS * LANES * len(SECONDS)
+"""A run that sleeps more often than this sleeps some sleep again."""
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    left: int
+
+
+class Play(NamedTuple):
+    """In which world, how it is stored, and whether tasks pause or wait in place."""
+
+    world: str
+    durability: str
+    pauses: bool
+
+
+def napping(saver: Any, play: Play, ledger: Ledger) -> Any:
+    """`TURNS` times: three tasks side by side which sleep twice."""
+    durable_after = 0 if play.pauses else 10
+
+    def nap(task: dict[str, int], runtime: Runtime) -> Any:
+        ledger.note("began", runtime.idempotency_key, time.time())
+        for seconds in SECONDS:
+            runtime.sleep(seconds, durable_after=durable_after)
+        ledger.note("woke", runtime.idempotency_key, time.time())
+        return {"log": [(task["turn"], task["lane"])]}
+
+    async def anap(task: dict[str, int], runtime: Runtime) -> Any:
+        ledger.note("began", runtime.idempotency_key, time.time())
+        for seconds in SECONDS:
+            await runtime.asleep(seconds, durable_after=durable_after)
+        ledger.note("woke", runtime.idempotency_key, time.time())
+        return {"log": [(task["turn"], task["lane"])]}
+
+    def sends(state: State) -> Any:
+        return [Send("nap", {"turn": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
+
+    graph = StateGraph(State).add_node("nap", anap if play.world == "async" else nap)
+    graph.add_node("close", lambda state: {"left": state["left"] - 1})
+    graph.add_conditional_edges(START, sends, ["nap", END]).add_edge("nap", "close")
+    return graph.add_conditional_edges("close", sends, ["nap", END]).compile(checkpointer=saver)
+
+
+def sleep_through(storage: Storage, play: Play, path: Path, plan: Kill) -> dict[str, int]:
+    """Carry the graph through, in a process that may be killed; how often each place was passed."""
+    passed: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def passing(how: str) -> None:
+        with lock:
+            passed[how] += 1
+            if plan == (how, passed[how]):
+                kill()
+
+    def around(method: Any) -> Any:
+        def call(*args: Any) -> Any:
+            passing("before")
+            result = method(*args)
+            passing("after")
+            return result
+
+        return call
+
+    with storage.open() as saver, Mode(play.world) as world:
+        inside = KillAt(plan.at if plan.how == "saver" else None)
+        inside.around(saver, *WRITING)
+        for name in WRITING:
+            setattr(saver, name, around(getattr(saver, name)))
+        if plan.how == "moment":
+            timer = threading.Timer(plan.at / 1000, kill)
+            timer.daemon = True
+            timer.start()
+        ledger = Synced(path)
+        app = napping(saver, play, ledger)
+        _carry_through(app, play, world, ledger)
+    return {**passed, "saver": inside.calls}
+
+
+def _carry_through(app: Any, play: Play, world: Mode, ledger: Ledger) -> None:
+    """Begin, or go on; call again when the time has come that was returned. In between call once too early."""
+    begun = bool(world.call(app, "get_state", config()).created_at)
+    given: Any = None if begun else {"left": TURNS, "log": []}
+    pauses = 0
+    while given or world.call(app, "get_state", config()).next:
+        output = world.call(app, "invoke", given, {**config(), "run_id": "first"}, durability=play.durability)
+        given = None
+        while (wake_at := output.get("__sleep__")) is not None:
+            pauses += 1
+            if pauses > MOST_PAUSES:
+                raise CheckFailed("a sleep is slept again")
+            notes = len(ledger.read())
+            early = world.call(app, "invoke", None, config(), durability=play.durability)
+            if time.time() < wake_at.timestamp() and (early, len(ledger.read())) != (output, notes):
+                raise CheckFailed(f"a call before {wake_at} has started a task: {early}")
+            time.sleep(max(wake_at.timestamp() - time.time(), 0) + 0.001)
+            output = world.call(app, "invoke", None, config(), durability=play.durability)
+
+
+def recorded(storage: Storage) -> dict[str, float]:
+    """The times at which sleeps end, by the ids of their records."""
+    with storage.open() as saver:
+        writes = [each for found in saver.list(None) for each in found.pending_writes or ()]
+    return {
+        record: value.timestamp() for record, channel, value in writes if channel == RETURN and isinstance(value, datetime)
+    }
+
+
+def killed_nap(round: Round, storage: Storage) -> None:
+    """Kill a graph that sleeps one to four times, then let it end; look at every sleep."""
+    random, bench = round.random, round.bench
+    play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]), random.random() < 0.7)
+    path = round.folder / "ledger"
+    most = bench.once(
+        play,
+        lambda: bench.one(sleep_through, Storage("sqlite", str(round.folder / "dry.db")), play, round.folder / "dry", Kill("", 0)),
+    )  # fmt: skip
+    before: dict[str, float] = {}
+    kills = 0
+    for _ in range(random.choice([1, 2, 3, 4])):
+        how = random.choice(["saver", "before", "after", "moment"])
+        plan = Kill(how, random.randrange(1, most.get(how, 400) + 1))
+        (ended,) = bench.run((sleep_through, storage, play, path, plan))
+        assert_same(ended.error, "", f"{play}, {plan}: error before the kill")
+        kills += ended.killed
+        after = recorded(storage)
+        moved = {record for record, at in before.items() if after.get(record) != at}
+        if moved:
+            raise CheckFailed(f"{play}, {plan}: {len(moved)} times have changed that were recorded")
+        before = after
+    (ended,) = bench.run((sleep_through, storage, play, path, Kill("", 0)))
+    assert_same((ended.error, ended.killed), ("", False), f"{play}, {kills} kills: how it ends")
+    _check_sleeps(storage, play, Ledger(path).read(), f"{play}, {kills} kills")
+    round.count("kills", kills)
+    round.count("sleeps", TURNS * LANES * len(SECONDS))
+
+
+def _check_sleeps(storage: Storage, play: Play, notes: list[list[Any]], where: str) -> None:
+    times = recorded(storage)
+    assert_same(len(times), TURNS * LANES * len(SECONDS), f"{where}: times recorded, one for each sleep")
+    began: dict[str, float] = {}
+    for kind, key, at in notes:
+        if kind == "began":
+            began.setdefault(key, at)
+        elif at < began[key] + sum(SECONDS):
+            raise CheckFailed(f"{where}: {key} woke {began[key] + sum(SECONDS) - at:.3f} s too early")
+    assert_same(len(began), TURNS * LANES, f"{where}: tasks, each under one key")
+    with storage.open() as saver:
+        log = napping(saver, Play("sync", "sync", True), Ledger(Path("unused"))).get_state(config()).values["log"]
+    assert_same(sorted(map(tuple, log)), sorted((t + 1, n) for t in range(TURNS) for n in range(LANES)), f"{where}: log")
+
+
+@trial("R52", quick=4, full=2_000)
+def killed_sleeps(round: Round) -> None:
+    """A run with 12 sleeps, three tasks side by side, in place or as pauses, is killed one to four times: inside the saver,
+    around its writes, at a random moment. A time that was recorded never changes, no task wakes before it, a call before it
+    starts no task, and every task wakes once."""
+    killed_nap(round, sqlite(round))
+
+
+@trial("R52", quick=1, full=200)
+def killed_sleeps_on_postgres(round: Round) -> None:
+    """The same on Postgres."""
+    killed_nap(round, postgres(round))
