@@ -12,6 +12,7 @@ from .channels import CHANNEL_RULES, Example, check_channel
 from .clock import VirtualTime, virtual_time
 from .concurrency import Attempt, check_race
 from .conformance import CHECKS, Check
+from .coverage import Coverage, GraphCoverage, Outcome, measure_coverage
 from .damage import damage_sqlite
 from .fakes import replace, replaced
 from .harness import Commits, Harness, Mode
@@ -45,6 +46,11 @@ __all__ = [
     "RecordedTask",
     "ReplayDiffers",
     "ThreadError",
+    # measure what has run
+    "measure_coverage",
+    "Coverage",
+    "GraphCoverage",
+    "Outcome",
     # kill, deliver again, race
     "survives",
     "Survival",

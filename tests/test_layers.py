@@ -143,6 +143,7 @@ DEFERRED = {
     (".pregel.run.run", ".pregel.run.observing"): "loaded with the first observer",
     (".executors.proxies", ".pregel.superstep.observed"): "loaded with the first observer",
     (".pregel.run.surround", ".compat.langchain.callbacks"): "loaded when LangChain is, though what understands it sits above the engine",
+    (".pytest_plugin", ".*"): "pytest loads the plugin in every project; the rest is loaded by those who use it",
     (".testing.models", ".compat.langchain.scripted"): "needs LangChain, which only its users have",
     ("*", "openai"): "an optional extra: loaded when a model is asked",
     (".executors.placement", ".executors.*"): "extras: Dask and Ray, loaded when one of them is given",

@@ -230,7 +230,7 @@ def input_writes(run: Run, given: Any) -> list[Pair]:
     """
     inputs = run.program.inputs
     if isinstance(inputs, str):
-        run.settings.check_input(given)
+        run.settings.graph.check_input(given)
         return [(inputs, given)]
     if not isinstance(given, dict):
         refuse_lookalike(given)

@@ -84,7 +84,7 @@ def load_machine(run: Run, loaded: Load) -> Machine:
             machine.identify(run.ns)
         run.start(machine)
         return machine
-    mine = apply_migration(found, program.fingerprint, run.settings.migrate)
+    mine = apply_migration(found, program.fingerprint, run.settings.graph.migrate)
     records = read_records(mine.pending_writes or ())
     machine_class = Machine if program.flow is None else program.flow.machine
     machine = machine_class(program, mine.checkpoint, mine.metadata["step"] + 1, kept_ids(records))

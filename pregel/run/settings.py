@@ -130,6 +130,7 @@ class Settings:
     it.
 
     Attributes:
+        graph: the compiled graph that was called. What is the graph's alone is looked up there.
         given: the input, as the caller gave it.
         config: the caller's, merged with the graph's and with that of the run around it.
         limit: how many supersteps of user nodes this call may take.
@@ -140,12 +141,11 @@ class Settings:
         observing: tells the observers of the run; None if there are none.
         deadline: when no further task starts, or None.
         inbox: the run takes what is posted to its thread.
-        migrate: makes a checkpoint of an earlier version of the graph one of this version.
     """
 
     __slots__ = (
-        "cache", "check_input", "config", "context", "control", "deadline", "durability",
-        "executor", "given", "inbox", "interrupt_after", "interrupt_before", "limit", "migrate",
+        "cache", "config", "context", "control", "deadline", "durability",
+        "executor", "given", "graph", "inbox", "interrupt_after", "interrupt_before", "limit",
         "observing", "on_failure", "program", "serde", "step_timeout", "store",
     )  # fmt: skip
 
@@ -176,6 +176,7 @@ class Settings:
             warn_of_context(config)
         if call.durability is not None:
             durability = _check_durability(call.durability, thread)
+        self.graph: Final[Any] = graph
         self.given: Final = given
         self.config: Final = config
         self.program: Final = program
@@ -204,8 +205,6 @@ class Settings:
         self.step_timeout: Final = graph.step_timeout
         # Graphs inside leave what is posted to the whole thread to the outermost.
         self.inbox: Final = graph.inbox and thread.saver is not None and not thread.ns
-        self.check_input: Final = graph.check_input
-        self.migrate: Final = graph.migrate
         self.serde: Final = graph.serde if thread.saver is None else thread.saver.serde
 
 

@@ -1,0 +1,352 @@
+"""Which nodes, edges and answers of routers of a graph have run: measured, reported and drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..graph.branch import BranchWriter, HookedBranch
+from ..pregel.names import END, START, handled_node
+from ..pregel.program.callables import infer_name
+from ..pregel.program.program import Program
+from ..pregel.run.surround import add_hook
+from ..pregel.superstep.task import Task
+from ..pregel.types import Send
+from ..visualize.extract import CompiledGraph, extract
+from ..visualize.labels import TIMES
+from ..visualize.model import GraphEdge, GraphModel, GraphNode
+from ..visualize.svg import Mark, draw_svg
+from ..visualize.text import draw_ascii
+from .spans import NOTHING, QuietHook, QuietSpan, is_call
+from .thread_reader import destinations
+
+NEVER = "never"
+
+
+class Outcome(NamedTuple):
+    """One answer of a router.
+
+    Attributes:
+        node: behind which the router stands.
+        router: its name.
+        answer: as text: a key of its path map, the name of a node, or `Send`.
+    """
+
+    node: str
+    router: str
+    answer: str
+
+    def __str__(self) -> str:
+        return f"{self.router}() behind {_shown(self.node)}: {_shown(self.answer)}"
+
+
+class GraphCoverage:
+    """What has run of one graph.
+
+    Attributes:
+        model: the graph as it is drawn.
+        nodes: how often each node ran, by id; each attempt counts.
+        edges: how often each edge was taken, by its ends.
+        outcomes: how often each router gave each answer.
+        declared: the answers that routers can give, as far as they are declared.
+    """
+
+    def __init__(self, model: GraphModel, declared: Sequence[Outcome] = ()) -> None:
+        self.model = model
+        self.declared: tuple[Outcome, ...] = tuple(declared)
+        self.nodes: Counter[str] = Counter()
+        self.edges: Counter[tuple[str, str]] = Counter()
+        self.outcomes: Counter[Outcome] = Counter()
+
+    @property
+    def missed_nodes(self) -> list[str]:
+        """The ids of the nodes that never ran."""
+        kinds = ("node", "subgraph")
+        return [n.id for n in self.model.nodes if n.kind in kinds and not self.nodes[n.id]]
+
+    @property
+    def missed_edges(self) -> list[tuple[str, str]]:
+        """The ends of the edges that were never taken."""
+        ends = ((edge.source, edge.target) for edge in self.model.edges)
+        return [each for each in ends if not self.edges[each]]
+
+    @property
+    def missed_outcomes(self) -> list[Outcome]:
+        """The declared answers that no router gave."""
+        return [each for each in self.declared if not self.outcomes[each]]
+
+    @property
+    def percent(self) -> float:
+        """How much of the nodes, edges and declared answers has run, from 0 to 100."""
+        everything = [*self._all_nodes(), *self.model.edges, *self.declared]
+        missed = [*self.missed_nodes, *self.missed_edges, *self.missed_outcomes]
+        return 100 * (1 - len(missed) / len(everything)) if everything else 100.0
+
+    def _all_nodes(self) -> list[GraphNode]:
+        return [node for node in self.model.nodes if node.kind in ("node", "subgraph")]
+
+    def missed(self) -> list[str]:
+        """All that has not run, in words."""
+        return [
+            *(f"node {self._name(node)}" for node in self.missed_nodes),
+            *(f"edge {self._name(one)} -> {self._name(two)}" for one, two in self.missed_edges),
+            *map(str, self.missed_outcomes),
+        ]
+
+    def _name(self, id: str) -> str:
+        """What people call a node: an error handler by its function."""
+        handled = handled_node(id)
+        if handled is None:
+            return _shown(id)
+        label = next((node.label for node in self.model.nodes if node.id == id), id)
+        return f"{label!r}, which handles the errors of {handled!r}"
+
+    def draw_svg(self, path: str | Path | None = None) -> str:
+        """The graph with what has run marked, as SVG; also written to `path` if that is given."""
+        nodes = self._all_nodes()
+        marks = {
+            node.id: Mark("done", f"{TIMES}{self.nodes[node.id]:,}")
+            if self.nodes[node.id]
+            else Mark("failed", NEVER)
+            for node in nodes
+        }
+        svg = draw_svg(self._labelled(TIMES), marks=marks)
+        if path is not None:
+            Path(path).write_text(svg, "utf-8")
+        return svg
+
+    def draw_ascii(self, *, width: int = 100) -> str:
+        """The same in plain characters."""
+        model = self._labelled("x")
+        nodes = [
+            node._replace(label=f"{node.label} {self._times(self.nodes[node.id], 'x')}")
+            if node.kind in ("node", "subgraph")
+            else node
+            for node in model.nodes
+        ]
+        return draw_ascii(GraphModel(model.name, tuple(nodes), model.edges), width=width)
+
+    def _labelled(self, sign: str) -> GraphModel:
+        edges = []
+        for edge in self.model.edges:
+            count = self.edges[edge.source, edge.target]
+            certain = edge.certain and count
+            times = "" if certain else self._times(count, sign)
+            edges.append(edge._replace(label=" ".join(filter(None, (edge.label, times)))))
+        return GraphModel(self.model.name, self.model.nodes, tuple(edges), self.model.clusters)
+
+    @staticmethod
+    def _times(count: int, sign: str) -> str:
+        return f"{sign}{count:,}" if count else NEVER
+
+    # -- other processes ---------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, for another process to add."""
+        return {
+            "name": self.model.name,
+            "drawn": [list(node[:9]) for node in self.model.nodes],
+            "edges": [list(edge) for edge in self.model.edges],
+            "declared": [list(each) for each in self.declared],
+            "ran": dict(self.nodes),
+            "taken": [[*ends, count] for ends, count in self.edges.items()],
+            "given": [[*each, count] for each, count in self.outcomes.items()],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> GraphCoverage:
+        """What `to_json` has given."""
+        nodes = tuple(GraphNode(*node) for node in data["drawn"])
+        edges = tuple(GraphEdge(*edge) for edge in data["edges"])
+        made = cls(
+            GraphModel(data["name"], nodes, edges), [Outcome(*each) for each in data["declared"]]
+        )
+        made.nodes.update(data["ran"])
+        made.edges.update({(one, two): count for one, two, count in data["taken"]})
+        made.outcomes.update({Outcome(*each): count for *each, count in data["given"]})
+        return made
+
+    def add(self, other: GraphCoverage) -> None:
+        """Count what has run elsewhere, too."""
+        self.nodes.update(other.nodes)
+        self.edges.update(other.edges)
+        self.outcomes.update(other.outcomes)
+
+
+Key = tuple[str, tuple[str, ...]]
+"""What tells graphs apart, in each process the same: the name and the nodes."""
+
+
+class Coverage:
+    """What has run of several graphs.
+
+    Attributes:
+        graphs: by name and nodes; a nested graph by itself.
+    """
+
+    def __init__(self, *apps: CompiledGraph) -> None:
+        self.graphs: dict[Key, GraphCoverage] = {}
+        for app in apps:
+            self.of(app)
+
+    def of(self, app: CompiledGraph) -> GraphCoverage:
+        """What has run of one graph. Copies of it, such as those of `replace`, count as the same;
+        so do others with its name and its nodes."""
+        program = app.program
+        key = (program.name, tuple(program.nodes))
+        known = self.graphs.get(key)
+        if known is None:
+            known = GraphCoverage(extract(app), list(_list_outcomes(program)))
+            self.graphs[key] = known
+            for nested in program.nested.values():
+                self.of(nested)
+        return known
+
+    def add(self, other: Coverage) -> None:
+        """Count what has run elsewhere, too."""
+        for key, graph in other.graphs.items():
+            if key in self.graphs:
+                self.graphs[key].add(graph)
+            else:
+                self.graphs[key] = graph
+
+    @property
+    def percent(self) -> float:
+        """How much of all graphs has run, from 0 to 100; each graph counts the same."""
+        found = [graph.percent for graph in self.graphs.values()]
+        return sum(found) / len(found) if found else 100.0
+
+    def report(self) -> str:
+        """What has run, and what has not, as text."""
+        lines = []
+        for graph in self.graphs.values():
+            edges, declared = len(graph.model.edges), len(graph.declared)
+            nodes = len(graph._all_nodes())
+            lines.append(
+                f"{graph.model.name}: {graph.percent:.0f} %, "
+                f"{nodes - len(graph.missed_nodes)} of {nodes} nodes, "
+                f"{edges - len(graph.missed_edges)} of {edges} edges, "
+                f"{declared - len(graph.missed_outcomes)} of {declared} outcomes of routers"
+            )
+            lines += [f"    missed: {what}" for what in graph.missed()]
+        return "\n".join(lines)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """As plain values, for another process to add."""
+        return [
+            {"nodes": list(nodes), **graph.to_json()} for (_, nodes), graph in self.graphs.items()
+        ]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Mapping[str, Any]]) -> Coverage:
+        """What `to_json` has given."""
+        made = cls()
+        for each in data:
+            key = (each["name"], tuple(each["nodes"]))
+            made.graphs[key] = GraphCoverage.from_json(each)
+        return made
+
+
+@contextmanager
+def measure_coverage(*apps: CompiledGraph) -> Iterator[Coverage]:
+    """Measure which nodes, edges and answers of routers run inside of the `with` block, in all
+    graphs of this process.
+
+    Args:
+        apps: graphs that are reported even if they do not run.
+
+    >>> from stategraph import START, StateGraph
+    >>> app = StateGraph(dict).add_node("a", lambda state: state).add_edge(START, "a").compile()
+    >>> with measure_coverage(app) as coverage:
+    ...     _ = app.invoke({})
+    >>> print(coverage.report())
+    StateGraph: 100 %, 1 of 1 nodes, 2 of 2 edges, 0 of 0 outcomes of routers
+    """
+    coverage = Coverage(*apps)
+    remove = add_hook(lambda run: _Listener(coverage.of(run.settings.graph)))
+    try:
+        yield coverage
+    finally:
+        remove()
+
+
+class _Listener(QuietHook):
+    """Counts what one run does."""
+
+    def __init__(self, graph: GraphCoverage) -> None:
+        self.graph = graph
+
+    def around_run(self) -> QuietSpan:
+        """The edges from START that are always taken."""
+        for edge in self.graph.model.edges:
+            if edge.source == START and edge.certain:
+                self.graph.edges[edge.source, edge.target] += 1
+        return NOTHING
+
+    def around_attempt(self, task: Task) -> QuietSpan:
+        """A node."""
+        return NOTHING if is_call(task) else _NodeSpan(self.graph, task)
+
+    def around_router(self, task: Task, place: int, router: Any, state: Any) -> QuietSpan:
+        """A router."""
+        return _RouterSpan(self.graph, task.name, infer_name(router))
+
+
+class _NodeSpan(QuietSpan):
+    def __init__(self, graph: GraphCoverage, task: Task) -> None:
+        self.graph = graph
+        self.task = task
+
+    def leave(self, error: BaseException | None) -> None:
+        """Count the node, and the edges that it takes."""
+        graph, name = self.graph, self.task.name
+        graph.nodes[name] += 1
+        handled = handled_node(name)
+        if handled is not None:
+            graph.edges[handled, name] += 1
+        targets: set[str] = set()
+        if error is None:
+            steps = destinations(self.task.writes)
+            targets = {step.node if isinstance(step, Send) else step for step in steps}
+        for edge in graph.model.edges:
+            if edge.target == name and edge.kind == "join":
+                graph.edges[edge.source, name] += 1
+            elif edge.source == name and error is None and _is_taken(edge, targets):
+                graph.edges[name, edge.target] += 1
+
+
+class _RouterSpan(QuietSpan):
+    def __init__(self, graph: GraphCoverage, node: str, router: str) -> None:
+        self.graph = graph
+        self.node = node
+        self.router = router
+
+    def returned(self, result: Any) -> None:
+        """Count its answers."""
+        for answer in result if isinstance(result, (list, tuple)) else (result,):
+            shown = "Send" if isinstance(answer, Send) else str(answer)
+            self.graph.outcomes[Outcome(self.node, self.router, shown)] += 1
+
+
+def _is_taken(edge: GraphEdge, targets: set[str]) -> bool:
+    if edge.source == START and edge.certain:
+        return False  # counted already
+    known = edge.target in targets or edge.target.startswith("unknown")
+    return edge.kind != "error" and (edge.certain or known)
+
+
+def _list_outcomes(program: Program) -> Iterator[Outcome]:
+    """The answers that routers declare."""
+    for name, node in program.nodes.items():
+        for writer in node.writers:
+            branch = writer.branch if isinstance(writer, HookedBranch) else writer
+            if isinstance(branch, BranchWriter):
+                for answer in branch.ends or ():
+                    yield Outcome(name, infer_name(branch.body.source), str(answer))
+
+
+def _shown(name: str) -> str:
+    return {START: "START", END: "END"}.get(name, repr(name))
