@@ -27,6 +27,7 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.errors import InvalidUpdateError
 from stategraph.pregel.names import keyed_level, memory_below, memory_ns, split_key
+from stategraph.visualize import report, timeline
 
 postgres = cluster.postgres
 CFG: Any = {"configurable": {"thread_id": "t"}}
@@ -380,3 +381,19 @@ def test_savers_of_ones_own_list_namespaces_by_their_list(drive: Any) -> None:
     drive.invoke(make_desk(drive, saver), {"mail": [("ann", "1")]}, CFG)
     listed.clear()
     assert memories(drive, make_desk(drive, saver)) == [("agent", "ann")] and listed
+
+
+def test_a_report_and_explain_show_the_key(tmp_path: Path) -> None:
+    class Sync:
+        is_async = False
+
+    def ask(state: Memory) -> Any:
+        return {"heard": [interrupt("sure?")]}
+
+    app = make_desk(Sync, InMemorySaver(), make_agent(Sync, ask))
+    app.invoke({"mail": [("ann", "1"), ("bob", "2")]}, CFG)
+    assert "keys 'ann', 'bob'" in app.explain(CFG)["agent"].why
+    page = report(app, CFG, tmp_path / "report.html").read_text()
+    assert "agent [ann]" in page and "agent [bob]" in page
+    app.invoke(Command(resume={q.id: "yes" for q in app.get_state(CFG).interrupts}), CFG)
+    assert "hear" in timeline(app, CFG).draw_text(), "what the graph of a key has done is found"

@@ -28,6 +28,7 @@ from stategraph.checkpoint import Serializer
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.errors import NodeTimeoutError
+from stategraph.visualize import report, timeline
 
 postgres = cluster.postgres
 CFG: Any = {"configurable": {"thread_id": "t"}}
@@ -472,3 +473,31 @@ def test_losers_on_processes_are_cancelled(drive: Any) -> None:
         app = builder.compile(checkpointer=InMemorySaver())
         for turn in (1, 2, 3):  # more hanging calls than there are workers: each was stopped
             assert drive.invoke(app, {}, CFG)["log"] == ["win"] * turn
+
+
+# -- shown --------------------------------------------------------------------------------------------------------
+
+
+def test_a_timeline_and_a_report_show_who_has_lost(track: Track, tmp_path: Path) -> None:
+    class Sync:
+        is_async = False
+
+    app = make_app(Sync, track, ["hang", "win"], InMemorySaver())
+    app.invoke({}, CFG)
+    shown = timeline(app, CFG)
+    assert "lost its race" in shown.draw_svg()
+    page = report(app, CFG, tmp_path / "report.html").read_text()
+    assert '"lost"' in page
+
+
+def test_explain_says_who_has_lost(drive: Any, track: Track) -> None:
+    builder = StateGraph(State)
+    for name in ("win", "hang", "ask"):
+        builder.add_node(name, track.arun if drive.is_async else track.run)
+    racers = [Send("win", {"name": "win"}, race="r"), Send("hang", {"name": "hang"}, race="r")]
+    builder.add_conditional_edges(START, lambda state: [*racers, Send("ask", {"name": "ask"})], ["win", "hang", "ask"])
+    app = builder.compile(checkpointer=InMemorySaver())
+    assert drive.invoke(app, {}, CFG)["__interrupt__"]
+    told = drive.call(app, "explain", CFG)
+    assert (told["hang"].state, told["win"].state, told["ask"].state) == ("idle", "waiting", "next")
+    assert "won the race" in told["hang"].why

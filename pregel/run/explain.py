@@ -38,9 +38,14 @@ def explain(program: Program, found: CheckpointTuple | None) -> dict[str, NodeSt
 
 
 def _explain_node(node: CompiledNode, seen: View) -> NodeStatus:
-    task_ids = [task.id for task in seen.tasks if task.name == node.name]
-    if task_ids:
-        return _explain_tasks(task_ids, seen)
+    mine = [task for task in seen.tasks if task.name == node.name]
+    if mine:
+        whole = _explain_tasks([task.id for task in mine], seen)
+        keys = [repr(task.send.key) for task in mine if task.send and task.send.key is not None]
+        about = f" (its tasks have the keys {', '.join(keys)})" if keys else ""
+        return whole._replace(why=whole.why + about)
+    if any(task.name == node.name for task in seen.lost):
+        return NodeStatus("idle", "another task has won the race that its own was in")
     if not node.triggers:
         why = "it runs only when the node whose errors it handles fails"
         return NodeStatus("idle", why)

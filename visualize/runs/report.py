@@ -252,7 +252,9 @@ def _marks(trace: Trace, drawn: set[str]) -> dict[str, Mark]:
     ended: Counter[tuple[str, State]] = Counter()
     states: dict[str, State] = {}
     for step in trace.steps:
-        last = group((task.node, task.state) for task in step.all_tasks())
+        last: dict[str, list[State]] = group(
+            (task.node, task.state) for task in step.all_tasks() if task.state != "lost"
+        )
         for node, found in last.items():
             ended.update((node, state) for state in found)
             states[node] = min(found, key=URGENT.index)

@@ -236,7 +236,7 @@ def _task_rows(step: TraceStep) -> Iterator[list[str]]:
     there are any; equal ones share a row. Of very many, those that did not end well are
     shown rather than others."""
     groups = group(
-        ((task.node, task.state, len(task.spans), _in_and_out(task)), task)
+        ((task.path, task.state, len(task.spans), _in_and_out(task)), task)
         for task in step.all_tasks()
         if task.name != START
     )

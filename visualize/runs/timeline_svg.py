@@ -39,6 +39,7 @@ _WORDS = {
     "failed": "failed",
     "paused": "asked, then waited for an answer",
     "waiting": "not run yet",
+    "lost": "lost its race",
 }
 _GAPS = {"answer": "answer", "idle": "idle", "retry": "retry"}
 _CHAR = 6.7  # the width of a character of the labels, on average
@@ -229,7 +230,7 @@ def _began(call: ThreadCall, scale: Scale) -> float:
 def _legend(timeline: TimelineModel, y: float, left: float) -> Iterator[str]:
     found = {bar.state for bar in timeline.bars}
     x = 12.0
-    for state in ("done", "failed", "paused", "waiting"):
+    for state in ("done", "failed", "paused", "waiting", "lost"):
         if state in found:
             word = _WORDS[state] if timeline.timed or state != "done" else "ran (times not stored)"
             yield (

@@ -13,12 +13,13 @@ from .timeline_model import Bar, TimelineModel
 from .timeline_scale import Scale, ScaleRoom, build_scale
 from .values import display_name, duration, sanitize
 
-_MARKS = {"done": "█", "failed": "✗", "paused": "?", "waiting": "░"}
+_MARKS = {"done": "█", "failed": "✗", "paused": "?", "waiting": "░", "lost": "x"}
 _WORDS = {
     "█": "ran",
     "✗": "failed",
     "?": "asked",
     "░": "not run yet",
+    "x": "lost its race",
     "─": "waits",
     "┊": "nothing ran",
 }
@@ -94,7 +95,7 @@ def _draw_row(bars: list[Bar], scale: Scale) -> list[str]:
         first, last = _find_columns(bar, scale)
         if bar.attempt > 1:
             _fill(cells, ends[bar.task], first, "─", over=" ")
-        _fill(cells, first, last, "░" if bar.state == "waiting" else "█")
+        _fill(cells, first, last, "░" if bar.state in ("waiting", "lost") else "█")
         _fill(cells, last - 1, last, _MARKS[bar.state])
         ends[bar.task] = last
     return cells

@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 from ...pregel.names import NS_END, START
 from ...pregel.types import Interrupt
-from .values import INSIDE, display_name
+from .values import INSIDE, display_name, sanitize
 
-TaskState = Literal["done", "failed", "paused", "waiting"]
+TaskState = Literal["done", "failed", "paused", "waiting", "lost"]
 """`paused`: it has asked and waits for an answer. `waiting`: it has not been started, or was cut
-off."""
+off. `lost`: another one has won its race."""
 
 Source = Literal["input", "loop", "update", "fork", "dropped", "open"]
 """How a step came to be, as its checkpoint's metadata say. `dropped`: begun, then a new input came
@@ -36,6 +36,7 @@ class TraceTask:
         input, result: what it was called with and what it wrote, as short texts; empty unless they
             were asked for, and where there is none.
         steps: of the nested graph that it ran.
+        key: of its `Send`: which memory of that graph it is about.
     """
 
     id: str
@@ -50,14 +51,16 @@ class TraceTask:
     steps: tuple[TraceStep, ...] = ()
     input: str = ""
     result: str = ""
+    key: str | None = None
 
     @property
     def path(self) -> str:
         """What people call it, after the names of the nodes that it is nested in."""
+        key = "" if self.key is None else f" [{sanitize(self.key, 40)}]"
         return INSIDE.join(
             [
                 *(display_name(part) for part in self.node.split(NS_END)[:-1]),
-                display_name(self.name),
+                f"{display_name(self.name)}{key}",
             ]
         )
 

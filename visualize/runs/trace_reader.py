@@ -197,6 +197,8 @@ class _TraceReader:
         state: TaskState = "failed" if task.error is not None else "done"
         if task.error is None and not ended and task.result is None:
             state = "paused" if task.interrupts else "waiting"
+        if task.lost:
+            state = "lost"
         return TraceTask(
             task.id,
             join_id(place.inside, task.name),
@@ -212,6 +214,7 @@ class _TraceReader:
             format_value(task.result, LONGEST_TEXT)
             if self.texts and task.result is not None
             else "",
+            task.key,
         )
 
     def _list_nested(self, place: _TraceLevel, task: PregelTask, base: str) -> Iterator[TraceStep]:
@@ -224,7 +227,10 @@ class _TraceReader:
                 self.left -= 1
                 if self.left >= 0:
                     stable = child.checkpointer is True
-                    ns = numbered_ns(child_ns(place.ns, task.name, task.id, stable=stable), number)
+                    first = child_ns(
+                        place.ns, task.name, task.id, stable=stable, key=task.key
+                    )
+                    ns = numbered_ns(first, number)
                     inner = _TraceLevel(child, place.thread_id, ns, join_id(place.inside, key))
                     yield from self._read_nested(inner, place.ns, task, base)
 
