@@ -53,6 +53,7 @@ class TaskInfo:
         node: the name of its node, or of its `@task`.
         step: the number of its superstep on the thread.
         attempt: which try this is, from 1.
+        carried: in the process of an executor: what `carry` gave for the task; else empty.
     """
 
     run: RunInfo
@@ -60,6 +61,7 @@ class TaskInfo:
     node: str = field(compare=False)
     step: int = field(default=0, compare=False)
     attempt: int = field(default=1, compare=False)
+    carried: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
 
 class Observer:
@@ -181,10 +183,15 @@ class Observer:
         """`around` for what is awaited: coroutine functions, and nested graphs in an async run."""
         return await call()
 
-    def carry(self, run: RunInfo | None) -> Mapping[str, str]:
-        """What goes with the run to others: strings that each of its checkpoints keeps in its
-        metadata (`thread_loaded` shows them to the run that goes on from there), and, with None
-        for a run, those that a submitted job takes along in its config's metadata."""
+    def carry(self, about: RunInfo | TaskInfo | None) -> Mapping[str, str]:
+        """What goes with it to others, as strings.
+
+        Args:
+            about: of a run, what each of its checkpoints keeps in its metadata; `thread_loaded`
+                shows it to the run that goes on from there. Of a task, what its attempts on
+                executors find in `TaskInfo.carried`. None: what a job that is submitted now takes
+                along in its config's metadata.
+        """
         return {}
 
 

@@ -4,12 +4,12 @@ one that raises. Loaded with the first observer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from logging import getLogger
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
-from .observer import AnyObserver, Observer, RunInfo
+from .observer import AnyObserver, Observer, RunInfo, TaskInfo
 from .superstep.hooks import EVERYWHERE
 
 LOG = getLogger("stategraph")
@@ -98,12 +98,14 @@ def add_observer(observer: AnyObserver) -> Callable[[], None]:
     return remove
 
 
-def carry(given: Iterable[Watcher], run: RunInfo | None = None) -> dict[str, str]:
+def carry(
+    given: Iterable[Watcher], about: RunInfo | TaskInfo | None = None
+) -> dict[str, str]:
     """What the observers have others carry along."""
     carried: dict[str, str] = {}
     for watcher in given:
-        if watcher.nodes is None:
-            carried |= ask(watcher.observer, "carry", run) or {}
+        if defines(watcher.observer, "carry"):
+            carried |= ask(watcher.observer, "carry", about) or {}
     return carried
 
 
@@ -135,9 +137,10 @@ def defines(observer: Observer, *methods: str) -> bool:
     return any(getattr(cls, method) is not getattr(Observer, method) for method in methods)
 
 
-def metadata_with(config: Any, carried: Mapping[str, str]) -> Any:
-    """A config whose metadata has what observers carry along, but for keys that it has."""
+def extend_job(config: Any) -> Any:
+    """The config of a job that is submitted now, with what the observers of this process have it
+    take along; keys of the user's own stay."""
+    carried = carry(EVERYWHERE)
     if not carried:
         return config
-    own = (config or {}).get("metadata") or {}
-    return {**(config or {}), "metadata": {**carried, **own}}
+    return {**(config or {}), "metadata": {**carried, **((config or {}).get("metadata") or {})}}

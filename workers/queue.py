@@ -16,6 +16,7 @@ from ..checkpoint.records import check_names
 from ..checkpoint.serde import Serializer
 from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Target
 from ..pregel.app import Pregel
+from ..pregel.superstep.hooks import EVERYWHERE
 from ..pregel.types import AnyConfig, Durability
 from .care import QueueCare
 from .database import JobDatabase
@@ -229,6 +230,10 @@ class Queue(QueueCare):
         """How jobs are run, as it is stored beside their inputs."""
         check_priority(priority)
         how = check_durability(durability) or self._durability
+        if EVERYWHERE:  # trace context travels with the job
+            from ..pregel.observers import extend_job
+
+            config = extend_job(config)
         return {"config": check_config(config), "context": context, "durability": how}
 
     async def asubmit(self, thread_id: str, input: Any, **options: Any) -> str:

@@ -23,6 +23,8 @@ from ..checkpoint.sql.postgres_server import SECONDS
 from ..graph.builder import StateGraph
 from ..pregel.app import Pregel
 from ..pregel.drivers.pool import POOL
+from ..pregel.observer import AnyObserver
+from ..pregel.run.checks import read_observers
 from .jobs import Job, JobCodec, JobEnd, queue_name
 from .queue import Queue
 from .runner import JobRunner
@@ -60,6 +62,7 @@ class Worker:
             needs the same.
         timeout: seconds to wait for a connection, for another session's lock, or for the answer to
             one statement.
+        observer: an `Observer` of its runs, the name of one ("module:name"), or several.
 
     Raises:
         TypeError: it is not a compiled graph.
@@ -79,8 +82,12 @@ class Worker:
         tries: int = TRIES,
         integrity: Integrity | None = None,
         timeout: float = SECONDS,
+        observer: AnyObserver | Sequence[AnyObserver] | None = None,
     ) -> None:
         check_runnable(graph)
+        if observer is not None:
+            observers = (*read_observers(observer), *graph.observers)
+            graph = graph.copy({"observers": observers})
         if concurrency < 1 or tries < 1 or not poll > 0:
             raise ValueError(
                 "concurrency, tries and poll must be above 0, "

@@ -66,7 +66,7 @@ class Observing:
         info = self.info = _describe_run(run)
         began = perf_counter()
         self.tell("run_started", info)
-        for key, value in carry(self.watchers, info).items():
+        for key, value in carry(self.inherited, info).items():
             run.commits.describe(key, value)
         step = _StepWatch(self, run, info)
         try:

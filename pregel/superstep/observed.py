@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..observer import Observer, TaskInfo
-from ..observers import REPORTED, Watcher, read_one, report_mistake
+from ..observers import REPORTED, Watcher, carry, read_one, report_mistake
 
 
 class ObservedAttempt:
@@ -58,7 +59,10 @@ class ObservedAttempt:
             except Exception as error:
                 why = "cannot be pickled, so it does not surround nodes on executors: give it "
                 report_mistake(observer, "__reduce__", error, why + 'by name, "module:name"')
-        return dumps((parts, self._task)) if parts else None
+        if not parts:
+            return None
+        carried = carry(self._watchers, self._task)
+        return dumps((parts, replace(self._task, carried=carried)))
 
 
 def load_attempt(data: bytes, loads: Callable[[bytes], Any]) -> ObservedAttempt:
