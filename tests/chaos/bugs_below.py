@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -19,6 +20,7 @@ import stategraph.checkpoint.sqlite as sqlite
 import stategraph.store.sqlite as store
 import stategraph.workers.jobs as jobs
 import stategraph.workers.runner as runner
+import stategraph.workers.scheduler as scheduler
 import stategraph.workers.tables as queue
 from stategraph.checkpoint.base import CheckpointConflictError
 from stategraph.checkpoint.errors import DamagedError
@@ -344,6 +346,28 @@ def claims_of_the_unknown(stack: ExitStack) -> None:
     """A worker that ends with an error takes its name off the list, and leaves its jobs as they are."""
     queued(stack, "give_back", "WHERE graph = $1", "WHERE false AND graph = $1")
     queued(stack, "sweep", "WHERE graph = $1", "WHERE false AND graph = $1")
+
+
+@bug("killed_schedulers", 6)
+def schedules_moved_first(stack: ExitStack) -> None:
+    """A schedule moves on in a transaction, and its jobs are stored in another one."""
+    real = scheduler.Scheduler._store
+
+    def store(self: Any, wire: Any, due: Any, moments: Any, after: Any) -> bool:
+        moved = real(self, wire, due, [], after)
+        time.sleep(0.05)  # as long as a busy database takes
+        if moved and moments:
+            again = due._replace(first=after)
+            real(self, wire, again, moments, after)
+        return moved
+
+    swap(stack, scheduler.Scheduler, "_store", store)
+
+
+@bug("killed_schedulers", 3)
+def missed_times_forgotten(stack: ExitStack) -> None:
+    """A schedule whose time has passed goes on with the next one."""
+    swap(stack, scheduler, "find_moments", lambda due, now: ([], due.cron.next(now)))
 
 
 @bug("run_ids_of_others", 2)

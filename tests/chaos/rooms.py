@@ -3,6 +3,7 @@
 from . import (  # noqa: F401
     batches,
     calls,
+    crons,
     edits,
     faults,
     fleets,
