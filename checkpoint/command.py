@@ -16,6 +16,7 @@ from typing import Any
 from .base import (
     ERROR,
     INTERRUPT,
+    SLEEP,
     BaseCheckpointSaver,
     CheckpointTuple,
     RunnableConfig,
@@ -241,6 +242,8 @@ def describe_standing(found: CheckpointTuple) -> str:
     for _, channel, value in pending:
         if channel == INTERRUPT:
             parts.extend(f"asks: {_short(question)}" for question in _questions(value))
+        elif channel == SLEEP and value is not None:
+            parts.append(f"sleeps until {value:%Y-%m-%d %H:%M:%S} UTC")
         elif channel == ERROR and value is not None:
             parts.append(f"failed: {_short(value)}")
     return "; ".join(parts) or "nothing waits"

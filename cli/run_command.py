@@ -141,7 +141,9 @@ class Session:
         state = self.state()
         for question in state.interrupts:
             say(f"asks: {format_json(question.value, None)}")
-        if not state.interrupts:
+        if state.wake_at is not None:
+            say(f"sleeps until {state.wake_at:%Y-%m-%d %H:%M:%S} UTC")
+        elif not state.interrupts:
             say(f"stopped before {', '.join(state.next)}")
         self._report_way_on("--answer ANSWER" if state.interrupts else "")
         return PAUSED

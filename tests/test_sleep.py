@@ -28,11 +28,13 @@ from stategraph import (
     interrupt,
     task,
 )
+from stategraph.checkpoint.command import describe_standing
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.errors import NodeTimeoutError, UnknownInterruptError
 from stategraph.testing import virtual_time
+from stategraph.visualize.runs.trace_reader import read_trace
 
 postgres = cluster.postgres
 CFG: Any = {"configurable": {"thread_id": "t"}}
@@ -489,6 +491,31 @@ def test_explain_says_so(drive: Any, saver: Any, clock: Hands) -> None:
     assert (
         drive.call(app, "explain", CFG)["sleeper"].why == "it sleeps until 2030-01-01 01:00:00 UTC"
     )
+
+
+def test_pictures_and_the_command_line_show_a_sleeper(
+    clock: Hands, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Sync:
+        is_async = False
+
+    path = tmp_path / "threads.db"
+    with SqliteSaver.from_conn_string(str(path)) as opened:
+        app = graph({"sleeper": an_hour(Sync, [])}, opened)
+        app.invoke({}, CFG)
+        assert read_trace(app, CFG).steps[-1].tasks[0].state == "paused"
+        assert describe_standing(opened.get_tuple(CFG)) == "next: sleeper; sleeps until 2030-01-01 01:00:00 UTC"
+
+
+def test_on_an_executor_in_another_process_it_is_refused(clock: Hands) -> None:
+    app = graph({"node": nap_elsewhere}, InMemorySaver(), executor="processes")
+    with pytest.raises(RuntimeError, match=r"runtime.sleep\(\) stays with the driver: give the node executor"):
+        app.invoke({}, CFG)
+
+
+def nap_elsewhere(state: State, runtime: Runtime) -> Any:
+    """At the top of a module, so that workers find it by name."""
+    runtime.sleep(1)
 
 
 # -- it waits in place --------------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ class _TraceReader:
     def _task(self, place: _TraceLevel, task: PregelTask, base: str, *, ended: bool) -> TraceTask:
         state: TaskState = "failed" if task.error is not None else "done"
         if task.error is None and not ended and task.result is None:
-            state = "paused" if task.interrupts else "waiting"
+            state = "paused" if task.interrupts or task.wake_at is not None else "waiting"
         if task.lost:
             state = "lost"
         return TraceTask(
@@ -319,7 +319,7 @@ def _build_orphan(name: str, id: str, stored: TaskRecord) -> TraceTask:
         state = "failed"
     elif stored.wrote:
         state = "done"
-    elif stored.interrupts:
+    elif stored.interrupts or stored.wake_at is not None:
         state = "paused"
     return TraceTask(
         id,
