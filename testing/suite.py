@@ -33,6 +33,7 @@ from . import (
     pruning,
     searching,
     storage,
+    transactions,
 )
 from .asserts import MODES, SYNC, CheckFailed
 from .conformance import CHECKS, GROUPS, Check, explain_missing
@@ -46,6 +47,7 @@ ROOMS = (
     searching,
     pruning,
     posts,
+    transactions,
     engine,
     concurrency,
     crash,
