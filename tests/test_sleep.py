@@ -750,3 +750,34 @@ def test_a_sync_run_sleeps_where_an_event_loop_runs_as_in_a_notebook(saver: Any)
 def test_outside_of_a_node_it_says_so() -> None:
     with pytest.raises(RuntimeError, match="inside a running node"):
         Runtime().sleep(1)
+
+
+# -- races --------------------------------------------------------------------------------------------------------
+
+
+def race(drive: Any, hours: list[int], ran: list[int], saver: Any) -> Any:
+    def body(each: Any) -> Any:
+        ran.append(each)
+        if each:
+            yield span(HOUR * each)
+        return {"log": [str(each)]}
+
+    builder = StateGraph(State).add_node("nap", sleeper(drive, body))
+    builder.add_conditional_edges(START, lambda state: [Send("nap", each, race="r") for each in hours], ["nap"])
+    return builder.compile(checkpointer=saver)
+
+
+def test_who_sleeps_has_not_won_a_race(drive: Any, saver: Any, clock: Hands) -> None:
+    ran: list[int] = []
+    assert drive.invoke(race(drive, [1, 0], ran, saver), {}, CFG) == {"log": ["0"]}
+    assert drive.get_state(race(drive, [1, 0], ran, saver), CFG).wake_at is None
+
+
+def test_a_race_in_which_all_sleep_pauses_and_who_wakes_first_wins(drive: Any, saver: Any, clock: Hands) -> None:
+    ran: list[int] = []
+    app = race(drive, [2, 1], ran, saver)
+    assert drive.invoke(app, {}, CFG)["__sleep__"] == after(HOUR)
+    clock.move(HOUR)
+    assert drive.invoke(app, None, CFG) == {"log": ["1"]}
+    assert sorted(ran) == [1, 1, 2]
+    assert drive.get_state(app, CFG).next == ()
