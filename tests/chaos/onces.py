@@ -245,7 +245,8 @@ def effects_of_killed_workers(round: Round) -> None:
         queue.setup()
         for _ in range(WORKERS):
             workers.start()
-        queue.submit_many([(name, given(pause=round.random.choice([0.02, 0.1]))) for name in names])
+        # Short, so that no job loses three workers without a step between: it would be parked, as it should.
+        queue.submit_many([(name, given(pause=round.random.choice([0, 0.01, 0.03]))) for name in names])
         until_all_ended(queue, disturb)
         for name in names:
             assert_same(queue.result(name, wait=60).unwrap()["log"], [*range(5)], f"log of {name}")
