@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict
 
 import cluster
@@ -27,9 +28,11 @@ from stategraph import (
     interrupt,
 )
 from stategraph.checkpoint.base import RETURN
+from stategraph.checkpoint.encryption import Encryption
 from stategraph.checkpoint.errors import CheckpointConflictError, UnserializableError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.executors.proxies import TaskProxy
 
 postgres = cluster.postgres
 CFG: Any = {"configurable": {"thread_id": "t"}}
@@ -424,6 +427,12 @@ def test_a_saver_without_transactions(drive: Any, bank: Bank) -> None:
     assert bank.calls == []
 
 
+def test_on_an_executor() -> None:
+    elsewhere: Any = SimpleNamespace(name="pay")
+    with pytest.raises(RuntimeError, match=r"runtime.transaction\('k'\) stays with the driver: .*executor=\"threads\""):
+        TaskProxy.begin_once(elsewhere, "k", awaits=False, kind="runtime.transaction")
+
+
 def test_a_saver_that_wants_to_see_each_record(drive: Any, bank: Bank) -> None:
     class Watching(type(bank.saver)):  # type: ignore[misc]
         def put_writes(self, *args: Any, **kwargs: Any) -> None:
@@ -768,6 +777,15 @@ def test_elsewhere_a_lost_commit_is_looked_up(drive: Any, postgres: str) -> None
 
 
 # -- what is not the saver's --------------------------------------------------------------------------------------
+
+
+def test_an_encrypted_saver(drive: Any, bank: Bank) -> None:
+    with type(bank.saver).from_conn_string(bank.target, integrity=Encryption(b"k" * 32)) as saver:
+        plain, bank.saver = bank.saver, saver
+        drive.invoke(asking(drive, bank), {}, CFG)
+        assert drive.invoke(asking(drive, bank), Command(resume="yes"), CFG)["log"] == ["a", "receipt 1", "yes"]
+    bank.saver = plain
+    assert bank.rows() == ["book"]
 
 
 def test_foreign_tables_are_left_alone(drive: Any, bank: Bank) -> None:
