@@ -501,3 +501,43 @@ def test_explain_says_who_has_lost(drive: Any, track: Track) -> None:
     told = drive.call(app, "explain", CFG)
     assert (told["hang"].state, told["win"].state, told["ask"].state) == ("idle", "waiting", "next")
     assert "won the race" in told["hang"].why
+
+
+# -- beside other features ----------------------------------------------------------------------------------------
+
+
+def test_losers_arrive_at_no_join(drive: Any, saver: Any, track: Track) -> None:
+    body = track.arun if drive.is_async else track.run
+
+    def join(state: State, runtime: Runtime) -> Any:
+        return {"after": ["+".join(runtime.joined)]}
+
+    builder = StateGraph(State).add_node("a", body).add_node("b", body).add_node("any", join)
+    racers = [Send("a", {"name": "hang"}, race="r"), Send("b", {"name": "win"}, race="r")]
+    builder.add_conditional_edges(START, lambda state: racers, ["a", "b"])
+    builder.add_edge(["a", "b"], "any", wait="any")
+    assert drive.invoke(builder.compile(checkpointer=saver), {}, CFG) == {"log": ["win"], "after": ["b"]}
+
+
+def test_a_superstep_with_a_limit_of_time_may_race(drive: Any, saver: Any, track: Track) -> None:
+    app = make_app(drive, track, ["hang", "win"], saver)
+    app.step_timeout = WAIT
+    assert drive.invoke(app, {}, CFG)["log"] == ["win"]
+
+
+def test_a_sleeper_does_not_win(drive: Any, saver: Any) -> None:
+    def run(item: Item, runtime: Runtime) -> Any:
+        if item["name"] == "sleep":
+            runtime.sleep(3600)
+        return {"log": [item["name"]]}
+
+    async def arun(item: Item, runtime: Runtime) -> Any:
+        if item["name"] == "sleep":
+            await runtime.asleep(3600)
+        return {"log": [item["name"]]}
+
+    builder = StateGraph(State).add_node("run", arun if drive.is_async else run)
+    builder.add_conditional_edges(
+        START, lambda state: [Send("run", {"name": n}, race="r") for n in ("sleep", "win")], ["run"]
+    )
+    assert drive.invoke(builder.compile(checkpointer=saver), {}, CFG)["log"] == ["win"]
