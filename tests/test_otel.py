@@ -14,7 +14,9 @@ from typing_extensions import TypedDict
 
 pytest.importorskip("opentelemetry.sdk")
 
+import cluster
 import otel_nodes
+from fleet import working
 from opentelemetry import context, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -35,6 +37,7 @@ from stategraph import (
 )
 from stategraph.otel import OpenTelemetry
 from stategraph.pregel.observers import EVERYWHERE, add_observer, extend_job
+from stategraph.workers import Queue
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 QUICK = RetryPolicy(initial_interval=0.001, jitter=False)
@@ -166,6 +169,31 @@ def test_the_context_of_a_submitted_job_travels_with_it(drive: Drive, traced: Tr
         remove()
     assert config["metadata"].keys() == {"customer", "traceparent"} and not EVERYWHERE
     assert ("invoke_workflow g", "request") in traced.parents()
+
+
+postgres = cluster.postgres
+
+
+def test_a_job_is_traced_below_the_span_in_which_it_was_submitted(drive: Drive, traced: Traced, postgres: str) -> None:
+    graph = one(otel_nodes.where).compile(name="job")
+    remove = add_observer(traced.observer)
+    try:
+        with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+            with traced.provider.get_tracer("web").start_as_current_span("request"):
+                drive.call(queue, "submit", "t", {"x": []})
+            assert queue.result("t", wait=30).status == "done"
+    finally:
+        remove()
+    assert ("invoke_workflow job", "request") in traced.parents()
+    assert len({span.context.trace_id for span in traced.exporter.get_finished_spans()}) == 1
+
+
+def test_a_worker_has_observers_of_its_own(traced: Traced, postgres: str) -> None:
+    graph = one(otel_nodes.where).compile(name="fleet")
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres, observer=traced.observer):
+        queue.submit("t", {"x": []})
+        assert queue.result("t", wait=30).status == "done"
+    assert "attempt a" in traced.spans
 
 
 def test_the_trace_goes_on_in_another_process(drive: Drive, traced: Traced) -> None:

@@ -38,6 +38,7 @@ MODULES = [
     "stategraph.executors",
     "stategraph.workers",
     "stategraph.prebuilt",
+    "stategraph.otel",
     "stategraph.visualize",
     "stategraph.pregel",
     "stategraph.testing",
