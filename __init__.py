@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         NodeTimeoutError,
         ParentCommand,
         StateGraphError,
+        ThreadBusyError,
         UnknownInterruptError,
     )
     from .pregel.errors import (
@@ -121,7 +122,7 @@ __all__ = [
     "EmptyInputError", "EmptyChannelError",
     "GraphRecursionError", "CheckpointConflictError", "UnknownInterruptError",
     "NodeTimeoutError", "NodeCancelledError", "InPlaceEditError", "GraphChangedError",
-    "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand",
+    "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand", "ThreadBusyError",
 ]  # fmt: skip
 
 _NAMES = {
@@ -142,7 +143,7 @@ _NAMES = {
     ".pregel.errors": "CheckpointConflictError EmptyChannelError EmptyInputError GraphBubbleUp "
     "GraphChangedError GraphDrained GraphInterrupt GraphRecursionError InPlaceEditError "
     "InvalidGraphError InvalidRouteError InvalidUpdateError NodeCancelledError NodeTimeoutError "
-    "ParentCommand StateGraphError UnknownInterruptError WorkerLostError",
+    "ParentCommand StateGraphError ThreadBusyError UnknownInterruptError WorkerLostError",
     ".checkpoint": "InMemorySaver MemorySaver Retention",
     ".checkpoint.encryption": "Encryption",
     ".checkpoint.postgres": "PostgresSaver",

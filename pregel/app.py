@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, get_origin
+
+from typing_extensions import Unpack
 
 from ..channels.base import BaseChannel
 from ..checkpoint.base import BaseCheckpointSaver
+from .drivers import threads
 from .edit_api import EditableThreads
 from .errors import nearest
 from .pickling import Portable
@@ -27,7 +31,7 @@ from .run.checks import (
     read_observers,
     resolve_executor,
 )
-from .run.config import merge_configs, normalize
+from .run.config import Options, concurrency, merge_configs, normalize, spread
 from .run_api import Invocable
 from .runtime import ManagedValue
 from .superstep.outcome import cache_namespace
@@ -193,6 +197,57 @@ class Pregel(
         self.check_input = _check_input
         self.migrate: Any = None
         self.config: RunnableConfig = {}
+
+    # -- several inputs ----------------------------------------------------------------------------
+
+    def batch(
+        self,
+        inputs: Sequence[Any],
+        config: AnyConfig | Sequence[AnyConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **options: Unpack[Options[Any]],
+    ) -> list[Any]:
+        """Run several inputs side by side, independently of each other.
+
+        Args:
+            inputs: one input for each run.
+            config: one for all, or one per input. The first one's `max_concurrency` limits how many
+                run at once.
+            return_exceptions: whether an exception is returned in place of the result.
+
+        Returns:
+            The results in the order of the inputs.
+
+        Raises:
+            ValueError: there are not as many configs as inputs.
+            Exception: what the first failed run, in the order of the inputs, raised; all have ended
+                by then.
+        """
+        configs = spread(config, len(inputs))
+        return threads.side_by_side(
+            [partial(self.invoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
+            concurrency(configs),
+            return_exceptions,
+        )
+
+    async def abatch(
+        self,
+        inputs: Sequence[Any],
+        config: AnyConfig | Sequence[AnyConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **options: Unpack[Options[Any]],
+    ) -> list[Any]:
+        """`batch` for coroutines."""
+        from .drivers import aio
+
+        configs = spread(config, len(inputs))
+        return await aio.side_by_side(
+            [partial(self.ainvoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
+            concurrency(configs),
+            return_exceptions,
+        )
 
     # -- posts -------------------------------------------------------------------------------------
 

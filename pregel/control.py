@@ -30,6 +30,21 @@ class RunControl:
         return self.drain_reason is not None
 
 
+class Ending:
+    """Whether one run, with the graphs inside, is to end early, and no other that its caller has
+    given the same `RunControl`."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def request(self, reason: str) -> None:
+        """Ask the run to end before its next superstep. Only the first call counts."""
+        if self.reason is None:
+            self.reason = reason
+
+
 class TimedControl(RunControl):
     """That of a run with a deadline: when it has come, the run stops as if it had been asked to.
 

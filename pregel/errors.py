@@ -40,6 +40,7 @@ __all__ = [
     "ShippingError",
     "StateGraphError",
     "StepTimeoutError",
+    "ThreadBusyError",
     "UnknownInterruptError",
     "WorkerLostError",
     "nearest",
@@ -322,6 +323,11 @@ class GraphDrained(GraphBubbleUp):
     def __init__(self, reason: str = "shutdown") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class ThreadBusyError(StateGraphError):
+    """A call with `multitask=` came while a run of its thread was live, for which it could not or
+    would not wait. Nothing of it has run."""
 
 
 class GraphWarning(UserWarning):

@@ -171,6 +171,8 @@ def is_routing(channel: str) -> bool:
 
 # -- keys of what is stored, and of what a reader gets ---------------------------------------------
 
+BEFORE_FIRST: Final = "__before_first__"
+"""As a `checkpoint_id`: the thread as it was when nothing was stored."""
 GRAPH: Final = "__graph__"
 """In `versions_seen`: the fingerprint of the graph that made the checkpoint."""
 BY_COMMAND: Final = "stategraph_command"

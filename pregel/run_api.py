@@ -7,6 +7,7 @@ of `version="v2"` come first, for checkers that take any further option as fitti
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, Literal, Self, overload
@@ -16,7 +17,7 @@ from typing_extensions import TypeVar, Unpack
 from .drivers import threads
 from .errors import ParentCommand
 from .program.program import Program, with_debug
-from .run.config import Call, CallOptions, Options, concurrency, read_options, spread
+from .run.config import Call, CallOptions, Options, read_options
 from .run.nested import in_parent, is_graph_node, pause_parent
 from .run.run import Run
 from .run.stream import Form, rename, show_pause
@@ -109,6 +110,10 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
             Exception: whatever a node raised, with a note that names its task.
         """
         call = read_options(options)
+        if call.multitask is not None:
+            from .drivers import turns
+
+            return turns.invoke(self, input, config, options)
         if call.stream_mode is not None and call.stream_mode != "values":
             return list(self.stream(input, config, **options))
         run = self._run(input, config, call)
@@ -155,6 +160,10 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         from .drivers import aio
 
         call = read_options(options)
+        if call.multitask is not None:
+            from .drivers import turns
+
+            return await turns.ainvoke(self, input, config, options)
         if call.stream_mode is not None and call.stream_mode != "values":
             return [chunk async for chunk in self.astream(input, config, **options)]
         run = self._run(input, config, call)
@@ -247,6 +256,12 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         Takes and raises what `invoke` does. With a list of modes each chunk is a (mode, data) pair;
         `subgraphs=True` puts the namespace first.
         """
+        if options.get("multitask") is not None:
+            from .drivers import turns
+
+            read_options(options)
+            yield from turns.stream(self, input, config, options)
+            return
         run = self._open(input, config, options)
         try:
             yield from threads.stream(run)
@@ -334,6 +349,14 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         """`stream` for coroutines."""
         from .drivers import aio
 
+        if options.get("multitask") is not None:
+            from .drivers import turns
+
+            read_options(options)
+            async with aclosing(turns.astream(self, input, config, options)) as parts:
+                async for chunk in parts:
+                    yield chunk
+            return
         run = self._open(input, config, options)
         chunks = aio.stream(run)
         try:
@@ -344,55 +367,6 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         finally:
             await chunks.aclose()
         pause_parent(run)
-
-    def batch(
-        self,
-        inputs: Sequence[Any],
-        config: AnyConfig | Sequence[AnyConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **options: Unpack[Options[Any]],
-    ) -> list[Any]:
-        """Run several inputs side by side, independently of each other.
-
-        Args:
-            inputs: one input for each run.
-            config: one for all, or one per input. The first one's `max_concurrency` limits how many
-                run at once.
-            return_exceptions: whether an exception is returned in place of the result.
-
-        Returns:
-            The results in the order of the inputs.
-
-        Raises:
-            ValueError: there are not as many configs as inputs.
-            Exception: what the first failed run, in the order of the inputs, raised; all have ended
-                by then.
-        """
-        configs = spread(config, len(inputs))
-        return threads.side_by_side(
-            [partial(self.invoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
-            concurrency(configs),
-            return_exceptions,
-        )
-
-    async def abatch(
-        self,
-        inputs: Sequence[Any],
-        config: AnyConfig | Sequence[AnyConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **options: Unpack[Options[Any]],
-    ) -> list[Any]:
-        """`batch` for coroutines."""
-        from .drivers import aio
-
-        configs = spread(config, len(inputs))
-        return await aio.side_by_side(
-            [partial(self.ainvoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
-            concurrency(configs),
-            return_exceptions,
-        )
 
     def _run(self, input: Any, config: AnyConfig | None, call: Call) -> Run:
         """One call of this graph, with the `debug` that the call sets."""

@@ -26,6 +26,7 @@ __all__ = [
     "Command",
     "AnyConfig",
     "Durability",
+    "Multitask",
     "OnFailure",
     "GraphOutput",
     "Interrupt",
@@ -94,6 +95,8 @@ Subgraph: TypeAlias = str | tuple[str, str] | list[str | tuple[str, str]]
 key; a list of these, the outermost first, for a graph inside another."""
 
 OnFailure = Literal["stop", "finish"]
+Multitask = Literal["reject", "enqueue", "interrupt", "rollback"]
+"""What a call does while a run of its thread is live; see `CallOptions`."""
 """What the failure of a task does to the others of its superstep: no further one starts and
 coroutines are cancelled ("stop"), or all are started and run to their ends ("finish")."""
 

@@ -92,6 +92,7 @@ PREGEL = """
     drivers.sleeping
     drivers.futures drivers.afutures
     drivers.driver
+    drivers.turns
     drivers.threads
     drivers.aio
     run.explain pickling
@@ -163,6 +164,8 @@ DEFERRED = {
     (".pregel.edit_api", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
     (".pregel.run.run", ".pregel.program.hooked"): "loaded with the first hook",
     (".pregel.drivers.futures", ".pregel.program.hooked"): "loaded with the first hook",
+    (".pregel.run_api", ".pregel.drivers.turns"): "loaded with the first call that takes turns",
+    (".pregel.app", ".pregel.drivers.aio"): "asyncio is loaded by those who await",
     (".pregel.app", ".pregel.run.inbox"): "loaded for graphs with an inbox",
     (".pregel.run.run", ".pregel.run.inbox"): "loaded for graphs with an inbox",
     (".pregel.run.snapshots", ".pregel.run.inbox"): "loaded for graphs with an inbox",

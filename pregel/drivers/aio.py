@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from time import monotonic
 from typing import Any
 
 from ..clock import CLOCK
-from ..errors import GraphAbandoned
+from ..errors import GraphAbandoned, GraphDrained
 from ..run.effects import Effects
 from ..run.run import Run
 from ..superstep.task import Task
@@ -24,7 +25,7 @@ from .afutures import AsyncCalls
 from .ajournal import AsyncJournal
 from .awaits import AWAITS, arun_in_time, arun_task, in_context
 from .backpressure import hold_writer
-from .driver import Driver, ReaderLeft
+from .driver import LIVE, Driver, ReaderLeft
 from .pool import MAX_THREADS
 from .steps import PAUSE, Waits, arun_steps
 from .timeslice import time_slices
@@ -34,11 +35,13 @@ async def drive(run: Run, effects: Effects | None = None) -> None:
     """Carry a run (or other effects on its thread) through to the end; nobody reads."""
     driver = AsyncDriver(run, effects)
     ended = note_nested_run(run.parent) if run.parent is not None else None
+    driver.host = asyncio.current_task()
     try:
         await arun_steps(driver.advance())
     except BaseException as error:
         await driver.abort_whole(error)
         _end_quietly(error)
+        driver.raise_if_cut(error)
         raise
     finally:
         if ended is not None:
@@ -99,6 +102,11 @@ class AsyncDriver(Driver):
     """Answers the effects of one loop on an event loop."""
 
     waits: Waits = AWAITS
+    host: asyncio.Task[Any] | None = None
+    """The asyncio task that waits for the run and does nothing else; None for a stream, whose
+    reader may be anywhere."""
+
+    _cut_reason: str | None = None
 
     def __init__(self, run: Run, effects: Effects | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -125,6 +133,29 @@ class AsyncDriver(Driver):
 
             execute = partial(race_on_loop, execute, self._racers)
         return AsyncBatch(execute, tasks, limit, self.end, _is_coroutine)
+
+    def cut(self, reason: str) -> None:
+        """Let the run end at once: coroutines are cancelled."""
+        self.drain(reason)
+        with suppress(RuntimeError):  # the loop was closed, and the run with it
+            self._loop.call_soon_threadsafe(self._cancel_host, reason)
+
+    def _cancel_host(self, reason: str) -> None:
+        if self in LIVE and self.host is not None and not self._run.cancelled:
+            self._cut_reason = reason
+            self.host.cancel()
+
+    def raise_if_cut(self, error: BaseException) -> None:
+        """End as a run that was drained, if `cut` has cancelled it and nobody else.
+
+        Raises:
+            GraphDrained: it has.
+        """
+        if self._cut_reason is None or self.host is None:
+            return
+        others = self.host.uncancel()
+        if not others and isinstance(error, asyncio.CancelledError):
+            raise GraphDrained(self._cut_reason) from None
 
     async def abort_whole(self, error: BaseException) -> None:
         """`abort` to its end, even if this task is being cancelled."""

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from .racing import Racers
 
 
+LIVE: set[Driver] = set()
+"""What carries the runs of whole graphs with a saver that are live in this process."""
+
+WATCHERS: dict[str, list[Callable[[], None]]] = {}
+"""Thread id → what is called when a run of it begins or ends; see `turns`."""
+
+
 class ReaderLeft(BaseException):
     """Thrown into the loop when the reader of a stream stops early."""
 
@@ -64,6 +71,10 @@ class Driver:
         run.use_driver(self._journal, self.make_calls)
         seconds = run.settings.step_timeout
         self._limit = None if seconds is None else StepLimit(seconds)
+        if self._journal is not None and run.parent is None:
+            LIVE.add(self)
+            if WATCHERS:
+                self._tell_watchers()
 
     # -- how threads and asyncio differ ------------------------------------------------------------
 
@@ -112,6 +123,47 @@ class Driver:
                 yield from self._run_batch(effect)
         if journal is not None:
             yield journal.flush()
+            self._leave()
+
+    # -- as other calls of the thread see it -------------------------------------------------------
+
+    def works_on(self, saver: Any, thread_id: str) -> bool:
+        """Whether this is a run of that thread."""
+        thread = self._run.thread
+        return thread.thread_id == thread_id and thread.saver is saver
+
+    def carries(self, run: Run) -> bool:
+        """Whether it carries this run."""
+        return run is self._run
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the run has loaded what it starts from."""
+        return self._run.machine is not None
+
+    @property
+    def origin(self) -> str | None:
+        """The id of the checkpoint from which the run has started; None if there was none."""
+        found = self._run.position.found
+        return None if found is None else found.checkpoint["id"]
+
+    def drain(self, reason: str) -> None:
+        """Let the run end before its next superstep."""
+        self._run.settings.ending.request(reason)
+
+    def cut(self, reason: str) -> None:
+        """Let the run end as soon as it can be: functions on threads come to their ends."""
+        self.drain(reason)
+
+    def _leave(self) -> None:
+        """The run has ended, and all is stored."""
+        LIVE.discard(self)
+        if WATCHERS:
+            self._tell_watchers()
+
+    def _tell_watchers(self) -> None:
+        for wake in tuple(WATCHERS.get(self._run.thread.thread_id or "", ())):
+            wake()
 
     def _perform(self, effect: Any) -> Any:
         """Store, load, or give way: what is to be waited for; None if there is nothing."""
@@ -260,6 +312,7 @@ class Driver:
                 yield self._journal.flush()
         except BaseException as end:
             _note_loss(error, end)
+        self._leave()
         if not isinstance(error, (Exception, GraphBubbleUp)):
             self._run.output.drop_chunks()  # Ctrl-C and cancellation do not wait for the reader
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...checkpoint.base import address, coordinates
+from ..names import BEFORE_FIRST
 from ..run.effects import Load, ReadPosts
 from ..run.run import Run
 from .steps import Steps, Waits
@@ -53,8 +54,10 @@ def _find(saver: Any, config: Any, before: Any, waits: Waits) -> Steps[tuple[Any
     if before is not None:
         found = yield waits.first_of(saver, config, None, before)
         return found, (yield waits.head(saver, config))
-    found = yield waits.get_tuple(saver, config)
     thread_id, _, checkpoint_id = coordinates(config)
+    if checkpoint_id == BEFORE_FIRST:
+        return None, (yield waits.head(saver, config))
+    found = yield waits.get_tuple(saver, config)
     if checkpoint_id is None:
         return found, found.checkpoint["id"] if found is not None else None
     if found is None:

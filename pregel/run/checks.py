@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from ...checkpoint.base import BaseCheckpointSaver
 from ..errors import InvalidGraphError, nearest
 from ..program.program import CompiledNode, Program
-from ..types import LOCAL, All, Durability, OnFailure, Selection
+from ..types import LOCAL, All, Durability, Multitask, OnFailure, Selection
 
 
 def check_durability(durability: Durability) -> Durability:
@@ -23,6 +23,17 @@ def check_durability(durability: Durability) -> Durability:
         choices = ", ".join(map(repr, get_args(Durability)))
         raise ValueError(f"durability must be one of {choices}, got {durability!r}")
     return durability
+
+
+def check_multitask(multitask: Multitask) -> None:
+    """Refuse an unknown way to deal with a busy thread.
+
+    Raises:
+        ValueError: it is one.
+    """
+    if multitask not in get_args(Multitask):
+        choices = " or ".join(map(repr, get_args(Multitask)))
+        raise ValueError(f"multitask must be {choices}, got {multitask!r}")
 
 
 def check_on_failure(on_failure: OnFailure | None) -> OnFailure | None:

@@ -21,13 +21,14 @@ from ..types import (
     AnyConfig,
     ContextT,
     Durability,
+    Multitask,
     OnFailure,
     RunnableConfig,
     Selection,
     StreamMode,
     Version,
 )
-from .checks import check_on_failure
+from .checks import check_multitask, check_on_failure
 
 if TYPE_CHECKING:
     from ..observer import AnyObserver
@@ -78,6 +79,12 @@ class CallOptions(TypedDict, Generic[ContextT], total=False):
             says.
         on_failure: what the failure of a task does to its siblings, "stop" or "finish"; None as
             `compile(on_failure=)` says, or the run around this one.
+        multitask: what happens while a run of the thread is live in this process. "reject":
+            `ThreadBusyError`. "enqueue": wait for its end. "interrupt": it ends at its next barrier
+            with `GraphDrained`, then this input comes in. "rollback": it is cancelled, and this
+            call starts from the checkpoint before its input; what it has stored stays in the
+            history, what it has done outside is not undone. None: both run, and the one that
+            stores second gets a `CheckpointConflictError`, as between processes.
     """
 
     context: ContextT | None
@@ -89,6 +96,7 @@ class CallOptions(TypedDict, Generic[ContextT], total=False):
     observer: AnyObserver | Sequence[AnyObserver] | None
     debug: bool | None
     on_failure: OnFailure | None
+    multitask: Multitask | None
 
 
 class Options(CallOptions[ContextT], total=False):
@@ -138,8 +146,11 @@ class Call:
     observer: Any = None
     debug: bool | None = None
     on_failure: OnFailure | None = None
+    multitask: Multitask | None = None
 
     def __post_init__(self) -> None:
+        if self.multitask is not None:
+            check_multitask(self.multitask)
         if self.on_failure is not None:
             check_on_failure(self.on_failure)
         check_version(self.version)

@@ -104,14 +104,15 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
             from .failures import limit_reached
 
             raise limit_reached(run, tasks)
-        # A call that goes on from a breakpoint gets past it; the next change makes it count again.
+        # Who goes on from a breakpoint gets past it; the next change makes it count again.
         if before and machine.tick > passed and _stops_before(run, tasks):
             return
         if settings.control.drain_reason is not None:
             raise GraphDrained(settings.control.drain_reason)
-        # Run.
-        # These are the records of the checkpoint that was loaded. They stay for the whole call;
-        # later tasks have other ids, so nothing is restored by mistake.
+        # Not before a hidden node has brought the input in, which would be lost.
+        if settings.ending.reason is not None and not tasks[0].node.hidden:
+            raise GraphDrained(settings.ending.reason)
+        # Run. The records are of the checkpoint that was loaded; later tasks find none there.
         if position.records:
             _restore(run, tasks)
         races = effect.races = _find_races(run, tasks) if machine.racing else None

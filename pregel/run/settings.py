@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from ...channels.base import MISSING
 from ...checkpoint.base import BaseCheckpointSaver, Checkpoint, address
 from ...checkpoint.serde import Serializer
-from ..control import RunControl, TimedControl
+from ..control import Ending, RunControl, TimedControl
 from ..program.program import Program
 from ..superstep.hooks import EVERYWHERE
 from ..types import DEFAULT_RECURSION_LIMIT, LOCAL, All, Durability, OnFailure, RunnableConfig
@@ -140,11 +140,12 @@ class Settings:
         on_failure: what the failure of a task does to its siblings.
         observing: tells the observers of the run; None if there are none.
         deadline: when no further task starts, or None.
+        ending: whether this run is to end early, as another call of its thread may ask.
         inbox: the run takes what is posted to its thread.
     """
 
     __slots__ = (
-        "cache", "config", "context", "control", "deadline", "durability",
+        "cache", "config", "context", "control", "deadline", "durability", "ending",
         "executor", "given", "graph", "inbox", "interrupt_after", "interrupt_before", "limit",
         "observing", "on_failure", "program", "serde", "step_timeout", "store",
     )  # fmt: skip
@@ -191,6 +192,7 @@ class Settings:
         if self.deadline is not None and (call.control or self.deadline != outer.deadline):
             control = TimedControl(control, self.deadline)
         self.control: Final[RunControl] = control
+        self.ending: Final[Ending] = outer.ending or Ending()
         self.on_failure: Final[OnFailure] = call.on_failure or graph.on_failure or outer.on_failure
         self.observing: Final[Observing | None] = None
         if graph.observers or call.observer is not None or EVERYWHERE or outer.observing:
@@ -216,6 +218,7 @@ class Outermost(NamedTuple):
     control: None = None
     deadline: None = None
     durability: Durability = "sync"
+    ending: None = None
     executor: None = None
     observing: None = None
     on_failure: OnFailure = "stop"
