@@ -109,8 +109,7 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
             return
         if settings.control.drain_reason is not None:
             raise GraphDrained(settings.control.drain_reason)
-        # Not before a hidden node has brought the input in, which would be lost.
-        if settings.ending.reason is not None and not tasks[0].node.hidden:
+        if settings.ending.reason is not None and not tasks[0].node.hidden:  # the input comes in
             raise GraphDrained(settings.ending.reason)
         # Run. The records are of the checkpoint that was loaded; later tasks find none there.
         if position.records:
