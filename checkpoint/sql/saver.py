@@ -107,7 +107,8 @@ class SqlSaver(SqlPruner):
         if (
             state.__class__ is not MaterializedState
             or not state.id == commit.parent_id == commit.head
-            or not commit.is_plain
+            or commit.carried
+            or commit.taken
             # Another saver's, or of another thread: the commit was passed on.
             or state.key.integrity is not self._integrity
             or state.key.thread_id != commit.thread_id
