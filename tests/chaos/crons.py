@@ -1,4 +1,4 @@
-"""R52: schedules of a fleet that was away, and is killed when it comes back: each planned time is fired once, or as
+"""R53: schedules of a fleet that was away, and is killed when it comes back: each planned time is fired once, or as
 `missed` says."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def planned(name: str, missed: str, first: datetime, days: int) -> list[str]:
     return [f"{name}@{each:%Y-%m-%dT%H:%M:%SZ}" for each in kept]
 
 
-@trial("R52", quick=2, full=200)
+@trial("R53", quick=2, full=200)
 def killed_schedulers(round: Round) -> None:
     """Nine daily schedules have come due 1 to 40 times, and nobody was there. Three workers start at once, and one is killed
     every 0 to 0.2 s and another started: of each schedule exactly the planned times that `missed` says are fired, once, and
