@@ -272,6 +272,75 @@ def test_a_failure_behind_it_leaves_no_time(drive: Any, saver: Any, clock: Hands
     assert drive.invoke(app, None, CFG) == {"log": ["woke"]}
 
 
+class Stopped(Exception):
+    """The process has ended here."""
+
+
+def stop_at(saver: Any, number: int, *, stored: bool) -> None:
+    """Let the n-th write of a saver fail, before it is stored or when it is. All that follow fail as well."""
+    calls = 0
+
+    def watch(name: str) -> None:
+        real = getattr(saver, name)
+
+        def write(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls > number or (calls == number and not stored):
+                raise Stopped
+            result = real(*args, **kwargs)
+            if calls == number and not name.startswith("a"):
+                raise Stopped
+            return result
+
+        async def awrite(*args: Any, **kwargs: Any) -> Any:
+            result = await write(*args, **kwargs)
+            if calls == number:
+                raise Stopped
+            return result
+
+        setattr(saver, name, awrite if name.startswith("a") else write)
+
+    for name in ("commit", "commit_writes", "acommit", "acommit_writes"):
+        watch(name)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_stopped_at_any_write_it_wakes_once_at_the_time_that_was_recorded(
+    drive: Any, clock: Hands, tmp_path: Path, stored: bool
+) -> None:
+    ran: list[str] = []
+
+    def app(saver: Any) -> Any:
+        builder = StateGraph(State).add_node("first", lambda state: {"log": ["first"]}).add_edge(START, "first")
+        builder.add_node("sleeper", an_hour(drive, ran)).add_edge("first", "sleeper")
+        return builder.compile(checkpointer=saver)
+
+    times = set()
+    for number in range(1, 12):
+        path, begin = str(tmp_path / f"{number}.db"), clock.now
+        with SqliteSaver.from_conn_string(path, synchronous="off") as saver:
+            stop_at(saver, number, stored=stored)
+            try:
+                drive.invoke(app(saver), {}, CFG)
+                ended = True
+            except Stopped:
+                ended = False
+        clock.move(100)
+        with SqliteSaver.from_conn_string(path, synchronous="off") as saver:
+            begun = drive.get_state(app(saver), CFG).created_at
+            asleep = drive.invoke(app(saver), None if begun else {}, CFG)
+            times.add(asleep["__sleep__"].timestamp() - begin)
+            assert drive.invoke(app(saver), None, CFG) == asleep
+            clock.move(HOUR)
+            ran.clear()
+            assert drive.invoke(app(saver), None, CFG) == {"log": ["first", "woke"]}
+            assert ran == ["sleeper"]
+        if ended:
+            break
+    assert ended and times == {HOUR, HOUR + 100}, "before it was recorded it sleeps anew, afterwards never"
+
+
 # -- beside questions ---------------------------------------------------------------------------------------------
 
 
