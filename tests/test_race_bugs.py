@@ -87,10 +87,6 @@ def test_without_a_bug_it_is_as_it_should_be() -> None:
     assert show() == RIGHT
 
 
-def _losers_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Races, "leave_out_losers", lambda self, tasks: list(tasks))
-
-
 def _a_failure_stops_the_race(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Races, "note_failure", lambda self, task: True)
 
@@ -118,7 +114,7 @@ def _keys_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
-    _losers_count, _a_failure_stops_the_race, _races_of_two_tasks_are_one, _a_win_is_not_known_again,
+    _a_failure_stops_the_race, _races_of_two_tasks_are_one, _a_win_is_not_known_again,
     _the_last_in_path_order_wins, _losers_are_waited_for, _keys_are_ignored,
 ]  # fmt: skip
 
