@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator
 from itertools import zip_longest
@@ -85,6 +86,21 @@ class _Masks:
 
     def _number(self, found: re.Match[str]) -> str:
         return self.ids.setdefault(found[0], f"<id {len(self.ids) + 1}>")
+
+
+def hide_ids(form: Any) -> Any:
+    """A value in which ids are numbered in the order in which they come."""
+    return _Masks(frozenset()).apply(form)
+
+
+def rename_ids(form: Any, recorded: Any, now: Any) -> Any:
+    """A recorded value in which the ids of a recorded input are those of the input now."""
+    before, after = (_IDS.findall(json.dumps(each)) for each in (recorded, now))
+    names = dict(zip(before, after, strict=False)) if len(before) == len(after) else {}
+    if not names:
+        return form
+    text = _IDS.sub(lambda found: names.get(found[0], found[0]), json.dumps(form))
+    return json.loads(text)
 
 
 class _Comparison:

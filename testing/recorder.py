@@ -12,20 +12,19 @@ from threading import Lock
 from typing import Any, Literal
 from uuid import uuid4
 
-from ..channels.base import MISSING
 from ..checkpoint.memory import InMemorySaver
 from ..checkpoint.serde.json_form import from_json, to_json
 from ..graph.branch import BranchWriter
 from ..pregel.app import Pregel
 from ..pregel.names import END, ROOT
 from ..pregel.superstep.interrupts import interrupt
-from ..pregel.types import Command, Interrupt, RunnableConfig
+from ..pregel.types import Command, Interrupt, RunnableConfig, Send
 from .answers import OPEN, AnswerBook, Answers
 from .asserts import CheckFailed
-from .comparing import Difference, find_difference
+from .comparing import Difference, find_difference, hide_ids, rename_ids
 from .fakes import find_node, replace
 from .recording import RecordedRun, RecordedTask, Recording
-from .thread_reader import read_thread
+from .thread_reader import destinations, read_thread
 
 MOST_ANSWERS = 1000
 """So many times a run is answered at most: a node that asks again and again never ends."""
@@ -112,7 +111,8 @@ def replay(
         recording: or the path of its file.
         app: the graph. Its saver is not used.
         recorded: nodes that do not run: they give what is in the recording, questions included.
-            Names; paths such as `"research:search"` in nested graphs; "*" for all.
+            Names; paths such as `"research:search"` in nested graphs; "*" for all of the graph
+            itself. A node that holds a graph is given as a whole.
         ignore: keys and fields whose values are not compared, at any depth, such as
             `["created_at"]`.
         config, context: as for `invoke`.
@@ -258,10 +258,8 @@ class _Tape:
         # A router is asked anew; without one, what is recorded came from a Command.
         node = graph.program.nodes[self.name]
         self.routed = any(isinstance(writer, BranchWriter) for writer in node.writers)
-        self.fixed = {
-            channel for writer in node.writers for channel, _ in getattr(writer, "fixed", ())
-        }
-        self.triggers = graph.program.scope.triggers
+        fixed = [pair for writer in node.writers for pair in getattr(writer, "fixed", ())]
+        self.fixed = set(destinations(fixed))
         self.tasks: list[RecordedTask] = []
         self._lock = Lock()
         self.__name__ = self.name
@@ -269,13 +267,14 @@ class _Tape:
     def __call__(self, state: Any) -> Any:
         """What the node did when it was given this, else what it did next."""
         task = self._find(state)
-        for question in task.questions:
+        for question in task.asked():
             interrupt(from_json(question["asks"], self.serde))
         if task.error:  # it fails at each attempt
             raise _error_of(task.error)
         with self._lock:
             self.tasks.remove(task)
-        pairs = [(key, from_json(value, self.serde)) for key, value in task.writes]
+        writes = rename_ids(task.writes, task.input, self._form(state))
+        pairs = [(key, from_json(value, self.serde)) for key, value in writes]
         update: Any = pairs
         if self.root:
             update = pairs[0][1] if pairs else None
@@ -286,16 +285,19 @@ class _Tape:
         with self._lock:
             if not self.tasks:
                 raise CheckFailed(f"node {self.path!r} runs more often than it is recorded to")
-            try:
-                given: Any = to_json(state, self.serde)
-            except Exception:  # what the node is given need not be storable
-                given = MISSING
-            same = (task for task in self.tasks if task.input == given)
+            given = hide_ids(self._form(state))
+            same = (task for task in self.tasks if hide_ids(task.input) == given)
             return next(same, self.tasks[0])
+
+    def _form(self, state: Any) -> Any:
+        try:
+            return to_json(state, self.serde)
+        except Exception:  # what the node is given need not be storable
+            return None
 
     def _is_own(self, step: Any) -> bool:
         """Whether a Command led there, and not one of the edges."""
-        return step != END and self.triggers.get(step, step) not in self.fixed
+        return isinstance(step, Send) or (step != END and step not in self.fixed)
 
 
 def _error_of(text: str) -> Exception:
@@ -306,12 +308,7 @@ def _error_of(text: str) -> Exception:
 
 
 def list_nodes(app: Pregel) -> list[str]:
-    """The nodes of a graph that can be replaced; a nested graph as a whole stays, its nodes do."""
-    found: list[str] = []
-    for name, node in app.program.nodes.items():
-        nested = app.program.nested.get(name)
-        if nested is not None:
-            found += [f"{name}:{inner}" for inner in list_nodes(nested)]
-        elif not node.hidden:
-            found.append(name)
-    return found
+    """The nodes of a graph that can be given from a recording; one that holds a graph as a
+    whole."""
+    nodes = app.program.nodes.items()
+    return [name for name, node in nodes if not node.hidden and name in app.program.scope.triggers]

@@ -45,6 +45,14 @@ class RecordedTask:
     error: str = ""
     steps: tuple[RecordedStep, ...] = ()
 
+    def asked(self) -> Iterator[Mapping[str, Any]]:
+        """Its questions; those of the nested graph that it ran in their order."""
+        if not self.steps:
+            yield from self.questions
+        for step in self.steps:
+            for task in step:
+                yield from task.asked()
+
     def to_json(self) -> dict[str, Any]:
         """As it stands in the file: without what is empty."""
         found: dict[str, Any] = {"node": self.node, "input": self.input}
@@ -87,8 +95,8 @@ class RecordedRun:
     def answered(self) -> Iterator[tuple[Any, Any]]:
         """What was asked and answered. What a nested graph asks, the task around it asks as well;
         it is here once."""
-        for _, task in self.tasks():
-            for question in () if task.steps else task.questions:
+        for task in (task for step in self.steps for task in step):
+            for question in task.asked():
                 if "answer" in question:
                     yield question["asks"], question["answer"]
 
