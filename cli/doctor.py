@@ -36,6 +36,7 @@ EXTRAS: Final = {
     "ray": "nodes on a Ray cluster",
     "cron": "schedules of a queue",
     "completion": "completion in shells",
+    "otel": "spans and metrics by OpenTelemetry",
     "serve": "graphs over HTTP",
 }
 """The extras of this package, and what each is for."""
