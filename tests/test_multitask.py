@@ -172,6 +172,27 @@ def test_rollback_cancels_a_coroutine_at_once(saver: Any) -> None:
     assert end == {"log": ["new", "done"]}
 
 
+def test_two_rollbacks_at_once_cancel_it_once() -> None:
+    async def scene() -> Any:
+        reached = asyncio.Event()
+
+        async def node(state: State) -> Any:
+            if state["log"] == ["hold"]:
+                reached.set()
+                await asyncio.Event().wait()
+            return {"log": ["done"]}
+
+        app = StateGraph(State).add_node("a", node).add_edge(START, "a").compile(checkpointer=InMemorySaver())
+        live = asyncio.create_task(app.ainvoke({"log": ["hold"]}, CFG))
+        await reached.wait()
+        late = [app.ainvoke({"log": [word]}, CFG, multitask="rollback") for word in ("one", "two")]
+        return await asyncio.gather(live, *late, return_exceptions=True)
+
+    first, second, third = asyncio.run(scene())
+    assert isinstance(first, GraphDrained) and isinstance(second, (GraphDrained, dict))
+    assert third == {"log": ["two", "done"]}
+
+
 def test_a_call_that_was_cancelled_by_its_caller_stays_cancelled() -> None:
     async def scene() -> None:
         reached = asyncio.Event()

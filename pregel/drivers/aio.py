@@ -141,7 +141,9 @@ class AsyncDriver(Driver):
             self._loop.call_soon_threadsafe(self._cancel_host, reason)
 
     def _cancel_host(self, reason: str) -> None:
-        if self in LIVE and self.host is not None and not self._run.cancelled:
+        # Once: a second cancellation would be taken for one by somebody else.
+        ending = self._cut_reason is not None or self._run.cancelled
+        if self in LIVE and self.host is not None and not ending:
             self._cut_reason = reason
             self.host.cancel()
 

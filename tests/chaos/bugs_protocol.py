@@ -10,6 +10,7 @@ import stategraph.checkpoint.memory as memory
 import stategraph.checkpoint.sql.saver as sql
 import stategraph.pregel.drivers.ajournal as ajournal
 import stategraph.pregel.drivers.journal as journal
+import stategraph.pregel.drivers.turns as turns
 import stategraph.pregel.run.inbox as inbox
 import stategraph.pregel.run.open_tasks as open_tasks
 import stategraph.pregel.run.resume as resume
@@ -181,3 +182,9 @@ def posts_deleted_when_they_are_read(stack: ExitStack) -> None:
 def posts_left_in_the_table(stack: ExitStack) -> None:
     """A commit does not delete what it has taken: the next run takes it again."""
     swap(stack, sql, "take_posts", lambda *_: None)
+
+
+@bug("calls_that_take_turns", 4)
+def turns_not_waited_for(stack: ExitStack) -> None:
+    """A call that would wait for the live run of its thread starts at once."""
+    swap(stack, turns.Turn, "_may_start", lambda self: True)

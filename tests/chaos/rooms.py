@@ -30,4 +30,5 @@ from . import (  # noqa: F401
     swaps,
     transactions,
     travel,
+    turns,
 )

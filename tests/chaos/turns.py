@@ -1,0 +1,69 @@
+"""R52: calls of one thread that take turns in one process (`multitask=`): none comes second, and each has what it was told."""
+
+from __future__ import annotations
+
+import operator
+import threading
+import time
+from collections import Counter
+from typing import Annotated, Any, TypedDict
+
+from stategraph import START, GraphDrained, StateGraph, ThreadBusyError
+from stategraph.testing import CheckFailed, assert_same
+from stategraph.testing.harness import Mode
+
+from .campaign import Round, trial
+from .stages import config, sqlite
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+
+
+def line(saver: Any) -> Any:
+    """Three nodes, each of which takes a moment."""
+
+    def work(state: State) -> Any:
+        time.sleep(0.002)
+        return {}
+
+    graph = StateGraph(State).add_sequence([(name, work) for name in "abc"])
+    return graph.add_edge(START, "a").compile(checkpointer=saver)
+
+
+@trial("R52", quick=4, full=2_000)
+def calls_that_take_turns(round: Round) -> None:
+    """Eight callers, sync and async, call one thread at once, each with one of the ways: nobody gets a conflict. Who is
+    told ok or was interrupted has its input in the state, once; who is rejected has not. With rollbacks: at most once."""
+    random = round.random
+    ways = ["reject", "enqueue", "interrupt", *(["rollback"] if round.number % 2 else [])]
+    plan = [(random.choice(ways), random.choice(["sync", "async"]), random.random() / 100) for _ in range(8)]
+    ended: dict[int, Any] = {}
+    with sqlite(round).open() as saver:
+        app = line(saver)
+
+        def call(number: int) -> None:
+            how, world, pause = plan[number]
+            time.sleep(pause)
+            try:
+                with Mode(world) as mode:
+                    ended[number] = mode.call(app, "invoke", {"log": [number]}, config(), multitask=how)
+            except BaseException as error:
+                ended[number] = error
+
+        callers = [threading.Thread(target=call, args=(number,)) for number in range(len(plan))]
+        for each in callers:
+            each.start()
+        for each in callers:
+            each.join(60)
+        assert_same(len(ended), len(plan), f"{plan}: calls that have ended")
+        found = Counter(app.get_state(config()).values["log"])
+    for number, outcome in ended.items():
+        if not isinstance(outcome, (dict, ThreadBusyError, GraphDrained)):
+            raise CheckFailed(f"{plan}: call {number} ended with {outcome!r}")
+        rejected = isinstance(outcome, ThreadBusyError)
+        if "rollback" not in ways or rejected:
+            assert_same(found[number], 0 if rejected else 1, f"{plan}: the input of call {number} in the state")
+        elif found[number] > 1:
+            raise CheckFailed(f"{plan}: the input of call {number} is in the state {found[number]} times")
+        round.count("rejected" if rejected else "drained" if isinstance(outcome, GraphDrained) else "ok")
