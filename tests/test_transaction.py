@@ -741,6 +741,24 @@ def test_elsewhere_no_commit_of_the_thread_waits(file: Bank, tmp_path: Path) -> 
     assert app.invoke({}, CFG) == {"log": ["receipt 1"]}
 
 
+@pytest.mark.parametrize("name", ["DuplicateObject", "DuplicateTable", "UniqueViolation"])
+def test_elsewhere_another_makes_the_table_at_the_same_time(drive: Any, postgres: str, name: str) -> None:
+    """Postgres tells the second of two by one of three errors."""
+    bank = Bank("postgres", postgres, None)
+
+    class Second(psycopg.Connection[Any]):
+        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+            if "CREATE TABLE" not in query:
+                return super().execute(query, *args, **kwargs)
+            with psycopg.connect(postgres) as first:
+                first.execute(query)
+            raise getattr(psycopg.errors, name)
+
+    app = elsewhere(drive, InMemorySaver(), bank.pay, lambda: Second.connect(postgres))
+    assert drive.invoke(app, {}, CFG)["log"] == ["a", "receipt 1"]
+    assert bank.rows() == ["book"]
+
+
 @pytest.mark.parametrize(("on", "text"), [
     ("ledger.db", "on must be a function that opens a connection .* got str"),
     (sqlite3.connect(":memory:"), "on must be a function .* got Connection: the transaction needs a connection of its own"),

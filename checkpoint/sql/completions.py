@@ -200,7 +200,8 @@ def _complete_on_postgres(
         return _transact(connection, place, user)
     except _NoTable:
         # Another may make it at this very moment.
-        with suppress(errors.UniqueViolation, errors.DuplicateTable), connection.transaction():
+        made = errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject
+        with suppress(*made), connection.transaction():
             connection.execute(_POSTGRES_TABLE)
         return _transact(connection, place, user)
     finally:
