@@ -9,7 +9,7 @@ graph/       building graphs: StateGraph, entrypoint, task
 visualize/   drawing graphs and runs
 prebuilt/    agents with tools, for programs without LangChain
 workers/     many processes that run jobs from a queue on Postgres
-testing/     conformance suites for savers and channels of your own
+testing/     a kit to test graphs; conformance suites for savers and channels of your own
 """
 
 from importlib import import_module as _load
