@@ -116,7 +116,7 @@ clean: ## remove what was built and cached; the two venvs stay
 	@.compat/bin/python $(PIP) install -e ".[serve]" --group compat
 	@touch $@
 
-.clients/stamp: tests/clients/package.json
+.clients/stamp: tests/compat/clients/package.json
 	@mkdir -p .clients && cp $< .clients/ && cd .clients && npm install --silent --no-audit --no-fund
 	@touch $@
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from ..pregel.app import Pregel
 from ..pregel.control import RunControl
 from ..pregel.errors import GraphDrained
-from ..pregel.names import COPY
+from ..pregel.names import COPY, ERROR
 from ..pregel.types import Command, Send
 from .encode import describe_error
 from .errors import Refused
@@ -225,7 +225,7 @@ class Runs:
             status = "interrupted"
         except Exception as error:
             status = "error"
-            execution.result = {"__error__": describe_error(error)}
+            execution.result = {ERROR: describe_error(error)}
             execution.events.add("error", describe_error(error))
         await asyncio.shield(self._end(execution, status))
 
@@ -243,7 +243,7 @@ class Runs:
             thread = await self._records.find("threads", thread_id)
             if thread is not None:
                 state = await self._graphs[record["graph_id"]].aget_state(_config(thread_id))
-                error = execution.result["__error__"] if status == "error" else None
+                error = execution.result[ERROR] if status == "error" else None
                 settled = "error" if error else ("interrupted" if state.next else "idle")
                 more = {"status": settled, "error": error, "updated_at": now()}
                 changes += [("threads", thread_id, {**thread, **more})]

@@ -39,6 +39,7 @@ MODULES = [
     "stategraph.workers",
     "stategraph.prebuilt",
     "stategraph.otel",
+    "stategraph.serve",
     "stategraph.visualize",
     "stategraph.pregel",
     "stategraph.testing",

@@ -78,7 +78,6 @@ def wait_for(port: int, running: subprocess.Popen[bytes], log: Path) -> None:
     raise AssertionError(log.read_text())
 
 
-@pytest.mark.trial
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_runs_go_on_in_the_next_server(db: str, tmp_path: Path, end: signal.Signals) -> None:
     port = free_port()

@@ -13,7 +13,6 @@ import httpx
 import pytest
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
-from serving import Gates, make_flow, serving
 
 from stategraph import InMemorySaver
 from stategraph.checkpoint.postgres import PostgresSaver
@@ -23,6 +22,8 @@ from stategraph.serve.records import ROOT
 from stategraph.store import InMemoryStore
 from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
+
+from .serving import Gates, make_flow, serving
 
 postgres = cluster.postgres
 GONE = "00000000-0000-4000-8000-000000000000"

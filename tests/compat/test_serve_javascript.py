@@ -9,23 +9,23 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from serving import Gates, make_flow, serving
 
 from stategraph.serve import create_app
 
-ROOT = Path(__file__).resolve().parents[1]
+from .serving import Gates, make_flow, serving
+
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".clients"
 REQUIRED = os.environ.get("STATEGRAPH_REQUIRE_NODE") == "1"  # then a missing client fails instead
 
 
-@pytest.mark.trial
 def test_a_session_of_the_javascript_client() -> None:
     node = shutil.which("node")
     if not REQUIRED and (node is None or not (FOLDER / "node_modules").is_dir()):
         pytest.skip("needs Node.js and `make clients`")
     assert node is not None
     program = FOLDER / "flow.mjs"  # beside the modules that it imports
-    program.write_text((ROOT / "tests" / "clients" / "flow.mjs").read_text())
+    program.write_text((Path(__file__).parent / "clients" / "flow.mjs").read_text())
     with serving(create_app({"flow": make_flow(Gates())})) as url:
         done = subprocess.run([node, program, url], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
