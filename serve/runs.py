@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from ..checkpoint.base import ERROR
 from ..pregel.app import Pregel
 from ..pregel.control import RunControl
 from ..pregel.errors import GraphDrained
-from ..pregel.names import COPY, ERROR
+from ..pregel.names import COPY
 from ..pregel.types import Command, Send
 from .encode import describe_error
 from .errors import Refused
