@@ -33,6 +33,7 @@ from stategraph import (
 )
 from stategraph.checkpoint import Serializer
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.pregel.drivers import timeslice
 from stategraph.store import InMemoryCache
 
 TODAY = {
@@ -188,7 +189,8 @@ def test_a_superstep_that_is_saved_in_sqlite() -> None:
 @pytest.mark.parametrize(
     ("what", "saver"), [("superstep, async node", None), ("superstep, in memory, async node", InMemorySaver())]
 )
-def test_an_async_superstep(what: str, saver: Any) -> None:
+def test_an_async_superstep(what: str, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeslice, "HOLD", 3600.0)  # how often a run gives way is a matter of seconds, not of calls
     app, threads = loop(node=atick, saver=saver), iter(range(100))
 
     def run(steps: int) -> None:
