@@ -42,7 +42,7 @@ lint: .venv/stamp ## ruff, and mypy --strict
 # A folder of its own: the tests there need other packages than all others do, and nothing else.
 compat: .compat/stamp ## agents and programs written for the peer: the same here as there
 	@mkdir -p .types && ln -sfn .. .types/stategraph
-	@.compat/bin/python -m pytest tests/compat --confcutdir=tests/compat -q $(ARGS)
+	@.compat/bin/python -P -m pytest tests/compat --confcutdir=tests/compat -q $(ARGS)
 
 wheel: .venv/stamp ## build the wheel, install it in a clean venv far from here, run a graph from it
 	@set -e; rm -rf build; far=$$(mktemp -d); trap 'rm -rf "$$far" build' EXIT; \

@@ -36,6 +36,7 @@ class Service:
     Attributes:
         graphs: the graphs by name, bound to the server's saver and store.
         store: what nodes find as `runtime.store`, and where the records are.
+        is_open: whether it has gone on with what an earlier server has left.
         auth: None where everybody is the same user.
     """
 
@@ -45,13 +46,16 @@ class Service:
     runs: Runs
     auth: Auth | None
     most_bytes: int
+    is_open: bool = False
 
     async def user(self, request: Request) -> str | None:
         """Who asks; None without `auth`.
 
         Raises:
-            Refused: it is nobody known.
+            Refused: it is nobody known, or the app around this one has not opened it.
         """
+        if not self.is_open:
+            raise Refused(503, "the server is not open: an app around it must run its lifespan")
         if self.auth is None:
             return None
         found = self.auth(request)
@@ -105,6 +109,7 @@ class Service:
                 record = new_assistant(id, name, "", name=name, metadata={"created_by": "system"})
                 await self.records.put(("assistants", id, record), ("versions", "1", record, id))
         await self.runs.recover()
+        self.is_open = True
 
 
 def graph_assistant(name: str) -> str:

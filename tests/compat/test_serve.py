@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import httpx
 import pytest
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from stategraph import InMemorySaver
 from stategraph.checkpoint.postgres import PostgresSaver
@@ -324,6 +327,24 @@ def test_a_fault_of_the_server_tells_no_secrets(gates: Gates, capfd: pytest.Capt
         found = httpx.post(f"{url}/threads/search", json={"metadata": {"break": "it"}})
     assert found.status_code == 500 and "hunter2" not in found.text
     assert "hunter2" in capfd.readouterr().err
+
+
+def test_it_is_mounted_in_another_app(gates: Gates) -> None:
+    app = create_app({"flow": make_flow(gates)})
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        async with app.router.lifespan_context(app):
+            yield
+
+    with serving(Starlette(routes=[Mount("/graphs", app)])) as url:
+        found = httpx.post(f"{url}/graphs/threads", json={})
+        assert found.status_code == 503 and "lifespan" in found.text
+    with (
+        serving(Starlette(routes=[Mount("/graphs", app)], lifespan=lifespan)) as url,
+        get_sync_client(url=f"{url}/graphs") as client,
+    ):
+        assert client.runs.wait(new_thread(client), "flow", input={"log": []})["log"] == ["a", "b"]
 
 
 def test_each_user_sees_its_own(gates: Gates) -> None:
