@@ -39,7 +39,7 @@ from stategraph.testing import (
     replay,
 )
 
-GOLDEN = Path(__file__).parent / "golden" / "recording-1.json"
+GOLDEN = Path(__file__).parent / "recordings" / "recording-1.json"
 """Of the first version. It is never written anew: what was recorded once must stay readable."""
 
 
