@@ -94,9 +94,10 @@ Subgraph: TypeAlias = str | tuple[str, str] | list[str | tuple[str, str]]
 """Which memory of a nested graph: the name of its node, or (name, key) for that of a `Send` with a
 key; a list of these, the outermost first, for a graph inside another."""
 
-OnFailure = Literal["stop", "finish"]
 Multitask = Literal["reject", "enqueue", "interrupt", "rollback"]
 """What a call does while a run of its thread is live; see `CallOptions`."""
+
+OnFailure = Literal["stop", "finish"]
 """What the failure of a task does to the others of its superstep: no further one starts and
 coroutines are cancelled ("stop"), or all are started and run to their ends ("finish")."""
 

@@ -105,3 +105,17 @@ def check_alone(**others: object) -> None:
                 f"a debounced job must have no {name} of its own, got {value!r}: it may take the "
                 "place of a job that has one"
             )
+
+
+def check_no_time(**times: object) -> None:
+    """Refuse a time for a job that has to do with those that are open as it is submitted.
+
+    Raises:
+        ValueError: one of these is given.
+    """
+    for name, value in times.items():
+        if value is not None:
+            raise ValueError(
+                f"a job that does not enqueue must have no {name}, got {value!r}: which jobs are "
+                "in its way is decided as it is submitted"
+            )

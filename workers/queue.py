@@ -17,10 +17,10 @@ from ..checkpoint.serde import Serializer
 from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Target
 from ..pregel.app import Pregel
 from ..pregel.superstep.hooks import EVERYWHERE
-from ..pregel.types import AnyConfig, Durability
+from ..pregel.types import AnyConfig, Durability, Multitask
 from .care import QueueCare
 from .database import JobDatabase
-from .delays import check_alone, check_debounce, check_when
+from .delays import check_alone, check_debounce, check_no_time, check_when
 from .jobs import (
     Job,
     JobCodec,
@@ -37,6 +37,7 @@ from .listener import Listener
 from .schedules import Missed, ScheduleKeeper
 from .submission import Submitter
 from .tables import STATEMENTS
+from .turns import check_multitask, submit_in_turn
 from .waiting import ResultWaiter
 
 
@@ -134,6 +135,7 @@ class Queue(QueueCare):
         at: datetime | None = None,
         debounce: float | timedelta | None = None,
         debounce_max: float | timedelta | None = None,
+        multitask: Multitask = "enqueue",
     ) -> str:
         """Let some worker run the graph on a thread, as `invoke` does.
 
@@ -158,6 +160,12 @@ class Queue(QueueCare):
                 waits as long again. All submissions that it stands for have its run id.
             debounce_max: after this time from the first of them it runs, however many follow; by
                 default they can put it off for ever.
+            multitask: what becomes of the thread's open jobs, those that wait, run, sleep or are
+                parked. "enqueue": they go first. "reject": if there is one, `ThreadBusyError`.
+                "interrupt": they are cancelled; one that runs ends with its superstep, and this
+                input drops what is pending. "rollback": the same, and this job starts from the
+                checkpoint before their first input; what they did stays in the history, and their
+                effects are not undone.
 
         Returns:
             The run id.
@@ -166,11 +174,24 @@ class Queue(QueueCare):
             UnserializableError: the input cannot be stored; names the place.
             ValueError: a job of another graph has this `run_id` on this thread, `durability` is
                 none of the three, a time cannot be, or `debounce` comes with a `run_id` or another
-                time.
+                time, or `multitask` with a time.
+            ThreadBusyError: see `multitask`; nothing is submitted.
             ConnectionLostError: the answer was lost, so whether it is submitted is not known.
                 Submit it again under the same `run_id`, which is in the error's note.
             StorageError: the database refused or is out of reach; nothing is submitted.
         """
+        check_multitask(multitask)
+        if multitask != "enqueue":
+            check_no_time(delay=delay, at=at, debounce=debounce)
+            check_thread(thread_id)
+            named = str(uuid4()) if run_id is None else run_id
+            check_names(named)
+            given = {"input": input, **self._check_how(priority, config, context, durability)}
+            job = (thread_id, named, priority, given)
+            self._database.retry_once(
+                submit_in_turn, self._database, self._submitter, job, multitask
+            )
+            return named
         wait = check_debounce(debounce, debounce_max)
         if wait is not None:
             check_alone(run_id=run_id, delay=delay, at=at)

@@ -27,6 +27,7 @@ from ..pregel.superstep.interrupts import looks_like_answers
 from ..pregel.types import Command, Interrupt, RunnableConfig
 from .jobs import Job, JobCodec, JobDeadlineError, JobEnd, Status
 from .saver import WorkerSaver
+from .turns import find_start
 
 REPEATS = 10
 """How often a run is begun that meets another one on its thread, or a database that is out of
@@ -93,7 +94,10 @@ class JobRunner:
         was_begun = job.attempt > 1
         for repeat in range(1, REPEATS + 1):
             try:
-                output = self._try(job, task, config, was_begun)
+                start = config
+                if "instead_of" in task:
+                    start = find_start(self._saver, config, task["instead_of"], was_begun)
+                output = self._try(job, task, start, was_begun)
                 break
             except (CheckpointConflictError, StorageError) as error:
                 # Another run is on the thread, such as that of a worker which is not known to be
@@ -146,7 +150,7 @@ class JobRunner:
 
         try:
             try:
-                with self._running(job, trusted=not was_begun):
+                with self._running(job, trusted=not was_begun and "instead_of" not in task):
                     return invoke(task["input"])
             except UnknownInterruptError:
                 if not was_begun:

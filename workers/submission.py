@@ -23,6 +23,11 @@ class Submitter:
     def __init__(self, database: JobDatabase, graph: str, codec: JobCodec) -> None:
         self._database, self._graph, self._codec = database, graph, codec
 
+    @property
+    def graph(self) -> str:
+        """The graph whose jobs they are."""
+        return self._graph
+
     def row(self, thread_id: str, run_id: str, priority: int, given: dict[str, Any]) -> Any:
         """A job as `insert` takes it.
 
@@ -44,14 +49,22 @@ class Submitter:
 
     def _insert(self, rows: list[Any], when: When) -> None:
         with self._database.statements() as wire:
-            foreign = wire.rows(STATEMENTS["submit"], self._graph, rows, *when)
-            for graph, thread_id, run_id in foreign:
-                name = JobName(*map(decode_name, (graph, thread_id, run_id)))
-                raise ValueError(
-                    f"{name} belongs to the graph {name.graph!r}, so no job of {self._graph!r} can "
-                    "have this run_id. Nothing was submitted: use another run_id or thread"
-                )
-            self._notify(wire, when)
+            self.store(wire, rows, when)
+            self.notify(wire, when)
+
+    def store(self, wire: Wire, rows: list[Any], when: When) -> None:
+        """Store jobs, once each, on this connection.
+
+        Raises:
+            ValueError: a thread's job of such a name is another graph's.
+        """
+        foreign = wire.rows(STATEMENTS["submit"], self._graph, rows, *when)
+        for graph, thread_id, run_id in foreign:
+            name = JobName(*map(decode_name, (graph, thread_id, run_id)))
+            raise ValueError(
+                f"{name} belongs to the graph {name.graph!r}, so no job of {self._graph!r} can "
+                "have this run_id. Nothing was submitted: use another run_id or thread"
+            )
 
     def debounce(
         self, thread_id: str, priority: int, given: dict[str, Any], wait: Debounce
@@ -81,16 +94,16 @@ class Submitter:
                     values = (self._graph, *job, lane, wait.seconds)
                     due = wire.rows(STATEMENTS["submit_debounced"], *values)
                 if due:
-                    self._notify(wire, When(at=due[0][0]))
+                    self.notify(wire, When(at=due[0][0]))
                     return run_id
         raise StorageError(
             f"{TRIES} submissions to thread {thread_id!r} came between: nothing was submitted, "
             "submit it again"
         )
 
-    def _notify(self, wire: Wire, when: When) -> None:
-        """The notice has a transaction of its own: Postgres commits transactions with notices one
-        after the other, each until it is on the disk."""
+    def notify(self, wire: Wire, when: When) -> None:
+        """Tell workers. The notice has a transaction of its own: Postgres commits transactions with
+        notices one after the other, each until it is on the disk."""
         if when.later:
             wire.run(STATEMENTS["notify_delay"], hash_name(self._graph), *when)
         else:

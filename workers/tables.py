@@ -174,6 +174,12 @@ STATEMENTS = {
         )
         SELECT graph, thread_id, run_id FROM foreign_jobs LIMIT 1
     """,
+    "open_of_thread": """
+        SELECT id, run_id FROM stategraph_jobs
+        WHERE graph = $1 AND lane = $2 AND thread_id = $3
+            AND (state IN ('waiting', 'running', 'sleeping', 'parked') OR run_id = $4)
+        ORDER BY id
+    """,
     "notify_workers": "SELECT pg_notify('stategraph_work', $1::bigint::text)",
     "notify_waiters": """
         SELECT pg_notify('stategraph_ended', id::text)

@@ -1,0 +1,118 @@
+"""What a job does that is submitted while others of its thread are open:
+`Queue.submit(multitask=)`.
+
+Who is open is looked up, what is in the way is cancelled and the job is stored in one serializable
+transaction: of two that are submitted at the same time, one sees the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from ..checkpoint.base import BaseCheckpointSaver, RunnableConfig
+from ..checkpoint.errors import StorageError
+from ..checkpoint.sql.postgres_server import is_clash
+from ..checkpoint.sql.postgres_wire import Wire, transaction
+from ..pregel.errors import ThreadBusyError, nearest
+from ..pregel.names import BEFORE_FIRST
+from ..pregel.run.config import merge_configs
+from ..pregel.types import Multitask
+from .database import JobDatabase
+from .delays import When
+from .jobs import decode_name, hash_name
+from .submission import Submitter
+from .tables import STATEMENTS
+
+TRIES = 20
+"""How often a job is submitted anew that meets another submission or a claim of its thread."""
+
+
+def check_multitask(multitask: Any) -> None:
+    """Refuse what is none of the four.
+
+    Raises:
+        ValueError: it is.
+    """
+    if multitask not in get_args(Multitask):
+        close = nearest(str(multitask), get_args(Multitask))
+        raise ValueError(f"multitask must be one of the four, got {multitask!r}; {close}")
+
+
+def submit_in_turn(
+    database: JobDatabase,
+    submitter: Submitter,
+    job: tuple[str, str, int, dict[str, Any]],
+    multitask: Multitask,
+) -> None:
+    """Store a job, and end what is in its way, if that is how.
+
+    Args:
+        job: its thread, run id and priority, and what is stored of it.
+
+    Raises:
+        ThreadBusyError: the thread is busy, and the job rejects that.
+        StorageError: others submitted to this thread all the time; nothing is stored.
+    """
+    for _ in range(TRIES):
+        try:
+            with database.statements() as wire:
+                with transaction(wire, write=True, isolation="serializable"):
+                    cancelled = _store(wire, submitter, job, multitask)
+                wire.run(STATEMENTS["notify_waiters"], cancelled)
+                submitter.notify(wire, When())
+            return
+        except StorageError as error:
+            if not is_clash(error):
+                raise
+    raise StorageError(
+        f"{TRIES} submissions to thread {job[0]!r} came between: nothing was submitted, submit it "
+        "again"
+    )
+
+
+def _store(
+    wire: Wire,
+    submitter: Submitter,
+    job: tuple[str, str, int, dict[str, Any]],
+    multitask: Multitask,
+) -> list[int]:
+    """Returns the jobs for whose end somebody waits, and which ended here."""
+    thread_id, run_id, priority, given = job
+    place = (submitter.graph, hash_name(thread_id), thread_id, run_id)
+    found = [(id, decode_name(run)) for id, run in wire.rows(STATEMENTS["open_of_thread"], *place)]
+    if any(run == run_id for _, run in found):
+        return []  # submitted before: it runs once
+    if found and multitask == "reject":
+        raise ThreadBusyError(
+            f"thread {thread_id!r} is busy: its job {found[0][1]!r} has not ended. "
+            'multitask="enqueue" waits for it, "interrupt" stops it at its next step'
+        )
+    ended = []
+    if multitask in ("interrupt", "rollback"):
+        cancelled = [row for id, _ in found for row in wire.rows(STATEMENTS["cancel"], id)]
+        ended = [id for id, state, has_waiter in cancelled if has_waiter and state != "running"]
+    if multitask == "rollback":
+        given = {**given, "instead_of": [run for _, run in found]}
+    submitter.store(wire, [submitter.row(thread_id, run_id, priority, given)], When())
+    return ended
+
+
+def find_start(
+    saver: BaseCheckpointSaver, config: RunnableConfig, instead_of: list[str], was_begun: bool
+) -> RunnableConfig:
+    """The config with which a job begins that takes others back: it names the checkpoint before the
+    input of the first of them that has stored anything.
+
+    Args:
+        instead_of: their run ids, in the order in which they were submitted.
+        was_begun: the job may have stored a part itself, from which it then goes on.
+    """
+    if was_begun and saver.run_of(config, str(config["run_id"])) is not None:
+        return config
+    for run_id in instead_of:
+        steps = [*saver.list(config, filter={"run_id": run_id})]
+        if steps:
+            before = steps[-1].parent_config
+            at = before["configurable"]["checkpoint_id"] if before else BEFORE_FIRST
+            return merge_configs(config, {"configurable": {"checkpoint_id": at}})
+    return config
