@@ -113,7 +113,7 @@ def test_what_was_closed_says_so(kind: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", USES)
 def test_the_driver_s_own_errors_are_put_in_our_words(kind: Any, tmp_path: Path) -> None:
     opened = kind(str(tmp_path / "file.db"))
-    for (table,) in opened._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+    for (table,) in opened._database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall():
         opened._database.execute(f"DROP TABLE IF EXISTS {table}")
     with pytest.raises(StorageError, match=r"refused: no such table: \w+\. Nothing of this call was stored"):
         USES[kind](opened)
