@@ -79,7 +79,7 @@ class GraphCoveragePlugin:
         except StateGraphError as error:
             raise pytest.UsageError(f"--graph-coverage: {error}") from error
         self.config = config
-        self.failed = False
+        self.failed: bool = False
         self._stack = ExitStack()
         self.coverage: Coverage = self._stack.enter_context(measure_coverage(*graphs))
 

@@ -9,7 +9,8 @@ try:
 except ModuleNotFoundError as error:
     if not (error.name or "").startswith("opentelemetry"):
         raise
-    way = install_command("otel")
-    raise ModuleNotFoundError(f"stategraph.otel needs OpenTelemetry's API: {way}") from error
+    raise ModuleNotFoundError(
+        f"stategraph.otel needs OpenTelemetry's API: {install_command('otel')}"
+    ) from error
 
 __all__ = ["OpenTelemetry", "instrument"]

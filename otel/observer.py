@@ -83,9 +83,7 @@ class OpenTelemetry(Observer):
         self._runs[run] = self._start(f"invoke_workflow {run.graph}", context, attributes)
         self._tasks[run] = {}
 
-    def thread_loaded(
-        self, run: RunInfo, checkpoint_id: str, metadata: Mapping[str, Any]
-    ) -> None:
+    def thread_loaded(self, run: RunInfo, checkpoint_id: str, metadata: Mapping[str, Any]) -> None:
         """Link the run to the one that made the checkpoint."""
         span = self._runs.get(run)
         if span is None:
@@ -234,14 +232,30 @@ class Meters:
     """The instruments, by OpenTelemetry's names and units."""
 
     def __init__(self, meter: metrics.Meter) -> None:
-        self.runs = meter.create_histogram("stategraph.run.duration", "s", "Calls of graphs")
-        self.steps = meter.create_histogram("stategraph.step.duration", "s", "Supersteps")
-        self.tasks = meter.create_histogram("stategraph.task.duration", "s", "Tasks, with retries")
-        self.commits = meter.create_histogram("stategraph.commit.duration", "s", "Storing one")
-        self.bytes = meter.create_histogram("stategraph.commit.size", "By", "What these stored")
-        self.retries = meter.create_counter("stategraph.retries", "{retry}", "Attempts made again")
-        self.conflicts = meter.create_counter("stategraph.conflicts", "{conflict}", "Lost threads")
-        self.lost = meter.create_counter("stategraph.workers.lost", "{worker}", "Dead workers")
+        self.runs: metrics.Histogram = meter.create_histogram(
+            "stategraph.run.duration", "s", "Calls of graphs"
+        )
+        self.steps: metrics.Histogram = meter.create_histogram(
+            "stategraph.step.duration", "s", "Supersteps"
+        )
+        self.tasks: metrics.Histogram = meter.create_histogram(
+            "stategraph.task.duration", "s", "Tasks, with retries"
+        )
+        self.commits: metrics.Histogram = meter.create_histogram(
+            "stategraph.commit.duration", "s", "Storing one"
+        )
+        self.bytes: metrics.Histogram = meter.create_histogram(
+            "stategraph.commit.size", "By", "What these stored"
+        )
+        self.retries: metrics.Counter = meter.create_counter(
+            "stategraph.retries", "{retry}", "Attempts made again"
+        )
+        self.conflicts: metrics.Counter = meter.create_counter(
+            "stategraph.conflicts", "{conflict}", "Lost threads"
+        )
+        self.lost: metrics.Counter = meter.create_counter(
+            "stategraph.workers.lost", "{worker}", "Dead workers"
+        )
 
 
 def _attributes_of(task: TaskInfo) -> dict[str, Any]:

@@ -4,7 +4,7 @@ newer clients send more; one that is known and not offered is refused."""
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -19,7 +19,7 @@ Many = dict[str, Any]
 class Body(BaseModel):
     """What all bodies share."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
 
 
 class Page(Body):

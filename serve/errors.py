@@ -13,4 +13,5 @@ class Refused(Exception):
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
-        self.status, self.detail = status, detail
+        self.status: int = status
+        self.detail: str = detail

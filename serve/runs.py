@@ -38,9 +38,9 @@ class Execution:
 
     def __init__(self, record: Record) -> None:
         self.record = record
-        self.events = EventLog()
-        self.control = RunControl()
-        self.ended = asyncio.Event()
+        self.events: EventLog = EventLog()
+        self.control: RunControl = RunControl()
+        self.ended: asyncio.Event = asyncio.Event()
         self.result: Any = None
         self.task: asyncio.Task[None] | None = None
         self.stopped: Stop | None = None

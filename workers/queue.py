@@ -79,7 +79,7 @@ class Queue(QueueCare):
         timeout: float = SECONDS,
     ) -> None:
         known = graph if isinstance(graph, Pregel) else None
-        self.graph = queue_name(graph)
+        self.graph: str = queue_name(graph)
         if serde is None:
             serde = known.serde if known is not None else Serializer()
         self._codec = JobCodec(serde, integrity or Integrity())

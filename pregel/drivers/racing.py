@@ -35,8 +35,8 @@ class Racer:
     __slots__ = ("copy", "deadline", "give_up", "task")
 
     def __init__(self, task: Task) -> None:
-        self.task = task
-        self.deadline = Deadline(above=task.nearest_deadline)
+        self.task: Task = task
+        self.deadline: Deadline = Deadline(above=task.nearest_deadline)
         self.copy: Task = task.detach(self.deadline)
         self.give_up: Callable[[], Any] = bool
 

@@ -76,7 +76,7 @@ class Turn:
     """
 
     def __init__(self, graph: Any, config: AnyConfig | None, options: Mapping[str, Any]) -> None:
-        self.options = {name: value for name, value in options.items() if name != "multitask"}
+        self.options: dict[str, Any] = {k: v for k, v in options.items() if k != "multitask"}
         self._how: Multitask = options["multitask"]
         self._config = config
         saver = graph.checkpointer

@@ -163,8 +163,11 @@ class InTransaction:
         function: Callable[[Any], TaskWrites] | None,
         isolation: str | None,
     ) -> None:
-        self.checkpoint_id, self.record_id, self.records = checkpoint_id, record_id, records
-        self.function, self.isolation = function, isolation
+        self.checkpoint_id: str = checkpoint_id
+        self.record_id: str = record_id
+        self.records: dict[str, Any] = records
+        self.function: Callable[[Any], TaskWrites] | None = function
+        self.isolation: str | None = isolation
         self.record: TaskWrites | None = None
         self.error: BaseException | None = None
 

@@ -67,7 +67,7 @@ class Output:
         self.keeps_view: bool = not program.outputs_settle
         if call.output_keys is not None:
             self.select(check_keys(program, call.output_keys))
-        self.streams = streams
+        self.streams: tuple[Stream, ...] = streams
         self.chunks: deque[Any] = deque()
         self.waiting: list[Callable[[], None]] = []
         self.closed: bool = False
