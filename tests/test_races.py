@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import random
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -350,8 +351,11 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("stop", range(1, 9))
-def test_killed_before_any_storing_call_and_resumed(drive: Any, tmp_path: Path, track: Track, stop: int) -> None:
+def test_killed_before_any_storing_call_and_resumed(
+    drive: Any, tmp_path: Path, track: Track, stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Once the win is stored nobody else ever wins."""
+    monkeypatch.setattr(sys.modules[__name__], "WAIT", 0.2)  # a run that dies waits for functions on threads
     left = [stop]
 
     class Dying(SqliteSaver):

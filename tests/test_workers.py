@@ -518,6 +518,22 @@ def test_deaths_count_only_while_the_thread_comes_no_further(postgres: str, queu
     assert queue.result("t", wait=0).status == "waiting"
 
 
+def test_the_input_and_start_are_no_further_than_nothing(postgres: str, queue: Queue, session: WorkerSession) -> None:
+    """Each may be stored by another worker: the first died before both, the second between them."""
+    queue.submit("t", five())
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        app = counting.copy({"checkpointer": saver})
+        for stored in (0, 1, 1):
+            one = WorkerSession(postgres, TERMS).open()
+            (job,) = one.claim(1)
+            assert job.begun or one.begin(job)
+            for _ in range(stored):
+                app.update_state({"configurable": {"thread_id": "t"}}, {"log": []}, as_node="__input__")
+            cut(one)
+            until(session.watch)
+    assert queue.result("t", wait=0).status == "parked"
+
+
 def test_who_left_in_good_order_counts_as_no_death(postgres: str, queue: Queue, session: WorkerSession) -> None:
     queue.submit("t", five())
     for _ in range(4):

@@ -139,9 +139,17 @@ _COLUMNS = (
     "extract(epoch FROM run_at)::float8, outcome"
 )
 _PROGRESS = """
-    SELECT convert_to(max(head) || '.' || sum(stamp), 'UTF8'), sum(size)
+    SELECT convert_to(max(head) || '.' || sum(stamp) || '.' || sum(size), 'UTF8'), sum(size)
     FROM stategraph_spaces AS space
     WHERE sha256(space.thread_id) = sha256(job.thread_id)
+"""
+
+# How many checkpoints the thread had at the last death, as its mark says; a job that was marked by an
+# earlier version had more than count here.
+_SIZE_BEFORE = """
+    CASE WHEN job.mark IS NULL THEN 0
+        ELSE coalesce(nullif(split_part(convert_from(job.mark, 'UTF8'), '.', 3), ''), '2')::bigint
+    END
 """
 
 STATEMENTS = {
@@ -365,7 +373,7 @@ STATEMENTS = {
             SELECT job.id, place.mark, CASE
                 WHEN gone.innocent OR NOT job.begun THEN job.deaths
                 WHEN place.mark IS NOT DISTINCT FROM job.mark THEN job.deaths + 1
-                WHEN job.mark IS NULL AND place.size <= 2 THEN job.deaths + 1
+                WHEN place.size <= 2 AND place.size > {_SIZE_BEFORE} THEN job.deaths + 1
                 ELSE 1
             END AS deaths
             FROM gone, stategraph_jobs AS job, LATERAL ({_PROGRESS}) AS place (mark, size)
