@@ -144,8 +144,8 @@ _PROGRESS = """
     WHERE sha256(space.thread_id) = sha256(job.thread_id)
 """
 
-# How many checkpoints the thread had at the last death, as its mark says; a job that was marked by an
-# earlier version had more than count here.
+# How many checkpoints the thread had at the last death, as its mark says. Marks of an earlier
+# version do not: then it counts as having had more than these two.
 _SIZE_BEFORE = """
     CASE WHEN job.mark IS NULL THEN 0
         ELSE coalesce(nullif(split_part(convert_from(job.mark, 'UTF8'), '.', 3), ''), '2')::bigint
