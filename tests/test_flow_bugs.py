@@ -18,6 +18,8 @@ from stategraph.channels.named_barrier import WaveBarrier
 from stategraph.pregel.superstep.flow_machine import FlowMachine, _Crossing
 from stategraph.pregel.superstep.machine import Machine
 
+pytestmark = pytest.mark.trial
+
 # With some of the bugs a loop would never end.
 CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
 MORE = {

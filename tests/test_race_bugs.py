@@ -15,6 +15,8 @@ from stategraph.pregel.drivers.racing import Racer
 from stategraph.pregel.superstep import race
 from stategraph.pregel.superstep.race import Races
 
+pytestmark = pytest.mark.trial
+
 CFG: Any = {"configurable": {"thread_id": "t"}}
 
 
