@@ -111,9 +111,25 @@ def check_steps(saver: Any, told: list[list[Any]], where: str) -> int:
     return len(spoken)
 
 
+def check_last_word(saver: Any, where: str) -> None:
+    """What is posted while the last node runs is not taken at the last barrier: it waits for the next call."""
+    late: Any = {"configurable": {"thread_id": "late"}}
+
+    def speak(state: State) -> Any:
+        if state["left"] == 2:
+            app.post(late, {"log": ["late"]})
+        return {"left": 1}
+
+    graph = StateGraph(State).add_node("speak", speak).add_edge(START, "speak")
+    app = graph.compile(checkpointer=saver, inbox=True)
+    app.invoke({"left": 2, "log": []}, late)
+    assert_same([post["log"] for post in app.get_state(late).posts], [["late"]], f"{where}: what waits for the next call")
+    assert_same(app.invoke({"left": 1}, late)["log"], ["late"], f"{where}: the last word, in the next call")
+
+
 def check_writes(saver: Any, where: str, durabilities: Collection[str]) -> None:
-    """In the history each word is a write of one step, after which something ran. With "exit" the only step that is
-    stored of a run is its last one, so there the second half cannot be seen."""
+    """In the history each word is a write of one step, after which something ran. Of a run that stores once, and of one
+    that was resumed before its last step, the second half cannot be seen there."""
     stored = [*saver.list(config())]
     known = {each.checkpoint["id"]: each for each in stored}
     steps = {each.config["configurable"]["checkpoint_id"]: each for each in talk(saver).get_state_history(config())}
@@ -160,7 +176,8 @@ def killed_talk(round: Round, storage: Storage) -> None:
         world.call(app, "invoke", {"left": 1}, config(), durability=play.durability)  # takes what came too late
         told = [["first", 0], *Ledger(ledger).read()]
         round.count("posts", check_steps(saver, told, where))
-        check_writes(saver, where, [play.durability])
+        check_writes(saver, where, ["exit"] if kills else [play.durability])
+        check_last_word(saver, where)
     round.count("kills", kills)
 
 
