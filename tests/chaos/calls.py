@@ -25,11 +25,12 @@ from stategraph import (
     interrupt,
 )
 from stategraph import task as task_of
-from stategraph.testing import CheckFailed, Ledger, assert_same, kill
+from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
-from .kills import WRITING, recorded, repeats
+from .killer import WRITING, Kill, Killer
+from .kills import recorded, repeats
 from .stages import State, Storage, config, postgres, sqlite
 
 Steps = list[list[Any]]
@@ -53,13 +54,6 @@ class Play(NamedTuple):
     coroutines: bool
     durability: str
     slowest: float
-
-
-class Kill(NamedTuple):
-    """When to kill: before or after the n-th storing call, after the n-th effect, or after some milliseconds."""
-
-    how: str
-    at: int
 
 
 NEVER = Kill("", 0)
@@ -271,29 +265,19 @@ def live(storage: Storage, play: Play, ledger: Path, outbox: Path, plan: Kill, s
 
 def carried(saver: Any, play: Play, ledger: Path, outbox: Path, plan: Kill, seed: int) -> tuple[dict[str, int], Any]:
     """A client's calls on a saver, to the end; what it ends with."""
-    passed: Counter[str] = Counter()
-    lock = threading.Lock()
-
-    def passing(how: str) -> None:
-        with lock:
-            passed[how] += 1
-            if plan == (how, passed[how]):
-                kill()
+    killer = Killer(plan)
 
     class Noting(Ledger):
         def note(self, *words: Any) -> None:
             super().note(*words)
-            passing("effect")
+            killer.passing("effect")
 
-    if plan.how == "moment":
-        timer = threading.Timer(plan.at / 1000, kill)
-        timer.daemon = True
-        timer.start()
+    killer.start()
     random = Random(seed)
-    with Mode(play.world) as world, slowed(saver, play, random, passing):
+    with Mode(play.world) as world, slowed(saver, play, random, killer.passing):
         app = Program(play, Noting(ledger)).build(saver)
-        passed["calls"] = client(app, play, world, Outbox(outbox), random)
-        return passed, world.call(app, "get_state", config()).values
+        calls = client(app, play, world, Outbox(outbox), random)
+        return {**killer.passed, "calls": calls}, world.call(app, "get_state", config()).values
 
 
 # -- trials -----------------------------------------------------------------------------------------------------

@@ -4,18 +4,18 @@ that was recorded is done twice."""
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stategraph import START, InMemorySaver, Send, StateGraph
 from stategraph.checkpoint.base import CONTROL_WRITES, NULL_TASK_ID
-from stategraph.testing import CheckFailed, KillAt, Ledger, assert_same, kill
+from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.graphs import shown
 from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
+from .killer import Kill, Killer
 from .stages import (
     LANES,
     State,
@@ -29,7 +29,6 @@ from .stages import (
     sqlite,
 )
 
-WRITING = ("commit", "commit_writes", "claim")
 IN_FLIGHT = {"sync": LANES, "async": 2 * LANES, "exit": None}
 """How many tasks may be repeated after a kill; None: any number, since nothing is stored before the end."""
 
@@ -43,51 +42,21 @@ class Play(NamedTuple):
     world: str
 
 
-class Kill(NamedTuple):
-    """When to kill: at the n-th call inside the saver, before or after the n-th write, after the n-th effect, or after
-    some milliseconds; `at` 0 never."""
-
-    how: str
-    at: int
-
-
 def travel(storage: Storage, play: Play, ledger: Path, plan: Kill) -> dict[str, int]:
     """What the process does that may be killed; how often each of the places was passed."""
-    passed: Counter[str] = Counter()
-    lock = threading.Lock()
-
-    def passing(how: str) -> None:
-        with lock:
-            passed[how] += 1
-            if plan == (how, passed[how]):
-                kill()
+    killer = Killer(plan)
 
     class Noting(Synced):
         def note(self, *words: Any) -> None:
             super().note(*words)
-            passing("effect")
-
-    def around(method: Any) -> Any:
-        def call(*args: Any) -> Any:
-            passing("before")
-            result = method(*args)
-            passing("after")
-            return result
-
-        return call
+            killer.passing("effect")
 
     with storage.open() as saver, Mode(play.world) as world:
-        inside = KillAt(plan.at if plan.how == "saver" else None)
-        inside.around(saver, *WRITING)
-        for name in WRITING:
-            setattr(saver, name, around(getattr(saver, name)))
-        if plan.how == "moment":
-            timer = threading.Timer(plan.at / 1000, kill)
-            timer.daemon = True
-            timer.start()
+        killer.watch(saver)
+        killer.start()
         app = journey(saver, Noting(ledger), play.ask_at)
         carry_through(app, {"left": play.rounds, "log": []}, config(), world, play.durability)
-    return {**passed, "saver": inside.calls}
+    return killer.passed
 
 
 def recorded(storage: Storage) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -16,13 +15,13 @@ import fleet
 from stategraph import END, START, RetryPolicy, Runtime, Send, StateGraph, interrupt
 from stategraph.checkpoint.base import RETURN
 from stategraph.pregel.superstep.ids import once_id
-from stategraph.testing import CheckFailed, KillAt, Ledger, assert_same, kill
+from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.harness import Mode
 from stategraph.workers import Queue
 
 from .campaign import Round, trial
 from .fleets import WORKERS, given, until_all_ended
-from .kills import WRITING, Kill
+from .killer import Kill, Killer
 from .stages import Storage, Synced, carry_through, config, postgres, sqlite
 
 LANES, EFFECTS = 3, ("charge", "mail")
@@ -106,46 +105,24 @@ def shop(saver: Any, till: Till, is_async: bool) -> Any:
 
 def sell(storage: Storage, play: Play, ledger: Path, plan: Kill) -> dict[str, int]:
     """Carry a shop through, in a process that may be killed; how often each place was passed."""
-    passed: Counter[str] = Counter()
-    lock = threading.Lock()
-
-    def passing(how: str) -> None:
-        with lock:
-            passed[how] += 1
-            if plan == (how, passed[how]):
-                kill()
+    killer = Killer(plan)
 
     class Watched(Till):
         def have(self, key: str, effect: str) -> str:
             found = super().have(key, effect)
-            passing("effect")
+            killer.passing("effect")
             return found
 
         def keep(self, key: str, effect: str) -> None:
             super().keep(key, effect)
-            passing("kept")
-
-    def around(method: Any) -> Any:
-        def call(*args: Any) -> Any:
-            passing("before")
-            result = method(*args)
-            passing("after")
-            return result
-
-        return call
+            killer.passing("kept")
 
     with storage.open() as saver, Mode(play.world) as world:
-        inside = KillAt(plan.at if plan.how == "saver" else None)
-        inside.around(saver, *WRITING)
-        for name in WRITING:
-            setattr(saver, name, around(getattr(saver, name)))
-        if plan.how == "moment":
-            timer = threading.Timer(plan.at / 1000, kill)
-            timer.daemon = True
-            timer.start()
+        killer.watch(saver)
+        killer.start()
         app = shop(saver, Watched(Synced(ledger)), play.world == "async")
         carry_through(app, {"left": TURNS, "log": []}, config(), world, play.durability)
-    return {**passed, "saver": inside.calls}
+    return killer.passed
 
 
 def recorded(storage: Storage) -> set[str]:

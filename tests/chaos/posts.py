@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
 import time
 from collections import Counter
 from collections.abc import Collection
@@ -13,11 +12,11 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 from stategraph import END, START, StateGraph, interrupt
 from stategraph.checkpoint import CheckpointConflictError
 from stategraph.checkpoint.base import POST_TASK_ID
-from stategraph.testing import CheckFailed, KillAt, Ledger, assert_same, kill
+from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
-from .kills import WRITING, Kill
+from .killer import Kill, Killer
 from .stages import Storage, Synced, carry_through, config, postgres, sqlite
 
 POSTERS, WORDS, TURNS = 2, 12, 6
@@ -66,35 +65,13 @@ def speak(storage: Storage, world: str, name: str, ledger: Path, pause: float) -
 
 def listen(storage: Storage, play: Play, plan: Kill, pause: float) -> dict[str, int]:
     """Carry a talk through, in a process that may be killed; how often each place was passed."""
-    passed: Counter[str] = Counter()
-    lock = threading.Lock()
-
-    def around(method: Any) -> Any:
-        def call(*args: Any) -> Any:
-            passing("before")
-            result = method(*args)
-            passing("after")
-            return result
-
-        return call
-
-    def passing(how: str) -> None:
-        with lock:
-            passed[how] += 1
-            if plan == (how, passed[how]):
-                kill()
+    killer = Killer(plan)
 
     with storage.open() as saver, Mode(play.world) as world:
-        inside = KillAt(plan.at if plan.how == "saver" else None)
-        inside.around(saver, *WRITING)
-        for name in WRITING:
-            setattr(saver, name, around(getattr(saver, name)))
-        if plan.how == "moment":
-            timer = threading.Timer(plan.at / 1000, kill)
-            timer.daemon = True
-            timer.start()
+        killer.watch(saver)
+        killer.start()
         carry_through(talk(saver, pause), {"left": TURNS, "log": []}, config(), world, play.durability)
-    return {**passed, "saver": inside.calls}
+    return killer.passed
 
 
 def check_steps(saver: Any, told: list[list[Any]], where: str) -> int:

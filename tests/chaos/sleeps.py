@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import operator
-import threading
 import time
-from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 from stategraph import END, START, Runtime, Send, StateGraph
 from stategraph.checkpoint.base import RETURN
-from stategraph.testing import CheckFailed, KillAt, Ledger, assert_same, kill
+from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
-from .kills import WRITING, Kill
+from .killer import Kill, Killer
 from .stages import Storage, Synced, config, postgres, sqlite
 
 TURNS, LANES = 2, 3
@@ -68,37 +66,15 @@ def napping(saver: Any, play: Play, ledger: Ledger) -> Any:
 
 def sleep_through(storage: Storage, play: Play, path: Path, plan: Kill) -> dict[str, int]:
     """Carry the graph through, in a process that may be killed; how often each place was passed."""
-    passed: Counter[str] = Counter()
-    lock = threading.Lock()
-
-    def passing(how: str) -> None:
-        with lock:
-            passed[how] += 1
-            if plan == (how, passed[how]):
-                kill()
-
-    def around(method: Any) -> Any:
-        def call(*args: Any) -> Any:
-            passing("before")
-            result = method(*args)
-            passing("after")
-            return result
-
-        return call
+    killer = Killer(plan)
 
     with storage.open() as saver, Mode(play.world) as world:
-        inside = KillAt(plan.at if plan.how == "saver" else None)
-        inside.around(saver, *WRITING)
-        for name in WRITING:
-            setattr(saver, name, around(getattr(saver, name)))
-        if plan.how == "moment":
-            timer = threading.Timer(plan.at / 1000, kill)
-            timer.daemon = True
-            timer.start()
+        killer.watch(saver)
+        killer.start()
         ledger = Synced(path)
         app = napping(saver, play, ledger)
         _carry_through(app, play, world, ledger)
-    return {**passed, "saver": inside.calls}
+    return killer.passed
 
 
 def _carry_through(app: Any, play: Play, world: Mode, ledger: Ledger) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import operator
 import sqlite3
-import threading
 from collections import Counter
 from contextlib import closing
 from functools import partial
@@ -16,11 +15,11 @@ import psycopg
 
 from stategraph import END, START, RetryPolicy, Runtime, Send, StateGraph, interrupt
 from stategraph.checkpoint.base import RETURN
-from stategraph.testing import CheckFailed, KillAt, Ledger, assert_same, kill
+from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
-from .kills import WRITING, Kill
+from .killer import WRITING, Kill, Killer
 from .stages import Storage, Synced, carry_through, config, postgres, sqlite
 
 LANES, ENTRIES, TURNS = 3, ("charge", "mail"), 3
@@ -109,39 +108,17 @@ def shop(saver: Any, books: Storage, play: Play, notes: Ledger, passing: Any) ->
 
 def sell(storage: Storage, books: Storage, play: Play, notes: Path, plan: Kill) -> dict[str, int]:
     """Carry a shop through, in a process that may be killed; how often each place was passed."""
-    passed: Counter[str] = Counter()
-    lock = threading.Lock()
-
-    def passing(how: str) -> None:
-        with lock:
-            passed[how] += 1
-            if plan == (how, passed[how]):
-                kill()
-
-    def around(method: Any) -> Any:
-        def call(*args: Any) -> Any:
-            passing("before")
-            result = method(*args)
-            passing("after")
-            return result
-
-        return call
+    killer = Killer(plan)
 
     with storage.open() as saver, Mode(play.world) as world:
         with closing(connect(books)) as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS books (turn INT, lane INT, what TEXT)")
             connection.commit()
-        inside = KillAt(plan.at if plan.how == "saver" else None)
-        inside.around(saver, *WRITING, "_transact")
-        for name in (*WRITING, "_transact"):
-            setattr(saver, name, around(getattr(saver, name)))
-        if plan.how == "moment":
-            timer = threading.Timer(plan.at / 1000, kill)
-            timer.daemon = True
-            timer.start()
-        app = shop(saver, books, play, Synced(notes), passing)
+        killer.watch(saver, (*WRITING, "_transact"))
+        killer.start()
+        app = shop(saver, books, play, Synced(notes), killer.passing)
         carry_through(app, {"left": TURNS, "log": []}, config(), world, play.durability)
-    return {**passed, "saver": inside.calls}
+    return killer.passed
 
 
 def recorded(storage: Storage, books: Storage, play: Play) -> int:
