@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 from ..store.base import BaseStore, PutOp
 from ..store.paths import escape
@@ -17,6 +19,8 @@ ROOT: Final = "stategraph_serve"
 
 Kind = Literal["assistants", "versions", "threads", "runs", "unfinished", "crons"]
 Record = dict[str, Any]
+Put = tuple[Kind, str, Record | None, *tuple[str, ...]]
+"""A record to write, or None to delete it, and the records within which it lies."""
 
 _MOST = 1_000_000
 
@@ -35,6 +39,12 @@ class Records:
 
     def __init__(self, store: BaseStore) -> None:
         self._store = store
+        self._locks: WeakValueDictionary[tuple[Kind, str], asyncio.Lock] = WeakValueDictionary()
+
+    def lock(self, kind: Kind, id: str) -> asyncio.Lock:
+        """What to hold from reading a record until it is written, so that no change of another
+        request or run is lost. It serves this process; a database has one server."""
+        return self._locks.setdefault((kind, id), asyncio.Lock())
 
     async def get(self, kind: Kind, id: str, *within: str, owner: str | None = None) -> Record:
         """A record.
@@ -52,7 +62,7 @@ class Records:
         item = await self._store.aget(_space(kind, *within), id)
         return None if item is None else dict(item.value)
 
-    async def put(self, *records: tuple[Kind, str, Record | None, *tuple[str, ...]]) -> None:
+    async def put(self, *records: Put) -> None:
         """Write records, or delete those that are None; all or none."""
         await self._store.abatch(
             [PutOp(_space(kind, *within), id, record) for kind, id, record, *within in records]

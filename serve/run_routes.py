@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from .bodies import CancelBody, RunBody
 from .errors import Refused
-from .records import Record, now, select
+from .records import Put, Record, now, select
 from .runs import Execution, take_back
 from .service import Service, answer
 from .threads import new_thread
@@ -225,35 +225,48 @@ async def _disconnect(request: Request) -> None:
 
 
 async def begin_run(
-    service: Service, body: RunBody, thread_id: str | None, owner: str | None, id: str | None = None
+    service: Service,
+    body: RunBody,
+    thread_id: str | None,
+    owner: str | None,
+    id: str | None = None,
+    also: Sequence[Put] = (),
 ) -> Execution:
     """Begin a run.
 
     Args:
         thread_id: None for a run on a thread of its own.
         id: the run's; a new one by default.
+        also: records that are written with the run, all or none.
 
     Raises:
         Refused: it cannot be.
     """
     _, assistant = await service.graph_of(body.assistant_id, owner)
     is_temporary = thread_id is None and body.on_completion != "keep"
-    thread, is_new = await _thread(service, thread_id, owner, body)
-    record = _new_run(id or str(uuid4()), thread, assistant, body, is_temporary=is_temporary)
-    known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
-    is_told = not is_new and known.items() <= thread["metadata"].items()
-    if not is_told and not is_temporary:
-        changed = {**thread, "metadata": {**thread["metadata"], **known}}
-        await service.records.put(("threads", thread["thread_id"], changed))
-    return await service.runs.submit(record)
+    place = thread_id or str(uuid4())
+    async with service.records.lock("threads", place):
+        thread, is_new = await _thread(service, place, thread_id is None, owner, body)
+        record = _new_run(id or str(uuid4()), thread, assistant, body, is_temporary=is_temporary)
+        known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
+        is_told = not is_new and known.items() <= thread["metadata"].items()
+        puts = [*also]
+        if not is_told and not is_temporary:
+            changed = {**thread, "metadata": {**thread["metadata"], **known}}
+            puts.append(("threads", place, changed))
+        return await service.runs.submit(record, puts)
 
 
 async def _thread(
-    service: Service, id: str | None, owner: str | None, body: RunBody
+    service: Service, id: str, is_own: bool, owner: str | None, body: RunBody
 ) -> tuple[Record, bool]:
-    """The thread of a run, and whether it is new."""
-    if id is None:
-        return new_thread(str(uuid4()), owner or "", {}), True
+    """The thread of a run, and whether it is new.
+
+    Args:
+        is_own: whether the run has a thread of its own.
+    """
+    if is_own:
+        return new_thread(id, owner or "", {}), True
     found = await service.records.find("threads", id)
     if found is None and body.if_not_exists == "create":
         return new_thread(id, owner or "", {}), True

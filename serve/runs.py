@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -19,7 +19,7 @@ from .encode import describe_error
 from .errors import Refused
 from .events import EventLog
 from .messages import MessageEvents
-from .records import Record, Records, now
+from .records import Put, Record, Records, now
 
 Stop = Literal["interrupt", "rollback"]
 KEPT_RUNS: Final = 1000
@@ -93,8 +93,11 @@ class Runs:
                 self._enqueue(Execution(record))
         return len(left)
 
-    async def submit(self, record: Record) -> Execution:
+    async def submit(self, record: Record, also: Sequence[Put] = ()) -> Execution:
         """Store a run, and begin it as soon as its thread is free.
+
+        Args:
+            also: records that are written with it, all or none.
 
         Raises:
             Refused: the thread is busy and the run does not want to wait, or there are too many.
@@ -118,6 +121,7 @@ class Runs:
             await self._records.put(
                 ("runs", execution.id, record, execution.thread_id),
                 ("unfinished", execution.id, {k: record[k] for k in _POINTER}),
+                *also,
             )
         except BaseException:
             lane.waiting.remove(execution)
@@ -232,8 +236,21 @@ class Runs:
 
     async def _end(self, execution: Execution, status: str) -> None:
         record = {**execution.record, "status": status, "updated_at": now()}
+        run_id = execution.id
+        async with self._records.lock("threads", execution.thread_id):
+            await self._records.put(*await self._last_changes(execution, record))
+        execution.record = record
+        self._live.pop(run_id, None)
+        self._ended[run_id] = execution
+        while len(self._ended) > KEPT_RUNS:
+            del self._ended[next(iter(self._ended))]
+        execution.events.close()
+        execution.ended.set()
+
+    async def _last_changes(self, execution: Execution, record: Record) -> list[Put]:
+        """What is written at the end of a run."""
         thread_id, run_id = execution.thread_id, execution.id
-        changes: list[Any] = [("unfinished", run_id, None)]
+        changes: list[Put] = [("unfinished", run_id, None)]
         if record["kwargs"]["temporary"]:
             app = self._graphs[record["graph_id"]]
             saver: Any = app.checkpointer
@@ -244,18 +261,11 @@ class Runs:
             thread = await self._records.find("threads", thread_id)
             if thread is not None:
                 state = await self._graphs[record["graph_id"]].aget_state(_config(thread_id))
-                error = execution.result[ERROR] if status == "error" else None
+                error = execution.result[ERROR] if record["status"] == "error" else None
                 settled = "error" if error else ("interrupted" if state.next else "idle")
                 more = {"status": settled, "error": error, "updated_at": now()}
                 changes += [("threads", thread_id, {**thread, **more})]
-        await self._records.put(*changes)
-        execution.record = record
-        self._live.pop(run_id, None)
-        self._ended[run_id] = execution
-        while len(self._ended) > KEPT_RUNS:
-            del self._ended[next(iter(self._ended))]
-        execution.events.close()
-        execution.ended.set()
+        return changes
 
     async def _stream(self, execution: Execution) -> None:
         record = execution.record
