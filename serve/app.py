@@ -23,6 +23,7 @@ from ..store.base import BaseStore
 from ..store.memory import InMemoryStore
 from .assistants import Assistants
 from .errors import Refused
+from .page import Page
 from .records import Records
 from .run_routes import RunRoutes
 from .runs import Runs
@@ -102,6 +103,7 @@ def create_app(
         return answer({"version": __version__, "engine": "stategraph", "flags": flags})
 
     rooms: list[Any] = [
+        Page(),
         schedules,
         *(room(service) for room in (Assistants, Threads, RunRoutes, StoreRoutes)),
     ]

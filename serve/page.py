@@ -1,0 +1,112 @@
+"""The page at `/`: files that lie beside the code, and what each is sent with.
+
+The page holds no data of its own: it speaks the API that all clients speak, as the user whom `auth`
+finds in its requests. So its files are sent to everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..visualize.theme import DARK, LIGHT
+from .errors import Refused
+
+POLICY: Final = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    ]
+)
+"""The Content-Security-Policy: the page runs its own scripts only, reaches its own server only, and
+cannot turn a text into HTML or a script."""
+
+_HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+
+
+class Asset(NamedTuple):
+    """A file as it is sent."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+
+class Page:
+    """The handlers of `/` and of the files in `/page`."""
+
+    def __init__(self) -> None:
+        self._assets: Mapping[str, Asset] = read_assets()
+
+    def routes(self) -> list[Route]:
+        """Where they are."""
+        return [
+            Route("/", self.send, methods=["GET"]),
+            Route("/page/{file}", self.send, methods=["GET"]),
+        ]
+
+    async def send(self, request: Request) -> Response:
+        """A file of the page; nothing, if the browser has it already."""
+        name = request.path_params.get("file", "index.html")
+        asset = self._assets.get(name)
+        if asset is None:
+            raise Refused(404, f"the page has no file {name!r}")
+        headers = {**_HEADERS, "ETag": asset.etag}
+        if request.headers.get("if-none-match") == asset.etag:
+            return Response(status_code=304, headers=headers)
+        return Response(asset.content, media_type=asset.media_type, headers=headers)
+
+
+def read_assets() -> dict[str, Asset]:
+    """The files of the page by name, with the colours that drawings have."""
+    folder = files(__package__).joinpath("static")
+    texts = {
+        each.name: each.read_bytes()
+        for each in folder.iterdir()
+        if each.name[each.name.rfind(".") :] in _TYPES
+    }
+    return {
+        name: _asset(name, content)
+        for name, content in {**texts, "colours.css": draw_colours().encode()}.items()
+    }
+
+
+def draw_colours() -> str:
+    """The style sheet of both themes: that of the system, unless the page names one."""
+    light, dark = (
+        "".join(f"--{name}:{value};" for name, value in colours.items())
+        for colours in (LIGHT, DARK)
+    )
+    return (
+        f":root{{color-scheme:light;{light}}}\n"
+        "@media (prefers-color-scheme:dark){"
+        f':root:not([data-theme="light"]){{color-scheme:dark;{dark}}}}}\n'
+        f':root[data-theme="dark"]{{color-scheme:dark;{dark}}}\n'
+    )
+
+
+def _asset(name: str, content: bytes) -> Asset:
+    etag = f'"{sha256(content).hexdigest()[:32]}"'
+    return Asset(content, _TYPES[name[name.rfind(".") :]], etag)

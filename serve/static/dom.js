@@ -1,0 +1,101 @@
+// Makes elements. Texts are set as text, never as HTML, so nothing that comes from a thread can
+// become markup; the page's policy forbids it besides.
+
+/**
+ * An element. `make("a.name#id", {href, onclick, "aria-label": ...}, child, [children], "text")`.
+ * Properties whose value is null, undefined or false are left out; `on...` are listeners;
+ * null and false among the children are left out, too.
+ */
+export function make(kind, properties, ...children) {
+  const [, tag, rest] = /^([a-z0-9-]+)(.*)$/.exec(kind);
+  const element = document.createElement(tag);
+  for (const [, sign, name] of rest.matchAll(/([.#])([\w-]+)/g)) {
+    if (sign === "#") element.id = name;
+    else element.classList.add(name);
+  }
+  for (const [name, value] of Object.entries(properties ?? {})) set(element, name, value);
+  element.append(...children.flat(Infinity).filter(isShown));
+  return element;
+}
+
+const isShown = (child) => child !== null && child !== undefined && child !== false;
+
+function set(element, name, value) {
+  if (value === null || value === undefined || value === false) return;
+  if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+  else if (name === "class") element.classList.add(...value.split(/\s+/).filter(Boolean));
+  else if (name === "value" || name === "checked" || name === "selected") element[name] = value;
+  else element.setAttribute(name, value === true ? "" : value);
+}
+
+/** Replace what an element holds. */
+export function fill(element, ...children) {
+  element.replaceChildren(...children.flat(Infinity).filter(isShown));
+  return element;
+}
+
+/** A button that is disabled while its action is under way; failures are said to `onFail`. */
+export function button(label, action, { kind = "", title, onFail = say, disabled } = {}) {
+  const element = make("button", { type: "button", class: kind, title, disabled }, label);
+  element.addEventListener("click", async () => {
+    element.disabled = true;
+    try {
+      await action(element);
+    } catch (error) {
+      onFail(sentence(error), "bad");
+    } finally {
+      element.disabled = false;
+    }
+  });
+  return element;
+}
+
+/** Tell the reader something for a few seconds, in a corner and to screen readers. */
+export function say(text, kind = "") {
+  const line = make("p", { class: `toast ${kind}` }, text);
+  const close = make("button.plain", { type: "button", "aria-label": "Close", onclick: () => line.remove() }, "×");
+  line.append(close);
+  document.getElementById("said").append(line);
+  setTimeout(() => line.remove(), kind === "bad" ? 20_000 : 5_000);
+}
+
+/** An error as a sentence. */
+export function sentence(error) {
+  const text = String(error?.message ?? error).trim() || "something failed";
+  const first = text[0].toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(first) ? first : `${first}.`;
+}
+
+/** When something was, as people say it; the exact moment is its title. */
+export function when(text) {
+  if (!text) return make("span");
+  const moment = new Date(text);
+  return make("time", { datetime: text, title: moment.toLocaleString() }, ago(moment));
+}
+
+const UNITS = [["second", 60], ["minute", 60], ["hour", 24], ["day", 30], ["month", 12], ["year", Infinity]];
+
+export function ago(moment, now = Date.now()) {
+  let amount = (moment - now) / 1000;
+  const format = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+  for (const [unit, size] of UNITS) {
+    if (Math.abs(amount) < size) return format.format(Math.round(amount), unit);
+    amount /= size;
+  }
+  return "";
+}
+
+/** How a thread or a run stands, as a coloured word. */
+export function chip(status) {
+  const shown = { interrupted: "paused", success: "done" }[status] ?? status ?? "unknown";
+  return make("span.chip", { class: `is-${status}` }, shown);
+}
+
+/** Text of at most so many characters. */
+export const cut = (text, most = 90) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
+/** A value on one line. */
+export function brief(value, most = 90) {
+  const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
+  return cut(text.replace(/\s+/g, " "), most);
+}

@@ -1,0 +1,85 @@
+// Follows a thread: how it stands, and the events of the run that is under way.
+import { ApiError, pause } from "./api.js";
+
+const SECONDS = 2; // between two looks at a thread on which nothing runs
+const FIELDS = ["thread_id", "status", "metadata", "created_at", "updated_at", "error"];
+// Streams of these modes are read from their beginning; others may be as large as all states together.
+const SMALL = new Set(["updates", "messages", "messages-tuple", "custom", "tasks"]);
+
+export class ThreadWatch {
+  /**
+   * @param onThread called with the thread's record when it has changed, and with null when it is gone
+   * @param onEvent called with each event of a run, and with the run
+   * @param onSteps called when there may be new steps, at most twice a second
+   */
+  constructor(api, threadId, signal, { onThread, onEvent, onSteps }) {
+    Object.assign(this, { api, threadId, signal, onThread, onEvent, onSteps });
+    this.seen = "";
+    this.wake = () => {};
+    this.following = null;
+  }
+
+  /** Look at once, because something was just begun. */
+  look() { this.wake(); }
+
+  async run() {
+    while (!this.signal.aborted) {
+      try {
+        const isBusy = document.hidden && this.seen ? false : await this.readThread();
+        if (isBusy && await this.followRun()) continue;
+        await this.rest(isBusy ? 0.3 : SECONDS);
+      } catch (error) {
+        if (error.name === "AbortError" || this.signal.aborted) return;
+        if (!(error instanceof ApiError)) throw error;
+        await this.rest(SECONDS);
+      }
+    }
+  }
+
+  async readThread() {
+    const asked = { ids: [this.threadId], select: FIELDS, limit: 1 };
+    const [thread] = await this.api.post("threads/search", asked, this.signal);
+    const seen = JSON.stringify(thread ?? null);
+    if (seen !== this.seen) {
+      this.seen = seen;
+      this.onThread(thread ?? null);
+      this.onSteps();
+    }
+    return thread?.status === "busy";
+  }
+
+  /** Pass on the events of the run that is under way, until it ends; false if there is none. */
+  async followRun() {
+    const runs = await this.api.get(`threads/${encodeURIComponent(this.threadId)}/runs?limit=20`, this.signal);
+    const open = runs.filter((run) => run.status === "running" || run.status === "pending");
+    const run = open.find((each) => each.status === "running") ?? open.at(-1);
+    if (!run) return false;
+    this.following = run;
+    const isSmall = [run.kwargs?.stream_mode ?? "values"].flat().every((mode) => SMALL.has(mode));
+    const path = `threads/${encodeURIComponent(this.threadId)}/runs/${encodeURIComponent(run.run_id)}/stream`;
+    let told = 0;
+    try {
+      for await (const event of this.api.events(path, { last: isSmall ? "-1" : null, signal: this.signal })) {
+        this.onEvent(event, run);
+        if (!event.event.startsWith("messages") && Date.now() - told > 500) {
+          told = Date.now();
+          this.onSteps();
+        }
+      }
+    } finally {
+      this.following = null;
+    }
+    this.onSteps();
+    return true;
+  }
+
+  async rest(seconds) {
+    const end = new AbortController();
+    const stop = () => end.abort();
+    this.wake = stop;
+    this.signal.addEventListener("abort", stop, { once: true });
+    await pause(seconds, end.signal).catch(() => {});
+    this.signal.removeEventListener("abort", stop);
+    this.wake = () => {};
+  }
+}

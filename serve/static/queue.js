@@ -1,0 +1,3 @@
+// To come.
+import { make } from "./dom.js";
+export function open(main) { main.append(make("h1", {}, "queue")); }

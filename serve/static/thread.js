@@ -1,0 +1,174 @@
+// One thread: its head, and the tabs that show it.
+//
+// A tab is a module with `mount(element, context)`; it may return
+//   changed(thread)   called when the thread may have new steps, at most twice a second
+//   event(event, run) called with each event of the run that is under way
+//   moved(path)       called when only the part of the address behind the tab's name changes
+//   keys              what its keys do (keyboard.js)
+//   close()           called when the tab is left
+// The context has
+//   threadId, api, signal   the signal ends with the tab
+//   thread                  the thread's record when the tab was opened: status, metadata.graph_id, ...
+//   path                    the parts of the address behind the tab's name, decoded
+//   address(tab, ...path)   the address of a tab of this thread, as "#/thread/ID/state/CHECKPOINT"
+//   begin(body)             begin a run of the thread's graph: {input}, {command}, {checkpoint_id}, ...
+import { button, chip, fill, make, say, sentence, when } from "./dom.js";
+import { ThreadWatch } from "./live.js";
+
+const TABS = {
+  chat: ["Chat", () => import("./chat.js")],
+  steps: ["Steps", () => import("./steps.js")],
+  graph: ["Graph", () => import("./graph.js")],
+  timeline: ["Timeline", () => import("./timeline.js")],
+  branches: ["Branches", () => import("./branches.js")],
+  state: ["State", () => import("./state.js")],
+};
+// What a run that is begun here sends: steps and tokens, and no states.
+const MODES = ["updates", "messages-tuple"];
+
+export async function open(main, { api, path, signal }) {
+  const view = new ThreadView(main, api, path[0] ?? "", signal);
+  await view.start(path.slice(1));
+  return view;
+}
+
+class ThreadView {
+  constructor(main, api, threadId, signal) {
+    Object.assign(this, { api, threadId, signal, thread: null, tab: null });
+    this.base = `threads/${encodeURIComponent(threadId)}`;
+    this.head = make("header.thread-head");
+    this.bar = make("nav.tabs", { "aria-label": "Views of the thread" });
+    this.body = make("section.tab-body");
+    main.append(this.head, this.bar, this.body);
+    this.watch = new ThreadWatch(api, threadId, signal, {
+      onThread: (thread) => this.show(thread),
+      onEvent: (event, run) => this.tab?.shown?.event?.(event, run),
+      onSteps: () => this.tab?.shown?.changed?.(this.thread),
+    });
+  }
+
+  /** The keys of the view: those of the tab, and one for each tab. */
+  get keys() {
+    const tabs = Object.entries(TABS).map(([name, [title]], place) =>
+      [`${place + 1}`, [title.toLowerCase(), () => { location.hash = this.address(name); }]]);
+    return { ...Object.fromEntries(tabs), ...this.tab?.shown?.keys };
+  }
+
+  async start(path) {
+    if (!this.threadId) throw new Error("the address names no thread");
+    await this.watch.readThread();
+    if (this.thread === null) return;
+    document.title = `${this.threadId} · stategraph`;
+    this.moved([this.threadId, ...path]);
+    this.watch.run();
+  }
+
+  address(tab, ...path) {
+    return `#/${["thread", this.threadId, tab, ...path].map(encodeURIComponent).join("/")}`;
+  }
+
+  /** The address has changed: another tab, or another place in it. */
+  moved([threadId, name, ...path]) {
+    if (threadId !== this.threadId) return false;
+    if (!this.thread) return true;
+    const wanted = name in TABS ? name : this.first();
+    if (this.tab?.name === wanted && this.tab.shown?.moved) this.tab.shown.moved(path);
+    else this.openTab(wanted, path);
+    return true;
+  }
+
+  first() { return "steps"; }
+
+  async openTab(name, path) {
+    this.closeTab();
+    const end = new AbortController();
+    const tab = (this.tab = { name, end, shown: null });
+    this.drawTabs();
+    const element = make("div", { class: `tab-${name}` });
+    fill(this.body, element);
+    try {
+      const module = await TABS[name][1]();
+      if (this.tab !== tab) return;
+      tab.shown = (await module.mount(element, this.context(path, end.signal))) ?? {};
+    } catch (error) {
+      if (error.name !== "AbortError" && this.tab === tab) {
+        element.append(make("p.notice.bad", { role: "alert" }, sentence(error)));
+      }
+    }
+  }
+
+  context(path, signal) {
+    const { threadId, api, thread } = this;
+    const address = (tab, ...more) => this.address(tab, ...more);
+    return { threadId, api, thread, path, signal, address, begin: (body) => this.begin(body) };
+  }
+
+  closeTab() {
+    this.tab?.end.abort();
+    this.tab?.shown?.close?.();
+    this.tab = null;
+  }
+
+  close() { this.closeTab(); }
+
+  drawTabs() {
+    fill(this.bar, Object.entries(TABS).map(([name, [title]]) =>
+      make("a", { href: this.address(name), "aria-current": name === this.tab?.name && "page" }, title)));
+  }
+
+  // -- the head ----------------------------------------------------------------------------------------------
+
+  show(thread) {
+    this.thread = thread;
+    if (thread === null) {
+      this.closeTab();
+      fill(this.bar);
+      fill(this.body);
+      fill(this.head, make("p.notice.bad", { role: "alert" }, `There is no thread “${this.threadId}”. `, make("a", { href: "#/" }, "All threads")));
+      return;
+    }
+    const { status, metadata, updated_at: at, error } = thread;
+    fill(this.head,
+      make("div.title-line", {}, make("h1", {}, this.threadId), chip(status),
+        make("span.sub", {}, metadata.graph_id ?? "nothing has run yet", " · ", when(at))),
+      make("div.actions", {}, this.buttons(thread)),
+      error && make("p.notice.bad", {}, make("b", {}, error.error), ` ${error.message}`));
+  }
+
+  buttons({ status, metadata }) {
+    const isBusy = status === "busy";
+    return [
+      isBusy && button("Cancel", () => this.cancel(), { title: "Stop the run now; what it has stored stays" }),
+      !isBusy && status !== "idle" && metadata.graph_id &&
+        button("Go on", () => this.begin({ input: null }), { title: "Run what is pending once more, without an answer" }),
+      !isBusy && button("Copy", () => this.copy(), { title: "A new thread with the same history" }),
+      !isBusy && button("Delete", () => this.remove(), { kind: "danger", title: "Delete the thread with its history" }),
+    ];
+  }
+
+  /** Begin a run. Its events come in by `event`. */
+  async begin(body) {
+    const assistant = this.thread.metadata.assistant_id ?? this.thread.metadata.graph_id;
+    if (!assistant) throw new Error("no graph has run on this thread yet: start it from the list of threads");
+    const run = await this.api.post(`${this.base}/runs`, { assistant_id: assistant, stream_mode: MODES, ...body });
+    this.watch.look();
+    return run;
+  }
+
+  async cancel() {
+    await this.api.post("runs/cancel", { thread_id: this.threadId, status: "all" });
+    this.watch.look();
+  }
+
+  async copy() {
+    const made = await this.api.post(`${this.base}/copy`);
+    location.hash = `#/thread/${encodeURIComponent(made.thread_id)}`;
+    say("This is the copy.");
+  }
+
+  async remove() {
+    if (!confirm(`Delete the thread ${this.threadId} with its whole history?`)) return;
+    await this.api.delete(this.base);
+    location.hash = "#/";
+  }
+}
