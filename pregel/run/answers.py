@@ -177,6 +177,17 @@ class Answers:
             answers = answers._around
         return found
 
+    def known(self, task: Task) -> dict[str, Any]:
+        """The answers that a task was given before, but for those with which it has failed and that
+        this call, or one around it, brings anew."""
+        record = self._position.record_of(task.id)
+        again = record.failed_answers
+        if again:
+            again &= self.brought(task).keys()
+        return {
+            question: answer for question, answer in record.answers.items() if question not in again
+        }
+
     def still_waits(self, record: TaskRecord, given: Collection[str]) -> Pause | None:
         """What a task goes on waiting for without being run: its time has not come, or answers have
         come, but none of them for what it asks. None if it must run.

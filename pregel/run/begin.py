@@ -9,7 +9,7 @@ from collections.abc import Generator
 from typing import Any
 
 from ...channels.base import MISSING
-from ...checkpoint.base import CONTINUES
+from ...checkpoint.base import CONTINUES, TaskWrites
 from ..errors import EmptyInputError, GraphChangedError
 from ..names import INSIDE, START
 from ..program.program import CompiledNode
@@ -243,13 +243,15 @@ def input_writes(run: Run, given: Any) -> list[Pair]:
 
 def _take_command(run: Run, machine: Machine, command: Command[Any], *, branches: bool) -> Effects:
     """Apply a command's update and goto at once, and keep its answer for the task that asks."""
+    reopened: list[TaskWrites] = []
     if command.resume is not MISSING:
-        take_answers(run, pending_tasks(run, machine), command.resume, branches=branches)
+        tasks = pending_tasks(run, machine)
+        reopened = take_answers(run, tasks, command.resume, branches=branches)
     writes = command_writes(run, command)
     machine.apply_writes(writes)
     # On a branch nothing is claimed: no other call can stand at a checkpoint that is new.
     if not branches:
-        yield from record_command(run, writes)
+        yield from record_command(run, writes, reopened)
 
 
 def save(run: Run, machine: Machine, source: str, *, held: bool = False) -> Effects:

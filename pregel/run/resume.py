@@ -8,7 +8,9 @@ Theory of operation: an answer goes from the call to the claim, from there to th
 and with that to the record of the task. The claim is stored by compare-and-swap before any node
 runs, so of several calls one goes on. What a task was given is recorded together with what it did,
 so no crash comes between the two. After a crash an answer may stand in the claim and in a record;
-the record counts (`find_undelivered`), so it is never given twice.
+the record counts (`find_undelivered`), so it is never given twice. An answer with which its task
+has failed may be replaced: it leaves the record in the transaction that stores the claim of the new
+one.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...checkpoint.base import CLAIM, TaskWrites
+from ...checkpoint.base import CLAIM, RESUME, TaskWrites
 from ..errors import InvalidUpdateError, UnknownInterruptError
 from ..names import BY_COMMAND, DELIVERED, START
 from ..program.writes import Draft, Pair
@@ -32,6 +34,7 @@ from .effects import Claim, Effects, Save
 from .run import Run
 from .task_records import (
     TaskRecord,
+    failed_questions,
     given_answers,
     undelivered_answers,
     waiting_questions,
@@ -42,12 +45,18 @@ MOST_DELIVERED = 64
 """So many runs are remembered that brought an answer and made no checkpoint of their own."""
 
 
-def take_answers(run: Run, tasks: Sequence[Task], answer: Any, *, branches: bool) -> None:
+def take_answers(
+    run: Run, tasks: Sequence[Task], answer: Any, *, branches: bool
+) -> list[TaskWrites]:
     """Bind an answer, or a map of answers, to the questions that wait for one.
 
     Args:
         tasks: those that are pending.
         branches: they run anew on a branch of their own, so what was answered is open again.
+
+    Returns:
+        The answers of tasks that failed with those which are answered anew: without these. To be
+        recorded with the claim, so that after a crash the new ones count.
 
     Raises:
         UnknownInterruptError: it fits none of them; or another call has brought answers, and has
@@ -62,8 +71,8 @@ def take_answers(run: Run, tasks: Sequence[Task], answer: Any, *, branches: bool
         raise UnknownInterruptError("not_pending", (), ())
     position = run.position
     if branches:
-        _bind(run.answers, answer, _asked_on_branch(run, tasks, answer), {})
-        return
+        _bind(run.answers, answer, _asked_on_branch(run, tasks, answer), {}, {})
+        return []
     pending = waiting_questions(tasks, position.records)
     open_ = [task for task in tasks if not position.record_of(task.id).finished]
     if open_ and not pending and all(position.record_of(task.id).asleep for task in open_):
@@ -75,24 +84,36 @@ def take_answers(run: Run, tasks: Sequence[Task], answer: Any, *, branches: bool
         raise UnknownInterruptError("answered", [q for q in left if q != FIRST], pending)
     # The call has its own answer for the first question now. Two could not be told apart.
     left.pop(FIRST, None)
-    _bind(run.answers, answer, pending, left)
-    if position.saved_id is not None:
-        run.answers.claim(position.saved_id)
+    _bind(run.answers, answer, pending, failed_questions(open_, position.records), left)
+    if position.saved_id is None:
+        return []
+    run.answers.claim(position.saved_id)
+    return [
+        run.commits.encode_marks(task, {RESUME: run.answers.known(task)})
+        for task in open_
+        if not position.record_of(task.id).failed_answers.isdisjoint(run.answers.by_id)
+    ]
 
 
 def _bind(
-    answers: Answers, answer: Any, pending: Mapping[str, Task], left: Mapping[str, Any]
+    answers: Answers,
+    answer: Any,
+    pending: Mapping[str, Task],
+    failed: Mapping[str, Task],
+    left: Mapping[str, Any],
 ) -> None:
     """Say which question an answer is for; a map says so itself.
 
     Args:
         pending: the questions that wait.
+        failed: those with whose answers a task has failed. They are meant where none waits.
         left: the answers to some of them that another call has brought.
     """
     # An answer may itself be a dict. It is a map only if each key is an open question.
-    if isinstance(answer, dict) and answer and pending.keys() >= answer.keys():
+    if isinstance(answer, dict) and answer and {**failed, **pending}.keys() >= answer.keys():
         answers.bring({**left, **answer})
         return
+    pending = pending or failed
     # Meant as a map but stale. Handed over as a plain answer it would reach the wrong question.
     if looks_like_answers(answer):
         unknown = [key for key in answer if key not in pending]
@@ -198,12 +219,15 @@ def command_writes(run: Run, command: Command[Any]) -> list[Pair]:
     return target.writes
 
 
-def record_command(run: Run, writes: Sequence[Pair]) -> Effects:
+def record_command(
+    run: Run, writes: Sequence[Pair], reopened: Sequence[TaskWrites] = ()
+) -> Effects:
     """Record beside the head what a command brings: if it answers, only one of several calls comes
     through.
 
     Args:
         writes: of its update and goto.
+        reopened: what `take_answers` has returned.
     """
     position, run_id = run.position, run.thread.run_id
     claimed, found = run.answers.claimed, position.found
@@ -229,7 +253,7 @@ def record_command(run: Run, writes: Sequence[Pair]) -> Effects:
     position.note_command(record)
     encoded = run.commits.encode_command(pairs)
     if claimed is not None:
-        yield Claim(None, [encoded], revision=found.revision)
+        yield Claim(None, [encoded, *reopened], revision=found.revision)
     else:
         yield Save(None, [encoded], position.saved_id or "")
 

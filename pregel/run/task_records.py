@@ -71,6 +71,14 @@ class TaskRecord:
         )
 
     @property
+    def failed_answers(self) -> set[str]:
+        """The questions that it asked last, if it has failed with the answers to them: they can be
+        answered anew."""
+        if self.error is None or self.routed:
+            return set()
+        return {question.id for question in self.interrupts} & self.answers.keys()
+
+    @property
     def asleep(self) -> bool:
         """Whether it runs again at a time of its own that has not come."""
         wake_at = None if self.wrote or self.error is not None else self.wake_at
@@ -175,6 +183,18 @@ def waiting_questions(tasks: Iterable[Task], stored: Mapping[str, TaskRecord]) -
             found.update(
                 (question.id, task) for question in known.waiting if question.id not in given
             )
+    return found
+
+
+def failed_questions(
+    tasks: Iterable[Task], stored: Mapping[str, TaskRecord]
+) -> dict[str, Task]:
+    """The questions with whose answers a task has failed, each with its task."""
+    found: dict[str, Task] = {}
+    for task in tasks:
+        known = stored.get(task.id)
+        if known is not None:
+            found.update((question, task) for question in known.failed_answers)
     return found
 
 

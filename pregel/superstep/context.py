@@ -94,6 +94,9 @@ class AnswerSource(Protocol[TaskT_contra]):
     def brought(self, task: TaskT_contra) -> dict[str, Any]:
         """The answers to what a task has asked."""
 
+    def known(self, task: TaskT_contra) -> dict[str, Any]:
+        """The answers that a task was given before."""
+
     def find_asked(self, task: TaskT_contra, question: str) -> Any: ...
 
 

@@ -273,7 +273,7 @@ class Task:
         if self.answers is None:
             stored = self.run.position
             # An id is made only where it can find something (benchmark P29).
-            self.answers = dict(stored.record_of(self.id).answers) if stored.records else {}
+            self.answers = self.run.answers.known(self) if stored.records else {}
         return self.answers
 
     def find_answers(self) -> TaskAnswers | None:
