@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -112,7 +113,7 @@ def create_app(
     return Starlette(
         routes=[Route("/ok", ok), Route("/info", info), *routes],
         lifespan=lifespan,
-        middleware=[Middleware(SameSite, hosts=hosts)],
+        middleware=[Middleware(OriginCheck, hosts=hosts)],
         exception_handlers=handlers,
     )
 
@@ -127,7 +128,7 @@ async def _fail(_: Request, error: Exception) -> Response:
     return answer({"detail": "the server has failed; its log says why"}, 500)
 
 
-class SameSite:
+class OriginCheck:
     """Turns away what a page of another site lets a browser send: requests under a name that is not
     the server's (DNS rebinding), and those that come from another origin.
 
@@ -139,18 +140,30 @@ class SameSite:
         self._app, self._hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (wrong := self._wrong(scope)) is not None:
+        wrong = None if scope["type"] == "lifespan" else self._wrong(Headers(scope=scope))
+        if wrong is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
             await answer({"detail": wrong}, 403)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": wrong})
 
-    def _wrong(self, scope: Scope) -> str | None:
-        headers = {key.decode("latin-1"): text.decode("latin-1") for key, text in scope["headers"]}
-        host = headers.get("host", "")
-        name = urlsplit(f"//{host}").hostname or ""
-        if self._hosts is not None and name not in self._hosts:
-            return f"this server does not answer under the name {name!r}"
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+    def _wrong(self, headers: Headers) -> str | None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self._hosts is not None and _name(host) not in self._hosts:
+            return f"this server does not answer under the name {host!r}"
+        if origin is not None and origin.partition("://")[2] != host:
             return f"requests from {origin} are not allowed"
+        # A link to a page is followed; what a page of another site loads or sends is not answered.
+        foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        if origin is None and foreign and headers.get("sec-fetch-mode") != "navigate":
+            return "requests from other sites are not allowed"
+        return None
+
+
+def _name(host: str) -> str | None:
+    """The name in a Host header, without the port; None if there is none."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
         return None

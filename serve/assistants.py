@@ -9,9 +9,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .bodies import AssistantBody, AssistantChange, AssistantSearch, Page, VersionBody
+from .bodies import (
+    AssistantBody,
+    AssistantChange,
+    AssistantSearch,
+    DrawingQuery,
+    Page,
+    SubgraphsQuery,
+    VersionBody,
+)
 from .errors import Refused
-from .records import Record, containing, now, select
+from .records import Record, containing, may_see, now, select
 from .service import Service, answer, graph_assistant, new_assistant
 
 
@@ -48,9 +56,13 @@ class Assistants:
             known = ", ".join(self._service.graphs)
             raise Refused(404, f"there is no graph {body.graph_id!r}; the graphs are: {known}")
         id = body.assistant_id or str(uuid4())
+        async with self._records.lock("assistants", id):
+            return await self._create(id, body, owner)
+
+    async def _create(self, id: str, body: AssistantBody, owner: str | None) -> Response:
         found = await self._records.find("assistants", id)
         if found is not None:
-            if body.if_exists == "do_nothing" and found["owner"] in ("", owner or ""):
+            if body.if_exists == "do_nothing" and may_see(found, owner):
                 return answer(select(found, None))
             raise Refused(409, f"there is an assistant {id!r} already")
         record = new_assistant(
@@ -98,8 +110,7 @@ class Assistants:
 
     async def _one(self, request: Request) -> Record:
         id = request.path_params["assistant_id"]
-        _, assistant = await self._service.graph_of(id, await self._service.user(request))
-        return assistant
+        return await self._service.assistant(id, await self._service.user(request))
 
     async def _own(self, request: Request) -> Record:
         """An assistant that its user may change."""
@@ -112,8 +123,12 @@ class Assistants:
 
     async def change(self, request: Request) -> Response:
         """Another version of an assistant, which becomes the latest."""
-        old = await self._own(request)
+        await self._own(request)
         body = await self._service.body(request, AssistantChange)
+        async with self._records.lock("assistants", request.path_params["assistant_id"]):
+            return await self._change(await self._own(request), body)
+
+    async def _change(self, old: Record, body: AssistantChange) -> Response:
         given = {k: v for k, v in body.model_dump().items() if v is not None}
         if given.get("graph_id", old["graph_id"]) not in self._service.graphs:
             raise Refused(404, f"there is no graph {given['graph_id']!r}")
@@ -131,8 +146,9 @@ class Assistants:
         id = (await self._own(request))["assistant_id"]
         if request.query_params.get("delete_threads") == "true":
             raise Refused(422, "delete_threads is not offered: delete the threads one by one")
-        await self._records.put(("assistants", id, None))
-        await self._records.delete_within("versions", id)
+        async with self._records.lock("assistants", id):
+            await self._records.put(("assistants", id, None))
+            await self._records.delete_within("versions", id)
         return Response(status_code=204)
 
     async def versions(self, request: Request) -> Response:
@@ -149,18 +165,19 @@ class Assistants:
         """Let an earlier version be the latest again."""
         id = (await self._own(request))["assistant_id"]
         number = (await self._service.body(request, VersionBody)).version
-        version = await self._records.get("versions", str(number), id)
-        record = {**version, "updated_at": now()}
-        await self._records.put(("assistants", id, record))
+        async with self._records.lock("assistants", id):
+            await self._own(request)
+            version = await self._records.get("versions", str(number), id)
+            record = {**version, "updated_at": now()}
+            await self._records.put(("assistants", id, record))
         return answer(select(record, None))
 
     # -- what its graph looks like -----------------------------------------------------------------
 
     async def draw(self, request: Request) -> Response:
         """The nodes and edges of its graph."""
-        app = self._service.graphs[(await self._one(request))["graph_id"]]
-        xray = request.query_params.get("xray", "false").lower()
-        depth: bool | int = int(xray) if xray.isdigit() else xray == "true"
+        app = self._service.graph((await self._one(request))["graph_id"])
+        depth = self._service.query(request, DrawingQuery).xray
         drawing = await app.aget_graph(xray=depth)
         nodes = [{"id": id, "type": "runnable", "data": {"name": id}} for id in drawing.nodes]
         edges = [
@@ -172,13 +189,13 @@ class Assistants:
     async def schemas(self, request: Request) -> Response:
         """The JSON schemas of its graph."""
         name = (await self._one(request))["graph_id"]
-        return answer({"graph_id": name, **_schemas(self._service.graphs[name])})
+        return answer({"graph_id": name, **_schemas(self._service.graph(name))})
 
     async def subgraphs(self, request: Request) -> Response:
         """The JSON schemas of the graphs inside its graph, by their places."""
-        app = self._service.graphs[(await self._one(request))["graph_id"]]
+        app = self._service.graph((await self._one(request))["graph_id"])
         namespace = request.path_params.get("namespace")
-        recurse = request.query_params.get("recurse", "false").lower() == "true"
+        recurse = self._service.query(request, SubgraphsQuery).recurse
         found = app.get_subgraphs(namespace=namespace, recurse=recurse)
         return answer({place: _schemas(inner) for place, inner in found})
 

@@ -70,6 +70,24 @@ class VersionBody(Body):
     version: int
 
 
+class DrawingQuery(Body):
+    """How deep a drawing shows the graphs inside; True for all of them."""
+
+    xray: int | bool = Field(False, ge=0)
+
+
+class SubgraphsQuery(Body):
+    """Whether also the graphs inside of those inside."""
+
+    recurse: bool = False
+
+
+class StateQuery(Body):
+    """Whether the states of the graphs inside are wanted, too."""
+
+    subgraphs: bool = False
+
+
 class StateBody(Body):
     """An edit of a thread's state."""
 
@@ -179,7 +197,7 @@ class RunBody(Body):
 class CronBody(RunBody):
     """A schedule, and the run that it begins."""
 
-    schedule: str = ""
+    schedule: str
     timezone: str | None = None
     end_time: str | None = None
     enabled: bool = True
@@ -211,7 +229,8 @@ class CronChange(Body):
 
     def settings(self) -> Many:
         """What changes about the schedule itself."""
-        return self.model_dump(exclude_unset=True, include={*_SCHEDULE})
+        given = self.model_dump(exclude_unset=True, include={*_SCHEDULE})
+        return {key: each for key, each in given.items() if each is not None or key == "end_time"}
 
     def run(self) -> Many:
         """What changes about its runs."""

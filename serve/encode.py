@@ -4,25 +4,78 @@ nothing of a request is ever turned into an object of a class that it names."""
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from ..pregel.types import Interrupt, PregelTask, Send, StateSnapshot
 
+MAX_DEPTH: Final = 200
+"""What lies deeper in a value is told as text."""
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 def encode(value: Any) -> bytes:
-    """A value as JSON.
+    """A value as JSON, whatever it is: what JSON has no form for is told as text."""
+    try:
+        return orjson.dumps(value, _plain, _OPTIONS)
+    except (TypeError, ValueError, RecursionError):
+        # It holds itself, a large integer, half of a surrogate pair, a strange key, or an object
+        # that fails when it is looked at.
+        return json.dumps(_walk(value, ()), separators=(",", ":")).encode()
 
-    Raises:
-        TypeError: it holds itself, or an integer of more than 64 bits.
+
+def _walk(value: Any, above: tuple[int, ...]) -> Any:
+    """A value of which `json` can tell all, integers of any size and halves of surrogates, too.
+
+    Args:
+        above: the ids of the values around it.
     """
-    return orjson.dumps(value, _plain, _OPTIONS)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if id(value) in above or len(above) >= MAX_DEPTH:
+        return _text(value)
+    inside = (*above, id(value))
+    try:
+        if isinstance(value, dict):
+            return {_key(key): _walk(each, inside) for key, each in value.items()}
+        if isinstance(value, list) or type(value) is tuple:
+            return [_walk(each, inside) for each in value]
+        try:
+            return json.loads(orjson.dumps(value, None, _OPTIONS))  # dates, enums, arrays
+        except TypeError:
+            return _walk(_plain(value), inside)
+    except Exception:  # of code of the value's class
+        return _text(value)
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return str.__str__(key)
+    try:
+        [(name, _)] = json.loads(orjson.dumps({key: None}, None, _OPTIONS)).items()
+    except (TypeError, ValueError):
+        return _text(key)
+    return str(name)
+
+
+def _text(value: Any) -> str:
+    """What an object says of itself; its type, if that fails."""
+    try:
+        return str(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
 
 
 def _plain(value: Any) -> Any:
@@ -45,15 +98,14 @@ def _plain(value: Any) -> Any:
         return sorted(value, key=repr)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return value._asdict()
-    try:
+    if isinstance(value, Collection):
         return [*value]
-    except TypeError:
-        return value.isoformat() if isinstance(value, date) else str(value)
+    return value.isoformat() if isinstance(value, date) else str(value)
 
 
 def describe_error(error: BaseException) -> dict[str, str]:
     """What a client is told of an exception that a node has raised."""
-    return {"error": type(error).__name__, "message": str(error)}
+    return {"error": type(error).__name__, "message": _text(error)}
 
 
 def describe_snapshot(state: StateSnapshot) -> dict[str, Any]:

@@ -22,7 +22,8 @@ Record = dict[str, Any]
 Put = tuple[Kind, str, Record | None, *tuple[str, ...]]
 """A record to write, or None to delete it, and the records within which it lies."""
 
-_MOST = 1_000_000
+ALL: Final = 1_000_000
+"""A limit that lets all records through."""
 
 
 def now() -> str:
@@ -33,8 +34,8 @@ def now() -> str:
 class Records:
     """Records of a kind by their ids, those of some kinds within another record.
 
-    A record is a JSON object. With users, nobody finds those whose `owner` is another user; what
-    the server itself has made has the owner "".
+    A record is a JSON object. Its `owner` is a user's id, or "" where there are no users; those
+    that everybody may read have None. A user finds the own ones and those of everybody.
     """
 
     def __init__(self, store: BaseStore) -> None:
@@ -53,7 +54,7 @@ class Records:
             Refused: there is none, or it is another user's.
         """
         found = await self.find(kind, id, *within)
-        if found is None or (owner is not None and found.get("owner") not in (owner, "")):
+        if found is None or not may_see(found, owner):
             raise Refused(404, f"there is no {kind.removesuffix('s')} {id!r}")
         return found
 
@@ -74,7 +75,7 @@ class Records:
         *within: str,
         filter: Mapping[str, Any] | None = None,
         owner: str | None = None,
-        limit: int = _MOST,
+        limit: int = ALL,
         offset: int = 0,
         sort_by: str | None = None,
         sort_order: str | None = None,
@@ -87,12 +88,12 @@ class Records:
         """
         wanted = dict(filter or {})
         if owner is not None:
-            wanted["owner"] = {"$in": [owner, ""]}
+            wanted["owner"] = {"$in": [owner, None]}
         space = _space(kind, *within)
         if sort_by is None and sort_order is None:
             found = await self._store.asearch(space, filter=wanted, limit=limit, offset=offset)
             return [dict(item.value) for item in found]
-        items = await self._store.asearch(space, filter=wanted, limit=_MOST)
+        items = await self._store.asearch(space, filter=wanted, limit=ALL)
         records = [dict(item.value) for item in items]
         field = sort_by or "created_at"
         records.sort(key=lambda each: str(each.get(field) or ""), reverse=sort_order != "asc")
@@ -100,8 +101,13 @@ class Records:
 
     async def delete_within(self, kind: Kind, *within: str) -> None:
         """Delete all records of a kind within another one."""
-        found = await self._store.asearch(_space(kind, *within), limit=_MOST)
+        found = await self._store.asearch(_space(kind, *within), limit=ALL)
         await self._store.abatch([PutOp(item.namespace, item.key, None) for item in found])
+
+
+def may_see(record: Record, owner: str | None) -> bool:
+    """Whether a user sees a record; None where there are no users."""
+    return owner is None or record.get("owner") in (owner, None)
 
 
 def select(record: Record, fields: Sequence[str] | None) -> Record:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -13,15 +13,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..workers.cron import check_cron
-from .bodies import CronBody, CronChange, CronSearch
+from .bodies import CronBody, CronChange, CronSearch, RunBody
 from .errors import Refused
-from .records import Record, containing, now, select
+from .records import Put, Record, containing, now, select
 from .run_routes import begin_run
-from .service import Service, answer
+from .service import Service, answer, validate
 
 LOG = logging.getLogger("stategraph.serve")
 LONGEST_SLEEP = 60.0
 """Seconds; a clock that was set is noticed after so long."""
+RETRY_SECONDS = 10.0
+"""After so long it is tried again to fire what an error has kept from being fired."""
 
 
 class Schedules:
@@ -111,24 +113,32 @@ class Schedules:
 
     async def change(self, request: Request) -> Response:
         """Another time, input or state of a schedule."""
-        old = await self._one(request)
+        await self._one(request)
         body = await self._service.body(request, CronChange)
-        new = {**old, **body.settings(), "updated_at": now()}
-        new["payload"] = {**old["payload"], **body.run()}
-        new["next_run_date"] = _next(
-            new["schedule"], new["timezone"], datetime.now(UTC), new["end_time"]
-        )
-        await self._put(new)
+        async with self._lock(request.path_params["cron_id"]):
+            old = await self._one(request)
+            new = {**old, **body.settings(), "updated_at": now()}
+            new["payload"] = {**old["payload"], **body.run()}
+            validate(RunBody, new["payload"])
+            moment = datetime.now(UTC)
+            new["next_run_date"] = _next(
+                new["schedule"], new["timezone"], moment, new["end_time"]
+            )
+            await self._put(new)
         return answer(select(new, None))
 
     async def delete(self, request: Request) -> Response:
         """No schedule any more; its runs stay."""
-        await self._records.put(("crons", (await self._one(request))["cron_id"], None))
+        async with self._lock(request.path_params["cron_id"]):
+            await self._records.put(("crons", (await self._one(request))["cron_id"], None))
         return Response(status_code=204)
 
     async def _one(self, request: Request) -> Record:
         owner = await self._service.user(request)
         return await self._records.get("crons", request.path_params["cron_id"], owner=owner)
+
+    def _lock(self, id: str) -> asyncio.Lock:
+        return self._records.lock("crons", id)
 
     async def _put(self, record: Record) -> None:
         await self._records.put(("crons", record["cron_id"], record))
@@ -142,35 +152,46 @@ class Schedules:
         while True:
             self._changed.clear()
             moment = datetime.now(UTC)
-            following = [
-                await self._fire(record, moment)
-                for record in await self._records.search("crons", filter={"enabled": True})
-                if record["next_run_date"] is not None
-            ]
-            times = [time for time in following if time is not None]
-            seconds = [(time - datetime.now(UTC)).total_seconds() for time in times]
+            try:
+                enabled = await self._records.search("crons", filter={"enabled": True})
+                times = [await self._try_to_fire(each["cron_id"], moment) for each in enabled]
+            except Exception:
+                LOG.exception("the schedules could not be read: they are tried again")
+                times = [moment + timedelta(seconds=RETRY_SECONDS)]
+            seconds = [(each - datetime.now(UTC)).total_seconds() for each in times if each]
             try:
                 pause = max(0.0, min([LONGEST_SLEEP, *seconds]))
                 await asyncio.wait_for(self._changed.wait(), pause)
             except TimeoutError:
                 pass
 
-    async def _fire(self, record: Record, moment: datetime) -> datetime | None:
-        """Begin the run of a schedule, if it is due; its next planned time."""
+    async def _try_to_fire(self, id: str, moment: datetime) -> datetime | None:
+        """Fire a schedule, if it is due; when to look at it next. An error of one is its own."""
+        try:
+            async with self._lock(id):
+                return await self._fire(id, moment)
+        except Exception:
+            LOG.exception("the schedule %s could not be fired: it is tried again", id)
+            return moment + timedelta(seconds=RETRY_SECONDS)
+
+    async def _fire(self, id: str, moment: datetime) -> datetime | None:
+        record = await self._records.find("crons", id)
+        if record is None or not record["enabled"] or record["next_run_date"] is None:
+            return None
         planned = datetime.fromisoformat(record["next_run_date"])
         if planned > moment:
             return planned
         due = check_cron(record["schedule"], record["timezone"]).last(planned, moment)
         later = _next(record["schedule"], record["timezone"], moment, record["end_time"])
-        # First: a server that dies in between leaves a planned time out rather than fire it twice.
-        await self._records.put(("crons", record["cron_id"], {**record, "next_run_date": later}))
+        moved: Put = ("crons", id, {**record, "next_run_date": later})
+        run_id, owner = f"{id}@{due:%Y-%m-%dT%H:%M:%SZ}", record["owner"] or None
         try:
-            run_id = f"{record['cron_id']}@{due:%Y-%m-%dT%H:%M:%SZ}"
-            body = CronBody.model_validate(record["payload"])
-            owner = record["owner"] or None
-            await begin_run(self._service, body, record["thread_id"], owner, run_id)
+            body = validate(RunBody, record["payload"])
+            # One write of both: a server that dies has fired the planned time, or not moved on.
+            await begin_run(self._service, body, record["thread_id"], owner, run_id, [moved])
         except Refused as refused:
-            LOG.warning("the schedule %s was not fired: %s", record["cron_id"], refused.detail)
+            LOG.warning("the schedule %s was not fired: %s", id, refused.detail)
+            await self._records.put(moved)
         return None if later is None else datetime.fromisoformat(later)
 
 

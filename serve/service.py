@@ -13,18 +13,21 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..checkpoint.errors import DamagedError, StorageError, StoredError
 from ..pregel.app import Pregel
+from ..pregel.errors import StateGraphError
 from ..store.base import BaseStore
 from .bodies import Body
 from .encode import encode
 from .errors import Refused
-from .records import Record, Records, now
+from .records import Record, Records, may_see, now
 from .runs import Runs
 
 Auth = Callable[[Request], Awaitable[str | None] | str | None]
 """Says who asks: the id of a user, who finds the own threads only; None refuses the request."""
 
 Asked = TypeVar("Asked", bound=Body)
+Found = TypeVar("Found")
 # Makes the id of a graph's own assistant: the peer's server has the same.
 _NAMES: Final = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 
@@ -80,15 +83,47 @@ class Service:
                 raise Refused(413, f"the body must have at most {self.most_bytes} bytes")
             parts.append(part)
         try:
-            given = json.loads(b"".join(parts) or b"{}")
-            return kind.model_validate(given)
-        except ValidationError as wrong:
-            raise Refused(422, _describe(wrong)) from None
+            text = b"".join(parts)
+            given = json.loads(text or b"{}", parse_constant=_refuse_constant)
+            if b"\\u" in text:
+                json.dumps(given, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise Refused(422, "the body holds half of a surrogate pair") from None
         except (ValueError, RecursionError) as error:
             raise Refused(422, f"the body is not JSON: {error}") from None
+        return validate(kind, given)
+
+    def query(self, request: Request, kind: type[Asked]) -> Asked:
+        """The parameters behind the `?` of a request; those that a body of the kind may have.
+
+        Raises:
+            Refused: they are not what is expected.
+        """
+        asked = request.query_params
+        return validate(kind, {key: asked[key] for key in kind.model_fields if key in asked})
 
     async def graph_of(self, id: str, owner: str | None) -> tuple[Pregel, Record]:
         """A graph and its assistant, by the id of an assistant or the name of a graph.
+
+        Raises:
+            Refused: there is none, or the graph of the assistant is not served any more.
+        """
+        assistant = await self.assistant(id, owner)
+        return self.graph(assistant["graph_id"]), assistant
+
+    def graph(self, name: str) -> Pregel:
+        """A graph that an assistant, a thread or a run names.
+
+        Raises:
+            Refused: it is not served.
+        """
+        if name not in self.graphs:
+            known = ", ".join(self.graphs)
+            raise Refused(409, f"the graph {name!r} is not served any more; served are: {known}")
+        return self.graphs[name]
+
+    async def assistant(self, id: str, owner: str | None) -> Record:
+        """An assistant, by its id or the name of a graph.
 
         Raises:
             Refused: there is none.
@@ -96,17 +131,18 @@ class Service:
         if id in self.graphs:
             id = graph_assistant(id)
         assistant = await self.records.find("assistants", id)
-        if assistant is None or assistant["owner"] not in ("", owner or ""):
+        if assistant is None or not may_see(assistant, owner):
             known = ", ".join(self.graphs)
             raise Refused(404, f"there is no assistant or graph {id!r}; the graphs are: {known}")
-        return self.graphs[assistant["graph_id"]], assistant
+        return assistant
 
     async def open(self) -> None:
         """Make the assistants of the graphs, and go on with what an earlier server has left."""
         for name in self.graphs:
             id = graph_assistant(name)
-            if await self.records.find("assistants", id) is None:
-                record = new_assistant(id, name, "", name=name, metadata={"created_by": "system"})
+            found = await self.records.find("assistants", id)
+            if found is None or found["owner"] is not None:
+                record = new_assistant(id, name, None, name=name, metadata={"created_by": "system"})
                 await self.records.put(("assistants", id, record), ("versions", "1", record, id))
         await self.runs.recover()
         self.is_open = True
@@ -120,7 +156,7 @@ def graph_assistant(name: str) -> str:
 def new_assistant(
     id: str,
     graph_id: str,
-    owner: str,
+    owner: str | None,
     *,
     name: str,
     metadata: dict[str, Any],
@@ -128,7 +164,7 @@ def new_assistant(
     context: dict[str, Any] | None = None,
     description: str | None = None,
 ) -> Record:
-    """An assistant: a graph with settings of its own."""
+    """An assistant: a graph with settings of its own. Everybody sees one whose owner is None."""
     at = now()
     return {
         "assistant_id": id,
@@ -145,10 +181,40 @@ def new_assistant(
     }
 
 
+def validate(kind: type[Asked], given: Any) -> Asked:
+    """What a client has sent, as a body of a kind.
+
+    Raises:
+        Refused: it is not what is expected.
+    """
+    try:
+        return kind.model_validate(given)
+    except ValidationError as wrong:
+        raise Refused(422, _describe(wrong)) from None
+
+
+async def refusing(call: Awaitable[Found]) -> Found:
+    """What a call returns. What it finds wrong with its arguments is a mistake of the request.
+
+    Raises:
+        Refused: the call has refused its arguments.
+    """
+    try:
+        return await call
+    except (StorageError, StoredError, DamagedError):
+        raise  # a fault of the server, whatever else these errors are
+    except (StateGraphError, ValueError, TypeError) as error:
+        raise Refused(422, str(error)) from error
+
+
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A response with a value as JSON."""
     body = encode(value)
     return Response(body, status, headers, media_type="application/json")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _describe(wrong: ValidationError) -> str:

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from .bodies import ItemBody, ItemPlace, ItemSearch, NamespaceSearch
 from .errors import Refused
 from .records import ROOT
-from .service import Service, answer
+from .service import Service, answer, refusing
 
 
 class StoreRoutes:
@@ -36,28 +36,28 @@ class StoreRoutes:
         body = await self._service.body(request, ItemBody)
         place = await self._place(request, body.namespace)
         more: dict[str, Any] = {} if body.ttl is None else {"ttl": body.ttl}
-        await self._told(self._store.aput(place, body.key, body.value, body.index, **more))
+        await refusing(self._store.aput(place, body.key, body.value, body.index, **more))
         return Response(status_code=204)
 
     async def get(self, request: Request) -> Response:
         """An item."""
         asked = request.query_params
         place = await self._place(request, asked.get("namespace", "").split("."))
-        item = await self._told(self._store.aget(place, asked.get("key", "")))
+        item = await refusing(self._store.aget(place, asked.get("key", "")))
         return answer(None if item is None else item.dict())
 
     async def delete(self, request: Request) -> Response:
         """No item any more."""
         body = await self._service.body(request, ItemPlace)
         place = await self._place(request, body.namespace)
-        await self._told(self._store.adelete(place, body.key))
+        await refusing(self._store.adelete(place, body.key))
         return Response(status_code=204)
 
     async def search(self, request: Request) -> Response:
         """Items that have something, or are about something."""
         body = await self._service.body(request, ItemSearch)
         prefix = await self._place(request, body.namespace_prefix)
-        found = await self._told(
+        found = await refusing(
             self._store.asearch(
                 prefix, query=body.query, filter=body.filter, limit=body.limit, offset=body.offset
             )
@@ -68,7 +68,7 @@ class StoreRoutes:
         """The namespaces that hold items."""
         body = await self._service.body(request, NamespaceSearch)
         prefix = await self._place(request, body.prefix or [])
-        found = await self._told(
+        found = await refusing(
             self._store.alist_namespaces(
                 prefix=prefix,
                 suffix=None if body.suffix is None else tuple(body.suffix),
@@ -86,9 +86,3 @@ class StoreRoutes:
         if user is not None and namespace[:1] != [user]:
             raise Refused(403, f"the namespace must begin with {user!r}, got {namespace}")
         return tuple(namespace)
-
-    async def _told(self, call: Any) -> Any:
-        try:
-            return await call
-        except (ValueError, TypeError) as error:
-            raise Refused(422, str(error)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
@@ -11,21 +12,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..pregel.app import Pregel
-from ..pregel.errors import StateGraphError
 from ..pregel.types import StateUpdate
 from .bodies import (
     CheckpointBody,
     HistoryBody,
     PruneBody,
     StateBody,
+    StateQuery,
     ThreadBody,
     ThreadChange,
     ThreadSearch,
 )
 from .encode import describe_interrupts, describe_snapshot
 from .errors import Refused
-from .records import Record, containing, now, select
-from .service import Service, answer
+from .records import ALL, Record, containing, may_see, now, select
+from .service import Service, answer, refusing
 
 
 class Threads:
@@ -61,9 +62,13 @@ class Threads:
         owner = await self._service.user(request)
         body = await self._service.body(request, ThreadBody)
         id = body.thread_id or str(uuid4())
+        async with self._records.lock("threads", id):
+            return await self._create(id, body, owner)
+
+    async def _create(self, id: str, body: ThreadBody, owner: str | None) -> Response:
         found = await self._records.find("threads", id)
         if found is not None:
-            if body.if_exists == "do_nothing" and found["owner"] == (owner or ""):
+            if body.if_exists == "do_nothing" and may_see(found, owner):
                 return answer(await self._shown(found))
             raise Refused(409, f"there is a thread {id!r} already")
         record = new_thread(id, owner or "", body.metadata)
@@ -76,7 +81,7 @@ class Threads:
                 for step in body.supersteps
             ]
             app = self._service.graphs[str(name)]
-            await _edited(app.abulk_update_state(_config(id), steps))
+            await refusing(app.abulk_update_state(_config(id), steps))
         await self._records.put(("threads", id, record))
         return answer(await self._shown(record))
 
@@ -86,18 +91,21 @@ class Threads:
 
     async def change(self, request: Request) -> Response:
         """More metadata of a thread."""
-        thread = await self._one(request)
+        await self._one(request)
         body = await self._service.body(request, ThreadChange)
-        metadata = {**thread["metadata"], **body.metadata}
-        record = {**thread, "metadata": metadata, "updated_at": now()}
-        await self._records.put(("threads", thread["thread_id"], record))
+        async with self._lock(request):
+            thread = await self._one(request)
+            metadata = {**thread["metadata"], **body.metadata}
+            record = {**thread, "metadata": metadata, "updated_at": now()}
+            await self._records.put(("threads", thread["thread_id"], record))
         if "return=minimal" in request.headers.get("prefer", ""):
             return Response(status_code=204)
         return answer(await self._shown(record))
 
     async def delete(self, request: Request) -> Response:
         """No thread any more: its runs are cancelled, its checkpoints are deleted."""
-        await self._delete((await self._one(request))["thread_id"])
+        async with self._lock(request):
+            await self._delete((await self._one(request))["thread_id"])
         return Response(status_code=204)
 
     async def _delete(self, id: str) -> None:
@@ -110,22 +118,26 @@ class Threads:
         """Of several threads the checkpoints but for the last, or all of them."""
         owner = await self._service.user(request)
         body = await self._service.body(request, PruneBody)
-        threads = [await self._records.get("threads", id, owner=owner) for id in body.thread_ids]
-        for thread in threads:
-            self._refuse_busy(thread["thread_id"])
-        for thread in threads:
-            if body.strategy == "delete":
-                await self._delete(thread["thread_id"])
-            else:
-                await self._saver().aprune([thread["thread_id"]], strategy="keep_latest")
-        return answer({"pruned_count": len(threads)})
+        ids = [*dict.fromkeys(body.thread_ids)]
+        for id in ids:
+            await self._records.get("threads", id, owner=owner)
+            self._refuse_busy(id)
+        for id in ids:
+            async with self._records.lock("threads", id):
+                self._refuse_busy(id)
+                if body.strategy == "delete":
+                    await self._delete(id)
+                else:
+                    await self._saver().aprune([id], strategy="keep_latest")
+        return answer({"pruned_count": len(ids)})
 
     async def copy(self, request: Request) -> Response:
         """A thread with the same history under another id."""
-        thread = await self._one(request)
-        self._refuse_busy(thread["thread_id"])
         id = str(uuid4())
-        await self._saver().acopy_thread(thread["thread_id"], id)
+        async with self._lock(request):
+            thread = await self._one(request)
+            self._refuse_busy(thread["thread_id"])
+            await self._saver().acopy_thread(thread["thread_id"], id)
         at = now()
         record = {**thread, "thread_id": id, "created_at": at, "updated_at": at}
         await self._records.put(("threads", id, record))
@@ -135,8 +147,7 @@ class Threads:
         """Threads that have something, each with its state."""
         owner = await self._service.user(request)
         body = await self._service.body(request, ThreadSearch)
-        found = await self._found(body, owner)
-        page = found[body.offset : body.offset + body.limit]
+        page = await self._found(body, owner, body.offset, body.limit)
         bare = body.select is not None and not {"values", "interrupts"} & {*body.select}
         shown = [self._bare(each) if bare else await self._shown(each) for each in page]
         return answer([select(each, body.select) for each in shown])
@@ -147,34 +158,48 @@ class Threads:
         body = await self._service.body(request, ThreadSearch)
         return answer(len(await self._found(body, owner)))
 
-    async def _found(self, body: ThreadSearch, owner: str | None) -> list[Record]:
-        wanted: dict[str, Any] = {}
-        if body.metadata:
-            wanted["metadata"] = containing(body.metadata)
-        busy = {*self._service.runs.busy_threads()}
-        if body.ids is not None:
-            wanted["thread_id"] = {"$in": body.ids}
-        if body.status == "busy":
-            wanted["thread_id"] = {"$in": [id for id in busy if id in (body.ids or busy)]}
-        elif body.status is not None:
-            wanted["status"] = body.status
+    async def _found(
+        self, body: ThreadSearch, owner: str | None, offset: int = 0, limit: int = ALL
+    ) -> list[Record]:
         found = await self._records.search(
             "threads",
-            filter=wanted,
+            filter=self._conditions(body),
             owner=owner,
+            limit=ALL if body.values else limit,
+            offset=0 if body.values else offset,
             sort_by=body.sort_by,
             sort_order=body.sort_order,
         )
-        if body.status not in (None, "busy"):
-            found = [each for each in found if each["thread_id"] not in busy]
-        if body.values:
-            states = [(each, await self._values(each)) for each in found]
-            found = [each for each, values in states if _holds(values, body.values)]
-        return found
+        if not body.values:
+            return found
+        held: list[Record] = []
+        for each in found:
+            if len(held) == offset + limit:
+                break
+            if _holds(await self._values(each), body.values):
+                held.append(each)
+        return held[offset:]
+
+    def _conditions(self, body: ThreadSearch) -> dict[str, Any]:
+        """What the store can tell of the threads that are looked for."""
+        wanted: dict[str, Any] = {}
+        if body.metadata:
+            wanted["metadata"] = containing(body.metadata)
+        ids: dict[str, list[str]] = {} if body.ids is None else {"$in": body.ids}
+        busy = self._service.runs.busy_threads()
+        if body.status == "busy":
+            ids = {"$in": [id for id in busy if body.ids is None or id in body.ids]}
+        elif body.status is not None:
+            wanted["status"] = body.status
+            ids = {**ids, "$nin": busy}
+        return {**wanted, "thread_id": ids} if ids else wanted
 
     async def _one(self, request: Request) -> Record:
         owner = await self._service.user(request)
         return await self._records.get("threads", request.path_params["thread_id"], owner=owner)
+
+    def _lock(self, request: Request) -> asyncio.Lock:
+        return self._records.lock("threads", request.path_params["thread_id"])
 
     def _refuse_busy(self, id: str) -> None:
         if self._service.runs.is_busy(id):
@@ -204,7 +229,7 @@ class Threads:
         """The state of a thread, now or at a checkpoint."""
         thread = await self._one(request)
         at = {"checkpoint_id": request.path_params.get("checkpoint_id")}
-        nested = request.query_params.get("subgraphs", "false").lower() == "true"
+        nested = self._service.query(request, StateQuery).subgraphs
         return await self._state(thread, at, nested)
 
     async def state_at(self, request: Request) -> Response:
@@ -217,20 +242,25 @@ class Threads:
         app = self._graph(thread)
         if app is None:
             return answer(_NO_STATE)
-        state = await app.aget_state(_config(thread["thread_id"], at), subgraphs=nested)
+        config = _config(thread["thread_id"], at)
+        state = await refusing(app.aget_state(config, subgraphs=nested))
         return answer(describe_snapshot(state))
 
     async def update(self, request: Request) -> Response:
         """Edit the state of a thread."""
-        thread = await self._one(request)
+        await self._one(request)
         body = await self._service.body(request, StateBody)
+        async with self._lock(request):
+            return await self._update(await self._one(request), body)
+
+    async def _update(self, thread: Record, body: StateBody) -> Response:
         app = self._graph(thread)
         if app is None:
             raise Refused(409, "no graph has run on this thread yet: run one first")
         self._refuse_busy(thread["thread_id"])
         at = body.checkpoint or {"checkpoint_id": body.checkpoint_id}
         config = _config(thread["thread_id"], at)
-        made = await _edited(app.aupdate_state(config, body.values, as_node=body.as_node))
+        made = await refusing(app.aupdate_state(config, body.values, as_node=body.as_node))
         state = await app.aget_state(_config(thread["thread_id"]))
         status = "interrupted" if state.next else "idle"
         record = {**thread, "status": status, "updated_at": now()}
@@ -252,8 +282,7 @@ class Threads:
         if request.method == "POST":
             body = await self._service.body(request, HistoryBody)
         else:
-            given = {k: v for k, v in request.query_params.items() if k in ("limit", "before")}
-            body = HistoryBody.model_validate(given)
+            body = self._service.query(request, HistoryBody)
         app = self._graph(thread)
         if app is None:
             return answer([])
@@ -266,7 +295,11 @@ class Threads:
             before=None if before is None else _config(thread["thread_id"], before),
             filter=body.metadata,
         )
-        return answer([describe_snapshot(state) async for state in steps])
+
+        async def read() -> list[Record]:
+            return [describe_snapshot(state) async for state in steps]
+
+        return answer(await refusing(read()))
 
     def _graph(self, thread: Record) -> Pregel | None:
         """The graph that ran last on a thread; None before the first run."""
@@ -312,14 +345,6 @@ def _config(thread_id: str, at: Mapping[str, Any] | None = None) -> Any:
         if at and at.get(name):
             place[name] = str(at[name])
     return {"configurable": place}
-
-
-async def _edited(edit: Any) -> Any:
-    """What an edit returns; one that the graph refuses is a mistake of the request."""
-    try:
-        return await edit
-    except (StateGraphError, ValueError, TypeError) as error:
-        raise Refused(422, str(error)) from error
 
 
 def _holds(value: Any, part: Any) -> bool:

@@ -1,0 +1,34 @@
+"""A server in the event loop of a test, spoken to without a socket: what overlaps is decided by the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from starlette.applications import Starlette
+
+from stategraph.store import InMemoryStore
+
+
+class YieldingStore(InMemoryStore):
+    """Lets other tasks run before and behind each of its calls, as a database does."""
+
+    async def abatch(self, ops: Iterable[Any]) -> list[Any]:
+        await asyncio.sleep(0)
+        found = await super().abatch(ops)
+        await asyncio.sleep(0)
+        return found
+
+
+@asynccontextmanager
+async def asking(app: Starlette, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an app, whose lifespan is that of the `async with` block."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost", **options) as client,
+    ):
+        yield client

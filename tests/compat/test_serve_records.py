@@ -1,0 +1,208 @@
+"""Records that several requests and runs change at once: no change is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from stategraph.serve import create_app
+from stategraph.store import SearchOp
+
+from .in_process import YieldingStore, asking
+from .serving import Gates, make_flow
+
+
+def app_of(**options: Any) -> Any:
+    return create_app({"flow": make_flow(Gates())}, store=YieldingStore(), **options)
+
+
+async def new_thread(client: httpx.AsyncClient) -> str:
+    return str((await client.post("/threads", json={})).json()["thread_id"])
+
+
+def test_changes_of_a_thread_at_the_same_time_are_all_kept() -> None:
+    async def change() -> Any:
+        async with asking(app_of()) as client:
+            place = f"/threads/{await new_thread(client)}"
+            many = [client.patch(place, json={"metadata": {str(n): n}}) for n in range(20)]
+            await asyncio.gather(*many)
+            return (await client.get(place)).json()["metadata"]
+
+    assert asyncio.run(change()) == {str(n): n for n in range(20)}
+
+
+def test_a_change_of_a_thread_while_runs_begin_and_end_is_kept() -> None:
+    async def change() -> Any:
+        async with asking(app_of()) as client:
+            place = f"/threads/{await new_thread(client)}"
+            run = {"assistant_id": "flow", "input": {"log": []}}
+            runs = [client.post(f"{place}/runs/wait", json=run) for _ in range(5)]
+            many = [client.patch(place, json={"metadata": {str(n): n}}) for n in range(40)]
+            await asyncio.gather(*runs, *many)
+            return (await client.get(place)).json()
+
+    thread = asyncio.run(change())
+    assert thread["status"] == "idle" and thread["metadata"]["graph_id"] == "flow"
+    assert {str(n) for n in range(40)} <= {*thread["metadata"]}
+
+
+def test_changes_of_an_assistant_at_the_same_time_make_versions_of_their_own() -> None:
+    async def change() -> Any:
+        async with asking(app_of()) as client:
+            made = (await client.post("/assistants", json={"graph_id": "flow"})).json()
+            place = f"/assistants/{made['assistant_id']}"
+            await asyncio.gather(*(client.patch(place, json={"metadata": {str(n): n}}) for n in range(9)))
+            return (await client.get(place)).json(), (await client.post(f"{place}/versions", json={})).json()
+
+    assistant, versions = asyncio.run(change())
+    assert assistant["metadata"] == {str(n): n for n in range(9)}
+    assert [each["version"] for each in versions] == [*range(10, 0, -1)]
+
+
+def test_one_thread_is_made_of_several_requests_for_the_same_id() -> None:
+    async def create() -> Any:
+        async with asking(app_of()) as client:
+            many = [client.post("/threads", json={"thread_id": "t"}) for _ in range(5)]
+            return [answer.status_code for answer in await asyncio.gather(*many)]
+
+    assert sorted(asyncio.run(create())) == [200, 409, 409, 409, 409]
+
+
+def test_a_thread_is_not_deleted_under_a_run_that_begins() -> None:
+    async def race() -> Any:
+        async with asking(app_of()) as client:
+            place = f"/threads/{await new_thread(client)}"
+            run = {"assistant_id": "flow", "input": {"log": []}}
+            deleted, begun = await asyncio.gather(
+                client.delete(place), client.post(f"{place}/runs/wait", json=run)
+            )
+            return deleted.status_code, begun.status_code, (await client.get(place)).status_code
+
+    assert asyncio.run(race()) in [(204, 404, 404), (409, 200, 200)]
+
+
+def test_a_schedule_is_changed_at_the_same_time_by_several() -> None:
+    async def change() -> Any:
+        async with asking(app_of()) as client:
+            made = await client.post("/runs/crons", json={"assistant_id": "flow", "schedule": "0 7 * * *"})
+            place = f"/runs/crons/{made.json()['cron_id']}"
+            bodies: list[Any] = [{"input": {"log": ["x"]}}, {"timezone": "Europe/Vienna"}, {"enabled": False}]
+            await asyncio.gather(*(client.patch(place, json=body) for body in bodies))
+            return (await client.get(place)).json()
+
+    cron = asyncio.run(change())
+    assert cron["payload"]["input"] == {"log": ["x"]}
+    assert (cron["timezone"], cron["enabled"]) == ("Europe/Vienna", False)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/threads/{}/history?limit=x",
+        "/threads/{}/history?limit=-1",
+        "/threads/{}/state?subgraphs=perhaps",
+        "/threads/{}/state/nothing-of-the-kind",
+        "/assistants/flow/graph?xray=²",
+        f"/assistants/flow/graph?xray={'9' * 5000}",
+        "/assistants/flow/subgraphs?recurse=perhaps",
+    ],
+)
+def test_a_bad_parameter_is_refused_with_a_sentence(path: str) -> None:
+    async def get() -> Any:
+        async with asking(app_of()) as client:
+            thread = await new_thread(client)
+            run = {"assistant_id": "flow", "input": {"log": []}}
+            await client.post(f"/threads/{thread}/runs/wait", json=run)
+            return await client.get(path.format(thread))
+
+    refused = asyncio.run(get())
+    assert refused.status_code in (404, 422) and refused.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "checkpoint",
+    [
+        {"checkpoint_ns": "nowhere:1"},
+        {"checkpoint_ns": "a:b|c:d|"},
+        {"checkpoint_ns": 7, "checkpoint_id": {"x": 1}},
+        {"checkpoint_id": "\ud800"},
+        {"checkpoint_id": "\x00"},
+    ],
+)
+@pytest.mark.parametrize("place", ["state/checkpoint", "history", "state", "runs/wait"])
+def test_a_checkpoint_that_cannot_be_is_refused_with_a_sentence(place: str, checkpoint: Any) -> None:
+    async def ask() -> Any:
+        async with asking(app_of()) as client:
+            thread = await new_thread(client)
+            run = {"assistant_id": "flow", "input": {"log": []}}
+            await client.post(f"/threads/{thread}/runs/wait", json=run)
+            body = {"assistant_id": "flow", "checkpoint": checkpoint, "values": {"log": []}}
+            return await client.post(f"/threads/{thread}/{place}", content=json.dumps(body))
+
+    answered = asyncio.run(ask())
+    assert answered.status_code < 500
+
+
+def test_an_assistant_whose_graph_is_not_served_any_more_says_so() -> None:
+    async def ask(store: YieldingStore) -> Any:
+        graphs = {"flow": make_flow(Gates()), "gone": make_flow(Gates())}
+        async with asking(create_app(graphs, store=store)) as client:
+            made = (await client.post("/assistants", json={"graph_id": "gone"})).json()["assistant_id"]
+        async with asking(create_app({"flow": graphs["flow"]}, store=store)) as client:
+            for path in ("graph", "schemas", "subgraphs"):
+                yield await client.get(f"/assistants/{made}/{path}")
+            yield await client.post("/runs/wait", json={"assistant_id": made, "input": {}})
+            assert (await client.get(f"/assistants/{made}")).status_code == 200
+            assert (await client.delete(f"/assistants/{made}")).status_code == 204
+
+    async def collect() -> list[Any]:
+        return [each async for each in ask(YieldingStore())]
+
+    refused = asyncio.run(collect())
+    assert [each.status_code for each in refused] == [409] * 4
+    assert all("'gone' is not served any more" in each.json()["detail"] for each in refused)
+
+
+def test_what_was_made_without_users_is_nobodys_once_there_are_users() -> None:
+    async def ask(store: YieldingStore) -> Any:
+        flow = {"flow": make_flow(Gates())}
+        async with asking(create_app(flow, store=store)) as client:
+            thread = await new_thread(client)
+            assistant = (await client.post("/assistants", json={"graph_id": "flow"})).json()["assistant_id"]
+            cron = {"assistant_id": "flow", "schedule": "0 7 * * *"}
+            cron_id = (await client.post("/runs/crons", json=cron)).json()["cron_id"]
+        async with asking(create_app(flow, store=store, auth=lambda _: "ann")) as client:
+            paths = [f"/threads/{thread}", f"/assistants/{assistant}", f"/runs/crons/{cron_id}"]
+            codes = [(await client.get(path)).status_code for path in paths]
+            kinds = ["threads", "assistants", "runs/crons"]
+            found = [(await client.post(f"/{kind}/search", json={})).json() for kind in kinds]
+            return codes, found[0], [each["name"] for each in found[1]], found[2]
+
+    assert asyncio.run(ask(YieldingStore())) == ([404] * 3, [], ["flow"], [])
+
+
+def test_a_page_of_threads_is_all_that_is_read() -> None:
+    asked: list[Any] = []
+
+    class Counting(YieldingStore):
+        async def abatch(self, ops: Any) -> list[Any]:
+            ops = [*ops]
+            found = await super().abatch(ops)
+            asked.extend((op, each) for op, each in zip(ops, found, strict=True))
+            return found
+
+    async def search() -> Any:
+        async with asking(create_app({"flow": make_flow(Gates())}, store=Counting())) as client:
+            made = [await new_thread(client) for _ in range(9)]
+            asked.clear()
+            body = {"limit": 3, "offset": 2, "status": "idle", "select": ["thread_id"]}
+            page = (await client.post("/threads/search", json=body)).json()
+            return made, [each["thread_id"] for each in page]
+
+    made, page = asyncio.run(search())
+    assert page == made[::-1][2:5]
+    assert [len(found) for op, found in asked if isinstance(op, SearchOp)] == [3]

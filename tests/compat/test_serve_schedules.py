@@ -1,0 +1,116 @@
+"""Schedules: each planned time begins one run, whatever fails in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from stategraph.serve import create_app, schedules
+from stategraph.serve.records import ROOT
+from stategraph.store import InMemoryStore, PutOp, SearchOp
+
+from .in_process import asking
+from .serving import Gates, make_flow
+
+LONG_AGO = "2026-01-01T07:00:00+00:00"
+DAILY = {"assistant_id": "flow", "schedule": "0 7 * * *", "input": {"log": ["x"]}}
+
+
+class WatchedStore(InMemoryStore):
+    """Keeps the kinds of records that each batch has written, and fails when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[set[str]] = []
+        self.fails: Callable[[Any], bool] = lambda op: False
+
+    async def abatch(self, ops: Iterable[Any]) -> list[Any]:
+        ops = list(ops)
+        if any(self.fails(op) for op in ops):
+            raise RuntimeError("the database is gone")
+        self.written.append({op.namespace[1] for op in ops if isinstance(op, PutOp) and op.namespace[0] == ROOT})
+        return await super().abatch(ops)
+
+    def make_due(self, cron_id: str) -> None:
+        place = (ROOT, "crons")
+        found = self.get(place, cron_id)
+        assert found is not None
+        self.put(place, cron_id, {**found.value, "next_run_date": LONG_AGO})
+
+
+async def until(found: Callable[[], Any]) -> Any:
+    async with asyncio.timeout(20):
+        while not (value := found()):
+            await asyncio.sleep(0.005)
+    return value
+
+
+def runs_of(store: WatchedStore) -> list[Any]:
+    return [item.value for item in store.search((ROOT, "runs"))]
+
+
+def test_a_run_and_the_next_planned_time_are_written_together() -> None:
+    async def fire(store: WatchedStore) -> list[Any]:
+        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            made = await client.post(f"/threads/{thread}/runs/crons", json=DAILY)
+            store.make_due(made.json()["cron_id"])
+            store.written.clear()
+            await client.post("/runs/crons", json=DAILY)  # wakes what fires
+            await until(lambda: runs_of(store))
+            return store.written
+
+    moves = [kinds for kinds in asyncio.run(fire(WatchedStore())) if "crons" in kinds and len(kinds) > 1]
+    assert len(moves) == 1 and {"crons", "runs", "unfinished"} <= moves[0]
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        lambda op: isinstance(op, SearchOp) and op.namespace_prefix == (ROOT, "crons"),
+        lambda op: isinstance(op, PutOp) and op.namespace[:2] == (ROOT, "unfinished"),
+    ],
+    ids=["reading", "writing"],
+)  # fmt: skip
+def test_an_error_while_firing_is_logged_and_tried_again(
+    fails: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(schedules, "RETRY_SECONDS", 0.01)
+
+    async def fire(store: WatchedStore) -> list[Any]:
+        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            made = await client.post(f"/threads/{thread}/runs/crons", json=DAILY)
+            store.make_due(made.json()["cron_id"])
+            store.fails = fails
+            await client.post("/runs/crons", json=DAILY)
+            await until(lambda: "tried again" in caplog.text)
+            assert runs_of(store) == []
+            store.fails = lambda op: False
+            await until(lambda: runs_of(store))
+            return runs_of(store)
+
+    [run] = asyncio.run(fire(WatchedStore()))
+    assert run["run_id"].endswith("T07:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"assistant_id": "flow"}, "schedule"),
+        ({**DAILY, "stream_mode": "films"}, "stream_mode"),
+        ({**DAILY, "interrupt_before": 3}, "interrupt_before"),
+        ({**DAILY, "end_time": "soon"}, "end_time"),
+        ({**DAILY, "timezone": "Moon/Base"}, "Moon/Base"),
+    ],
+)
+def test_a_schedule_that_could_not_begin_a_run_is_refused(body: Any, says: str) -> None:
+    async def create() -> Any:
+        async with asking(create_app({"flow": make_flow(Gates())})) as client:
+            return await client.post("/runs/crons", json=body)
+
+    refused = asyncio.run(create())
+    assert refused.status_code == 422 and says in refused.json()["detail"]
