@@ -1,6 +1,112 @@
-// To come: see thread.js for what a tab is given.
-import { make } from "./dom.js";
+// The messages of a thread as a chat: tool calls folded, tokens as they come, questions, a box to send.
+import { brief, button, fill, make } from "./dom.js";
+import { MessageStream, isMessage, messagesOf, roleOf, textOf } from "./messages.js";
+import { Questions, questionsOf } from "./questions.js";
+import { tree } from "./values.js";
 
-export function mount(element) {
-  element.append(make("p.empty", {}, "chat"));
+const SHOWN = 200; // the newest messages; older ones on demand
+
+export async function mount(element, context) {
+  const chat = new Chat(element, context);
+  await chat.load();
+  return {
+    changed: () => chat.load(),
+    event: (event, run) => chat.event(event, run),
+    keys: { c: ["write a message", () => chat.input.focus()] },
+  };
+}
+
+class Chat {
+  constructor(element, { threadId, api, signal, begin }) {
+    Object.assign(this, { api, signal, begin, key: "messages", most: SHOWN, shown: new Map(), loads: 0 });
+    this.path = `threads/${encodeURIComponent(threadId)}/state`;
+    this.stream = new MessageStream();
+    this.list = make("div.messages", { role: "log", "aria-label": "Messages" });
+    this.live = make("div.messages.live", { "aria-live": "off" });
+    this.questions = new Questions((answers) => begin({ command: { resume: answers } }));
+    this.input = make("textarea", { rows: 1, placeholder: "Write a message", "aria-label": "Message" });
+    this.input.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.sendButton.click();
+    });
+    this.sendButton = button("Send", () => this.send(), { kind: "main", title: "Enter; Shift+Enter begins a line" });
+    element.append(this.list, this.live, this.questions.element,
+      make("div.send", {}, this.input, this.sendButton));
+  }
+
+  async send() {
+    const content = this.input.value.trim();
+    if (!content) return;
+    await this.begin({ input: { [this.key]: [{ role: "user", content }] } });
+    this.input.value = "";
+    this.input.focus();
+  }
+
+  async load() {
+    const mine = ++this.loads;
+    const state = await this.api.get(this.path, this.signal);
+    if (mine !== this.loads) return; // a later look has been begun
+    const [key, messages] = messagesOf(state.values);
+    this.key = key;
+    const isAtEnd = isScrolledDown();
+    this.draw(messages);
+    this.stream.settle(messages);
+    this.drawLive();
+    this.questions.show(state);
+    if (isAtEnd) scrollDown();
+  }
+
+  draw(messages) {
+    const from = Math.max(0, messages.length - this.most);
+    const drawn = new Map();
+    const elements = messages.slice(from).map((message, place) => {
+      const key = JSON.stringify([message.id ?? from + place, message]);
+      const element = this.shown.get(key) ?? bubble(message);
+      drawn.set(key, element);
+      return element;
+    });
+    this.shown = drawn;
+    const more = from > 0 && button(`${from} older`, () => { this.most += SHOWN; return this.load(); }, { kind: "small" });
+    const nothing = !messages.length && make("p.empty", {}, "No messages yet. Another tab shows what else the thread holds.");
+    fill(this.list, more, nothing, elements);
+  }
+
+  event({ event, data }, run) {
+    if (event === "error") this.stream.clear();
+    if (!/^messages($|\|)/.test(event) || !Array.isArray(data) || !isMessage(data[0])) return;
+    this.stream.add(data[0], data[1], run);
+    this.drawing ??= requestAnimationFrame(() => {
+      this.drawing = null;
+      const isAtEnd = isScrolledDown();
+      this.drawLive();
+      if (isAtEnd) scrollDown();
+    });
+  }
+
+  drawLive() {
+    fill(this.live, this.stream.messages().map((message) => bubble(message, true)));
+  }
+}
+
+const isScrolledDown = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 60;
+const scrollDown = () => scrollTo(0, document.documentElement.scrollHeight);
+
+function bubble(message, isLive = false) {
+  const role = roleOf(message), text = textOf(message.content);
+  const calls = message.tool_calls ?? [];
+  const who = [role, message.name].filter(Boolean).join(" · ");
+  const body = role === "tool"
+    ? make("details.tool", {}, make("summary", {}, make("b", {}, who), " ", brief(text)), make("pre", {}, text))
+    : [make("p.who", {}, who), text && make("div.text", {}, text)];
+  return make("article", { class: `message from-${role in ROLES ? role : "other"}`, "data-live": isLive }, body, calls.map(callOf));
+}
+
+const ROLES = { user: 1, assistant: 1, tool: 1, system: 1 };
+
+function callOf(call) {
+  const name = call.function?.name ?? call.name ?? "tool";
+  let given = call.function?.arguments ?? call.args ?? {};
+  try { if (typeof given === "string") given = JSON.parse(given); } catch { /* not whole yet: as text */ }
+  return make("details.tool", {}, make("summary", {}, make("b", {}, name), ` ${brief(given)}`), tree("", given, { isOpen: true }));
 }

@@ -1,3 +1,98 @@
-// To come.
-import { make } from "./dom.js";
-export function open(main) { main.append(make("h1", {}, "inbox")); }
+// The inbox: all threads that wait for an answer, each answered where it stands.
+import { ApiError, poll } from "./api.js";
+import { button, fill, make, say, sentence, when } from "./dom.js";
+import { Questions, questionsOf } from "./questions.js";
+
+const SECONDS = 4;
+const PAGE = 20;
+const FIELDS = ["thread_id", "metadata", "updated_at"];
+
+export async function open(main, { api, signal }) {
+  const inbox = new Inbox(main, api, signal);
+  await inbox.load();
+  poll(SECONDS, signal, () => inbox.load());
+}
+
+class Inbox {
+  constructor(main, api, signal) {
+    Object.assign(this, { api, signal, most: PAGE, entries: new Map() });
+    this.count = make("span.sub");
+    this.list = make("div", { role: "list" });
+    this.foot = make("div.line.foot");
+    main.append(make("div.line.top", {}, make("h1", {}, "Inbox"), this.count), this.list, this.foot);
+  }
+
+  /** Read the states of threads that are new or have changed; forms that are being filled stay. */
+  async load() {
+    const found = await this.api.post("threads/search", { status: "interrupted", limit: this.most + 1, select: FIELDS }, this.signal);
+    const shown = found.slice(0, this.most);
+    const entries = await Promise.all(shown.map((thread) => this.entry(thread)));
+    this.entries = new Map(entries.map((entry) => [entry.thread.thread_id, entry]));
+    this.draw(found.length > this.most);
+  }
+
+  async entry(thread) {
+    const id = thread.thread_id;
+    const known = this.entries.get(id);
+    if (known?.thread.updated_at === thread.updated_at) return known;
+    let state = { tasks: [] };
+    try {
+      state = await this.api.get(`threads/${encodeURIComponent(id)}/state`, this.signal);
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status === 0) throw error; // 404: deleted meanwhile
+    }
+    const entry = known ?? this.card(thread);
+    entry.thread = thread;
+    entry.asks = questionsOf(state).length > 0;
+    entry.questions.show(state);
+    return entry;
+  }
+
+  card(thread) {
+    const id = thread.thread_id;
+    const questions = new Questions((answers) => this.answer(id, answers));
+    const element = make("section.inbox-entry", { role: "listitem" },
+      make("div.line.who", {},
+        make("a.mono", { href: `#/thread/${encodeURIComponent(id)}`, "data-row": id }, id),
+        make("span.sub", {}, thread.metadata.graph_id ?? "", " · ", when(thread.updated_at))),
+      questions.element);
+    return { thread, questions, element };
+  }
+
+  async answer(id, answers) {
+    const { thread } = this.entries.get(id);
+    const run = await this.api.post(`threads/${encodeURIComponent(id)}/runs`,
+      { assistant_id: thread.metadata.assistant_id ?? thread.metadata.graph_id, command: { resume: answers }, stream_mode: ["updates"] });
+    say("The answer is delivered.");
+    this.follow(id, run.run_id);
+    await this.load();
+  }
+
+  /** An answer that the graph refuses is told to whoever gave it. */
+  async follow(id, runId) {
+    try {
+      for await (const { event, data } of this.api.events(`threads/${encodeURIComponent(id)}/runs/${encodeURIComponent(runId)}/stream`, { signal: this.signal })) {
+        if (event === "error") say(sentence(`${id}: ${data.message ?? data.error}`), "bad");
+      }
+      await this.load();
+    } catch { /* the next look shows how it stands */ }
+  }
+
+  draw(hasMore) {
+    const asking = [...this.entries.values()].filter((entry) => entry.asks);
+    const elements = asking.map((entry) => entry.element);
+    this.count.textContent = asking.length === 1 ? "1 thread asks" : `${asking.length}${hasMore ? "+" : ""} threads ask`;
+    if (!elements.length) elements.push((this.nothing ??= make("p.empty", {}, "Nobody asks. Questions of all threads appear here.")));
+    // A form that is being filled must not lose the focus: only what differs is moved.
+    const same = elements.length === this.list.children.length && elements.every((each, place) => this.list.children[place] === each);
+    if (!same) place(this.list, elements);
+    fill(this.foot, hasMore && button("More", () => { this.most += PAGE; return this.load(); }));
+  }
+}
+
+/** Bring the children of an element into this order, moving as few as possible. */
+function place(parent, elements) {
+  const wanted = new Set(elements);
+  for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
+  elements.forEach((each, at) => { if (parent.children[at] !== each) parent.insertBefore(each, parent.children[at] ?? null); });
+}

@@ -1,3 +1,44 @@
-// To come.
-import { make } from "./dom.js";
-export function open(main) { main.append(make("h1", {}, "queue")); }
+// What is at work: the runs of this server, or the workers, the queue and the dead letters of a fleet.
+import { poll } from "./api.js";
+import { brief, chip, fill, make, when } from "./dom.js";
+
+const SECONDS = 3;
+
+export async function open(main, { api, signal }) {
+  const body = make("div");
+  main.append(make("div.line.top", {}, make("h1", {}, "Queue")), body);
+  let seen = "";
+  const load = async () => {
+    const found = await api.get("page/queue", signal);
+    if (JSON.stringify(found) === seen) return;
+    seen = JSON.stringify(found);
+    fill(body, draw(found));
+  };
+  await load();
+  poll(SECONDS, signal, load);
+}
+
+function draw({ fleet, runs, workers, jobs, dead }) {
+  if (!fleet) {
+    return [make("p.notice", {}, "Runs take place in this server, thread by thread. Nothing is queued elsewhere."), table("Runs", runs, runRow, "No run is under way.")];
+  }
+  return [table("Workers", workers, workerRow, "No worker has reported. Start some with “stategraph work”."),
+    table("Jobs", jobs, jobRow, "No job waits or runs."),
+    table("Dead letters", dead, jobRow, "No job has been given up.")];
+}
+
+function table(title, rows, row, nothing) {
+  return make("section.card", {}, make("h2", {}, title, make("span.sub", {}, rows.length ? ` ${rows.length}` : "")),
+    rows.length ? make("div.list.flat", { role: "list" }, rows.map(row)) : make("p.sub", {}, nothing));
+}
+
+const threadLink = (id) => make("a.mono.id", { href: `#/thread/${encodeURIComponent(id)}`, "data-row": id }, id);
+
+const runRow = (run) => make("div.row", { role: "listitem" }, threadLink(run.thread_id), make("span", {}, run.graph_id),
+  make("span.sub.said", {}, "run ", run.run_id), make("span.right", {}, when(run.created_at), chip(run.status)));
+
+const jobRow = (job) => make("div.row", { role: "listitem" }, threadLink(job.thread_id), make("span", {}, job.graph_id),
+  make("span.sub.said", {}, job.error ? brief(job.error, 120) : `attempt ${job.attempts}`), make("span.right", {}, when(job.created_at), chip(job.status)));
+
+const workerRow = (worker) => make("div.row", { role: "listitem" }, make("span.mono.id", {}, worker.id), make("span", {}, worker.graph_id),
+  make("span.sub.said", {}, `${worker.busy} of ${worker.slots} at work`), make("span.right", {}, when(worker.seen_at)));

@@ -1,6 +1,124 @@
-// To come: see thread.js for what a tab is given.
-import { make } from "./dom.js";
+// The state of a thread, now or at a checkpoint: as a tree, edited as JSON, gone on from, forked.
+import { brief, button, fill, make, say, when } from "./dom.js";
+import { Questions } from "./questions.js";
+import { tree } from "./values.js";
 
-export function mount(element) {
-  element.append(make("p.empty", {}, "state"));
+export async function mount(element, context) {
+  const tab = new StateTab(element, context);
+  await tab.load();
+  return {
+    changed: () => tab.load(),
+    moved: (path) => tab.moveTo(path[0] ?? null),
+    keys: { e: ["edit the state", () => tab.edit({})] },
+  };
+}
+
+class StateTab {
+  constructor(element, { threadId, api, signal, path, address, begin, thread }) {
+    Object.assign(this, { api, signal, address, begin, thread, checkpoint: path[0] ?? null, seen: "" });
+    this.base = `threads/${encodeURIComponent(threadId)}`;
+    this.head = make("div.line.state-head");
+    this.values = make("section.card.tree", { "aria-label": "Values" });
+    this.editor = make("section.card.editor", { hidden: true, "aria-label": "Edit the state" });
+    this.questions = new Questions((answers) => begin({ command: { resume: answers } }));
+    element.append(this.head, this.editor, this.questions.element, this.values);
+  }
+
+  moveTo(checkpoint) {
+    this.checkpoint = checkpoint;
+    this.editor.hidden = true;
+    return this.load();
+  }
+
+  async load() {
+    const at = this.checkpoint;
+    const end = at === null ? "" : `/${encodeURIComponent(at)}`;
+    const state = await this.api.get(`${this.base}/state${end}`, this.signal);
+    const seen = JSON.stringify(state);
+    if (this.checkpoint !== at || seen === this.seen) return;
+    this.seen = seen;
+    this.state = state;
+    this.draw();
+  }
+
+  draw() {
+    const { state, checkpoint } = this;
+    const step = state.metadata?.step;
+    const isPast = checkpoint !== null;
+    const title = isPast ? `State at step ${step ?? "?"}` : "State now";
+    fill(this.head,
+      make("h2", {}, title),
+      make("span.sub", {}, step !== undefined && !isPast && `step ${step} · `, when(state.created_at),
+        state.next?.length > 0 && ` · next: ${state.next.join(", ")}`),
+      make("span.push"),
+      isPast && make("a.button", { href: this.address("state") }, "Now"),
+      state.checkpoint && button("Edit", () => this.edit({}), { title: "e" }),
+      isPast && state.next?.length > 0 && button("Fork from here", () => this.fork(), { kind: "main", title: "Run again from this step, on a branch of its own" }));
+    const values = state.values;
+    const rows = values !== null && typeof values === "object" && !Array.isArray(values) ? Object.entries(values) : [["", values]];
+    const shown = rows.filter(([, value]) => value !== undefined && value !== null || rows.length > 1);
+    fill(this.values, shown.length ? shown.map(([key, value]) => this.row(key, value)) : make("p.empty", {}, "The state is empty."));
+    if (isPast) fill(this.questions.element);
+    else this.questions.show(state);
+  }
+
+  row(key, value) {
+    const change = key !== "" && this.state.checkpoint &&
+      button("edit", () => this.edit({ [key]: value }), { kind: "plain small", title: `Edit ${brief(key)}` });
+    return make("div.state-row", {}, tree(key, value, { isOpen: JSON.stringify(value)?.length < 600 }), change);
+  }
+
+  // -- edit --------------------------------------------------------------------------------------------------
+
+  async edit(values) {
+    if (!this.state?.checkpoint) return;
+    const text = make("textarea.code", { spellcheck: "false", "aria-label": "Update as JSON", value: JSON.stringify(values, null, 2) });
+    const node = make("select", { "aria-label": "As node" }, make("option", { value: "" }, "as the node that ran last"));
+    const act = (goesOn) => () => this.save(text, node.value, goesOn);
+    this.editor.hidden = false;
+    fill(this.editor,
+      make("h2", {}, this.checkpoint === null ? "Edit the state" : "Edit the state of this step, on a branch of its own"),
+      make("p.sub", {}, "An update as a node would return it: what is not named stays, reducers add. ",
+        make("code", {}, '{"key": {"__overwrite__": value}}'), " replaces what a reducer holds."),
+      text,
+      make("div.line", {}, node, button("Save and go on", act(true), { kind: "main" }), button("Save", act(false)),
+        button("Close", () => { this.editor.hidden = true; })));
+    text.focus();
+    for (const name of await this.nodes()) node.append(make("option", { value: name }, `as ${name}`));
+  }
+
+  async nodes() {
+    const assistant = this.thread.metadata.assistant_id ?? this.thread.metadata.graph_id;
+    if (!assistant) return [];
+    const { nodes } = await this.api.get(`assistants/${encodeURIComponent(assistant)}/graph`, this.signal);
+    return nodes.map((each) => each.id).filter((id) => id !== "__start__" && id !== "__end__");
+  }
+
+  async save(text, node, goesOn) {
+    let values;
+    try {
+      values = JSON.parse(text.value);
+    } catch (error) {
+      text.focus();
+      throw new Error(`the update must be JSON: ${error.message}`);
+    }
+    const body = { values };
+    if (node) body.as_node = node;
+    if (this.checkpoint !== null) body.checkpoint_id = this.checkpoint;
+    await this.api.post(`${this.base}/state`, body);
+    say("The state is saved.");
+    this.editor.hidden = true;
+    if (goesOn) await this.begin({ input: null });
+    await this.showNow();
+  }
+
+  async fork() {
+    await this.begin({ input: null, checkpoint_id: this.checkpoint });
+    await this.showNow();
+  }
+
+  async showNow() {
+    if (this.checkpoint === null) await this.load();
+    else location.hash = this.address("state");
+  }
 }

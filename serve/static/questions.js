@@ -1,0 +1,65 @@
+// The open questions of a thread, each with a form for its answer.
+import { button, brief, fill, make, when } from "./dom.js";
+import { makeForm } from "./form.js";
+import { tree } from "./values.js";
+
+/** The open questions in a thread's state: `{id, node, value, schema}`. */
+export function questionsOf(state) {
+  return (state.tasks ?? []).flatMap((task) => (task.interrupts ?? []).map((each) =>
+    ({ id: each.id, node: task.name, value: each.value, schema: each.response_schema })));
+}
+
+/**
+ * Cards for the questions of a thread. `show(state)` brings them up to date and keeps what was
+ * typed; `answer({id: value, ...})` is called with the answers.
+ */
+export class Questions {
+  constructor(answer) {
+    this.answer = answer;
+    this.cards = new Map();
+    this.element = make("div.questions");
+  }
+
+  show(state) {
+    const open = questionsOf(state);
+    const before = this.cards;
+    this.cards = new Map(open.map((question) => [question.id, before.get(question.id) ?? this.card(question, state.created_at)]));
+    if ([...this.cards.keys()].join() !== [...before.keys()].join()) this.draw();
+  }
+
+  draw() {
+    const cards = [...this.cards.values()];
+    const all = cards.length > 1 &&
+      button(`Answer all ${cards.length}`, () => this.send([...this.cards]), { kind: "main" });
+    fill(this.element, cards.map((card) => card.element), all);
+  }
+
+  card({ id, node, value, schema }, since) {
+    const form = makeForm(schema);
+    const send = button("Answer", () => this.send([[id, this.cards.get(id)]]), { kind: "main" });
+    const element = make("article.card.asks", { "aria-label": `Question of ${node}` },
+      make("p.sub", {}, make("b", {}, node), " asks · ", when(since)), words(value), form.element, send);
+    element.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send.click();
+    });
+    return { element, read: form.read };
+  }
+
+  /** Read all forms first: nothing is sent while one of them does not fit. */
+  async send(cards) {
+    const answers = Object.fromEntries(cards.map(([id, card]) => [id, card.read() ?? null]));
+    await this.answer(answers);
+  }
+}
+
+/** What is asked: a text as it is, an object with its main words first. */
+function words(value) {
+  if (typeof value === "string") return make("p.asked", {}, value);
+  const main = ["question", "message", "text", "description"].find((key) => typeof value?.[key] === "string");
+  if (!main) return tree("", value, { isOpen: true });
+  const { [main]: text, ...rest } = value;
+  return [make("p.asked", {}, text), ...Object.entries(rest).map(([key, each]) => tree(key, each))];
+}
+
+/** The questions on one line. */
+export const glance = (state) => questionsOf(state).map(({ node, value }) => `${node}: ${brief(value, 60)}`).join(" · ");

@@ -1,0 +1,63 @@
+// The form that starts a thread: which graph, and its input.
+import { button, fill, make, sentence } from "./dom.js";
+import { makeForm } from "./form.js";
+
+/** Show the form above the list. */
+export function openStart(main, api) {
+  const open = main.querySelector("section.start");
+  if (open) { open.querySelector("select")?.focus(); return; }
+  const box = make("section.card.start", { "aria-label": "New thread" });
+  main.querySelector(".top").after(box);
+  fillStart(box, api).catch((error) => fill(box, make("p.notice.bad", { role: "alert" }, sentence(error))));
+}
+
+async function fillStart(box, api) {
+  const graphs = new GraphInput(api);
+  await graphs.load();
+  const id = make("input", { placeholder: "made up if left empty", autocomplete: "off", "aria-label": "Thread id" });
+  const wrong = make("p.notice.bad", { role: "alert", hidden: true });
+  const fail = (text) => { wrong.textContent = text; wrong.hidden = false; };
+  const begin = button("Start", async () => {
+    wrong.hidden = true;
+    const input = graphs.read();
+    const thread = await api.post("threads", id.value.trim() ? { thread_id: id.value.trim() } : {});
+    await api.post(`threads/${encodeURIComponent(thread.thread_id)}/runs`,
+      { assistant_id: graphs.chosen, input, stream_mode: ["updates", "messages-tuple"] });
+    location.hash = `#/thread/${encodeURIComponent(thread.thread_id)}`;
+  }, { kind: "main", onFail: fail });
+  fill(box, make("h2", {}, "New thread"), graphs.element,
+    make("div.field", {}, make("label", {}, "thread id", make("span.sub", {}, " optional"), id)),
+    wrong, make("div.line", {}, begin, button("Close", () => box.remove())));
+  box.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) begin.click();
+  });
+  box.querySelector("select, textarea, input")?.focus();
+}
+
+/** Which assistant, and a form for the input of its graph. */
+export class GraphInput {
+  constructor(api) {
+    this.api = api;
+    this.select = make("select", { "aria-label": "Graph", onchange: () => this.draw() });
+    this.input = make("div");
+    this.element = make("div.fields", {}, make("div.field", {}, make("label", {}, "graph", this.select)), this.input);
+  }
+
+  get chosen() { return this.select.value; }
+
+  /** The input. Throws FieldError where it does not fit. */
+  read() { return this.form.read(); }
+
+  async load() {
+    const found = await this.api.post("assistants/search", { limit: 200, sort_by: "name", sort_order: "asc" });
+    fill(this.select, found.map(({ assistant_id: id, name, graph_id: graph }) =>
+      make("option", { value: id }, name === graph || !name ? graph : `${name} (${graph})`)));
+    await this.draw();
+  }
+
+  async draw() {
+    const { input_schema: schema } = await this.api.get(`assistants/${encodeURIComponent(this.chosen)}/schemas`);
+    this.form = makeForm(schema);
+    fill(this.input, this.form.element);
+  }
+}
