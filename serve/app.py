@@ -25,6 +25,7 @@ from ..store.memory import InMemoryStore
 from .assistants import Assistants
 from .errors import Refused
 from .page import Page
+from .page_lists import PageLists
 from .records import Records
 from .run_routes import RunRoutes
 from .runs import Runs
@@ -104,9 +105,9 @@ def create_app(
         return answer({"version": __version__, "engine": "stategraph", "flags": flags})
 
     rooms: list[Any] = [
-        Page(),
         schedules,
-        *(room(service) for room in (Assistants, Threads, RunRoutes, StoreRoutes)),
+        *(room(service) for room in (Assistants, Threads, RunRoutes, StoreRoutes, PageLists)),
+        Page(),
     ]
     routes = [route for room in rooms for route in room.routes()]
     handlers: Any = {Refused: _refuse, HTTPException: _refuse, Exception: _fail}

@@ -9,7 +9,7 @@
 //   path    the parts of the address behind "#/", decoded
 //   signal  an AbortSignal that ends with the view: give it to requests and to `poll`
 import { Api } from "./api.js";
-import { fill, make, sentence } from "./dom.js";
+import { ago, fill, make, sentence } from "./dom.js";
 import { listen, showHelp } from "./keyboard.js";
 
 const VIEWS = {
@@ -83,8 +83,17 @@ function readTheme() {
   } catch { /* not allowed: the system's */ }
 }
 
+/** "3 minutes ago" does not stay true. */
+function renewTimes() {
+  for (const each of document.querySelectorAll("main time")) {
+    const text = ago(new Date(each.dateTime));
+    if (each.textContent !== text) each.textContent = text;
+  }
+}
+
 readTheme();
 drawBar();
+setInterval(renewTimes, 10_000);
 listen(() => current?.view?.keys ?? {});
 addEventListener("hashchange", show);
 show();

@@ -21,7 +21,7 @@ class StateTab {
     this.values = make("section.card.tree", { "aria-label": "Values" });
     this.editor = make("section.card.editor", { hidden: true, "aria-label": "Edit the state" });
     this.questions = new Questions((answers) => begin({ command: { resume: answers } }));
-    element.append(this.head, this.editor, this.questions.element, this.values);
+    element.append(this.head, this.editor, make("div.split", {}, this.values, this.questions.element));
   }
 
   moveTo(checkpoint) {

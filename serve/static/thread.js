@@ -59,6 +59,7 @@ class ThreadView {
     await this.watch.readThread();
     if (this.thread === null) return;
     document.title = `${this.threadId} · stategraph`;
+    this.first = await this.firstTab();
     this.moved([this.threadId, ...path]);
     this.watch.run();
   }
@@ -71,13 +72,19 @@ class ThreadView {
   moved([threadId, name, ...path]) {
     if (threadId !== this.threadId) return false;
     if (!this.thread) return true;
-    const wanted = name in TABS ? name : this.first();
+    const wanted = name in TABS ? name : this.first;
     if (this.tab?.name === wanted && this.tab.shown?.moved) this.tab.shown.moved(path);
     else this.openTab(wanted, path);
     return true;
   }
 
-  first() { return "steps"; }
+  /** The tab of an address that names none: the chat, where the graph has messages. */
+  async firstTab() {
+    const { assistant_id: assistant } = this.thread.metadata;
+    if (!assistant) return "steps";
+    const schemas = await this.api.get(`assistants/${encodeURIComponent(assistant)}/schemas`, this.signal).catch(() => ({}));
+    return schemas.state_schema?.properties?.messages ? "chat" : "steps";
+  }
 
   async openTab(name, path) {
     this.closeTab();

@@ -1,0 +1,92 @@
+"""The routes that only the page uses, because clients of the peer's server have no such call: find
+threads by a text, and see what is at work. They only read, and show each user the own threads."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from .bodies import Page
+from .records import Record, select
+from .service import Service, answer
+
+SEARCHED: Final = 500
+"""In so many threads' states a text is looked for, those written last; in ids and metadata of all."""
+_OF_RUNS: Final = ("run_id", "thread_id", "graph_id", "created_at")
+_SHOWN: Final = ["thread_id", "status", "metadata", "updated_at"]
+
+
+class TextSearch(Page):
+    """Which threads hold a text."""
+
+    text: str = Field(min_length=1, max_length=1000)
+    status: Literal["idle", "busy", "interrupted", "error"] | None = None
+
+
+class PageLists:
+    """The handlers of `/page/threads` and `/page/queue`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        """Where they are. They stand before the files of the page."""
+        return [
+            Route("/page/threads", self.find, methods=["POST"]),
+            Route("/page/queue", self.queue, methods=["GET"]),
+        ]
+
+    async def find(self, request: Request) -> Response:
+        """Threads that hold a text: in their id, their metadata, their error or their state."""
+        owner = await self._service.user(request)
+        body = await self._service.body(request, TextSearch)
+        found, wanted = [], body.offset + body.limit
+        for place, record in enumerate(await self._service.records.search("threads", owner=owner)):
+            thread = self._with_status(record)
+            if body.status not in (None, thread["status"]):
+                continue
+            if await self._has(thread, body.text.lower(), in_state=place < SEARCHED):
+                found.append(select(thread, _SHOWN))
+                if len(found) == wanted:
+                    break
+        return answer(found[body.offset :])
+
+    async def queue(self, request: Request) -> Response:
+        """What is at work: the runs of this server."""
+        owner = await self._service.user(request)
+        live = [each.record for each in self._service.runs.live()]
+        shown = [self._run(each) for each in live if owner in (None, each["owner"])]
+        return answer({"fleet": False, "runs": shown})
+
+    def _run(self, record: Record) -> Record:
+        status = self._service.runs.status(record)
+        return {**{name: record[name] for name in _OF_RUNS}, "status": status}
+
+    def _with_status(self, thread: Record) -> Record:
+        is_busy = self._service.runs.is_busy(thread["thread_id"])
+        return {**thread, "status": "busy" if is_busy else thread["status"]}
+
+    async def _has(self, thread: Record, text: str, *, in_state: bool) -> bool:
+        told = {name: thread[name] for name in ("thread_id", "metadata", "error")}
+        if _holds(told, text):
+            return True
+        app = self._service.graphs.get(thread["metadata"].get("graph_id", ""))
+        if app is None or not in_state:
+            return False
+        config: Any = {"configurable": {"thread_id": thread["thread_id"]}}
+        return _holds((await app.aget_state(config)).values, text)
+
+
+def _holds(value: Any, text: str) -> bool:
+    """Whether a text, in lower case, is somewhere in a value, in any case."""
+    if isinstance(value, str):
+        return text in value.lower()
+    if isinstance(value, dict):
+        return any(_holds(each, text) for pair in value.items() for each in pair)
+    if isinstance(value, list):
+        return any(_holds(each, text) for each in value)
+    return value is not None and text in str(value).lower()
