@@ -15,7 +15,7 @@ from .records import Record, select
 from .service import Service, answer
 
 SEARCHED: Final = 500
-"""In so many threads' states a text is looked for, those written last; in ids and metadata of all."""
+"""The states of so many threads are searched, those written last; ids and metadata of all."""
 _OF_RUNS: Final = ("run_id", "thread_id", "graph_id", "created_at")
 _SHOWN: Final = ["thread_id", "status", "metadata", "updated_at"]
 
