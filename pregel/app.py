@@ -224,6 +224,12 @@ class Pregel(
             Exception: what the first failed run, in the order of the inputs, raised; all have ended
                 by then.
         """
+        if options.get("progress"):
+            from ..visualize.runs import calls
+
+            given = {"return_exceptions": return_exceptions, **options}
+            shown: list[Any] = calls.batch(self, inputs, config, given)
+            return shown
         configs = spread(config, len(inputs))
         return threads.side_by_side(
             [partial(self.invoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],
@@ -242,6 +248,12 @@ class Pregel(
         """`batch` for coroutines."""
         from .drivers import aio
 
+        if options.get("progress"):
+            from ..visualize.runs import calls
+
+            given = {"return_exceptions": return_exceptions, **options}
+            shown: list[Any] = await calls.abatch(self, inputs, config, given)
+            return shown
         configs = spread(config, len(inputs))
         return await aio.side_by_side(
             [partial(self.ainvoke, i, c, **options) for i, c in zip(inputs, configs, strict=True)],

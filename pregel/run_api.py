@@ -110,10 +110,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
             Exception: whatever a node raised, with a note that names its task.
         """
         call = read_options(options)
-        if call.multitask is not None:
-            from .drivers import turns
-
-            return turns.invoke(self, input, config, options)
+        if call.detours:
+            return find_detour(call).invoke(self, input, config, options)
         if call.stream_mode is not None and call.stream_mode != "values":
             return list(self.stream(input, config, **options))
         run = self._run(input, config, call)
@@ -160,10 +158,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         from .drivers import aio
 
         call = read_options(options)
-        if call.multitask is not None:
-            from .drivers import turns
-
-            return await turns.ainvoke(self, input, config, options)
+        if call.detours:
+            return await find_detour(call).ainvoke(self, input, config, options)
         if call.stream_mode is not None and call.stream_mode != "values":
             return [chunk async for chunk in self.astream(input, config, **options)]
         run = self._run(input, config, call)
@@ -256,13 +252,11 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         Takes and raises what `invoke` does. With a list of modes each chunk is a (mode, data) pair;
         `subgraphs=True` puts the namespace first.
         """
-        if options.get("multitask") is not None:
-            from .drivers import turns
-
-            read_options(options)
-            yield from turns.stream(self, input, config, options)
+        call = read_options(options)
+        if call.detours:
+            yield from find_detour(call).stream(self, input, config, options)
             return
-        run = self._open(input, config, options)
+        run = self._open(input, config, call)
         try:
             yield from threads.stream(run)
         except ParentCommand as signal:
@@ -349,15 +343,14 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         """`stream` for coroutines."""
         from .drivers import aio
 
-        if options.get("multitask") is not None:
-            from .drivers import turns
-
-            read_options(options)
-            async with aclosing(turns.astream(self, input, config, options)) as parts:
+        call = read_options(options)
+        if call.detours:
+            detour = find_detour(call).astream(self, input, config, options)
+            async with aclosing(detour) as parts:
                 async for chunk in parts:
                     yield chunk
             return
-        run = self._open(input, config, options)
+        run = self._open(input, config, call)
         chunks = aio.stream(run)
         try:
             async for chunk in chunks:
@@ -375,9 +368,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
             graph = self.copy({"program": with_debug(self.program, call.debug)})
         return Run(graph, input, config, call)
 
-    def _open(self, input: Any, config: AnyConfig | None, options: Options[Any]) -> Run:
+    def _open(self, input: Any, config: AnyConfig | None, call: Call) -> Run:
         """A run with a reader."""
-        call = read_options(options)
         run = self._run(input, config, call)
         if call.output_keys is None:
             run.output.select(self.program.stream)
@@ -416,3 +408,14 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         if typed:
             return partial(self.coerce_output, whole=False)
         return partial(rename, self.output_names) if self.output_names else None
+
+
+def find_detour(call: Call) -> Any:
+    """What makes a call that waits for its turn or is shown: a module with the methods' twins."""
+    if call.progress:
+        from ..visualize.runs import calls
+
+        return calls
+    from .drivers import turns
+
+    return turns

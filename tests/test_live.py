@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import itertools
+import subprocess
 import sys
 import threading
 import time
@@ -37,9 +38,11 @@ from stategraph import (
     interrupt,
     task,
 )
+from stategraph.visualize.extract import extract
 from stategraph.visualize.labels import TIMES
-from stategraph.visualize.runs import live
-from stategraph.visualize.runs.live import PERIOD, watch
+from stategraph.visualize.runs import live, live_view, run_events
+from stategraph.visualize.runs.live import watch
+from stategraph.visualize.runs.live_view import PERIOD
 from stategraph.visualize.runs.progress import Progress
 from stategraph.visualize.runs.tally import TaskEnded, TaskStarted
 
@@ -286,19 +289,19 @@ def test_it_is_drawn_some_ten_times_a_second_and_no_more(drive: Drive) -> None:
 def test_a_view_that_is_slow_to_draw_is_drawn_less_often() -> None:
     def pause(seconds: float) -> float:
         clock = itertools.count(0.0, seconds).__next__
-        show = live.ViewUpdater(live.extract(graph("a").compile()), Seen(), clock)
+        show = live_view.ViewUpdater(extract(graph("a").compile()), Seen(), clock)
         show.start()
         show.end(None)
         return show.pause
 
     assert pause(0.001) == PERIOD
-    assert pause(0.5) == 0.5 / live.SHARE
+    assert pause(0.5) == 0.5 / live_view.SHARE
 
 
 def test_the_first_picture_with_its_imports_does_not_hold_up_the_next() -> None:
     clock = itertools.count(0.0, 0.5).__next__
     seen = threading.Event()
-    show = live.ViewUpdater(live.extract(graph("a").compile()), Seen(lambda _: seen.set()), clock)
+    show = live_view.ViewUpdater(extract(graph("a").compile()), Seen(lambda _: seen.set()), clock)
     show._thread = threading.Thread()  # only the first picture
     show.start()
     assert seen.is_set() and show.pause == PERIOD
@@ -326,7 +329,7 @@ def test_a_resume_tells_what_was_done_before_from_what_it_runs(drive: Drive) -> 
     assert seen.marks[0] == {"plan": ("done", "earlier"), "charge": ("waiting", "")}
     assert seen.marks[-1] == {"plan": ("done", "earlier"), "charge": ("done", "2 kept")}
     assert seen.headlines[-1].startswith("done · 1 superstep · 1 task · 2 kept")
-    live.Lines(lines).draw(seen.progress, 0.0)
+    live_view.Lines(lines).draw(seen.progress, 0.0)
     assert lines.getvalue().startswith("superstep 1: charge (2 kept) (")
 
 
@@ -359,12 +362,12 @@ def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(
     assert seen.progress.tasks == 3
     again = {"configurable": {"thread_id": "2"}}
     chunks = drive.stream(app, {"log": []}, again, stream_mode="tasks", subgraphs=True)
-    assert [live.place_of(ns) for ns, data in chunks if "triggers" in data] == [(), ("top",), ("top", "middle")]
+    assert [run_events.place_of(ns) for ns, data in chunks if "triggers" in data] == [(), ("top",), ("top", "middle")]
 
 
 def test_a_stream_can_be_observed_beside_its_reader(drive: Drive) -> None:
     events: list[Any] = []
-    observer = live.RunEvents(events.append, lambda: 0.0)
+    observer = run_events.RunEvents(events.append, lambda: 0.0)
     app = graph("a").compile()
     assert drive.stream(app, {"log": []}, stream_mode="updates", observer=observer) == [{"a": {"log": ["a"]}}]
     assert events == [TaskStarted(0.0, (), "a", 1), TaskEnded(0.0, (), "a")]
@@ -488,8 +491,8 @@ class Unspeakable:
 
 
 def test_values_and_errors_that_cannot_be_shown_are_named_by_their_type() -> None:
-    assert "Unspeakable" in live.format_question(Unspeakable())
-    assert live.format_error(type("Mute", (Exception,), {"__str__": Unspeakable.__repr__})()) == "Mute"
+    assert "Unspeakable" in run_events.format_question(Unspeakable())
+    assert run_events.format_error(type("Mute", (Exception,), {"__str__": Unspeakable.__repr__})()) == "Mute"
 
 
 # -- mistakes -------------------------------------------------------------------------------------------------
@@ -503,7 +506,7 @@ def test_what_cannot_be_watched_is_refused_before_anything_runs() -> None:
     with pytest.raises(TypeError, match="unknown option 'streem_mode'"):
         watch(graph("a").compile(), {"log": []}, view=Seen(), streem_mode="values")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="watch has an observer of its own"):
-        watch(graph("a").compile(), {"log": []}, view=Seen(), observer=live.RunEvents(lambda event: None))
+        watch(graph("a").compile(), {"log": []}, view=Seen(), observer=run_events.RunEvents(lambda event: None))
 
 
 def test_a_view_that_needs_what_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -521,3 +524,130 @@ def test_outside_a_notebook_and_a_terminal_the_view_is_plain_lines(capsys: pytes
         "superstep 2: b",
         "done",
     ]
+
+
+# -- invoke(progress=) ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """A view that keeps what it was given, in the place of plain lines."""
+    view = Seen()
+    monkeypatch.setitem(live_view.VIEWS, "lines", (lambda: view, "", ""))
+    return view
+
+
+def test_a_call_with_progress_is_shown_and_returns_the_same(drive: Drive, seen: Seen) -> None:
+    app = graph("a", "b").compile()
+    assert drive.invoke(app, {"log": []}, progress=True) == drive.invoke(app, {"log": []})
+    assert seen.states == {"a": "done", "b": "done"}
+    assert drive.stream(app, {"log": []}, progress="lines", stream_mode="updates") == [{"a": {"log": ["a"]}}, {"b": {"log": ["b"]}}]
+    assert drive.invoke(app, {"log": []}, progress="lines", stream_mode="updates", debug=True)[0] == {"a": {"log": ["a"]}}
+
+
+def test_a_map_reduce_tells_tasks_done_of_known_how_fast_and_what_is_left(drive: Drive, seen: Seen) -> None:
+    """The last ten tasks wait until it has been seen that the others have ended."""
+    told, paces = threading.Event(), []
+
+    def look(view: Seen) -> None:
+        if view.headlines[-1].startswith("superstep 1 · 40 of 50 tasks"):
+            paces.append(view.progress.pace(time.monotonic()))
+            if "left" in paces[-1]:
+                told.set()
+
+    def work(number: Any) -> Any:
+        if number >= 40:
+            assert told.wait(PATIENCE)
+        return {"log": [str(number)]}
+
+    seen.on_draw = look
+    builder = StateGraph(State).add_node("work", work)
+    builder.add_conditional_edges(START, lambda state: [Send("work", n) for n in range(50)], ["work"])
+    result = drive.invoke(builder.compile(), {"log": []}, {"max_concurrency": 50}, progress=True)
+    assert len(result["log"]) == 50
+    assert "/s · about " in paces[-1] and paces[-1].endswith(" left")
+
+
+def test_other_observers_of_the_call_are_told_as_well(drive: Drive, seen: Seen) -> None:
+    events: list[Any] = []
+    other = run_events.RunEvents(events.append, lambda: 0.0)
+    drive.invoke(graph("a").compile(), {"log": []}, progress=True, observer=other)
+    assert [type(event) for event in events] == [TaskStarted, TaskEnded] and seen.states == {"a": "done"}
+
+
+def test_a_resume_with_progress_shows_what_was_done_before(drive: Drive, seen: Seen) -> None:
+    app = graph("a", b=lambda state: {"log": [interrupt("ok?")]}).compile(checkpointer=InMemorySaver())
+    assert "__interrupt__" in drive.invoke(app, {"log": []}, THREAD, progress=True)
+    assert seen.states == {"a": "done", "b": "paused"}
+    assert drive.invoke(app, Command(resume="yes"), THREAD, progress=True, multitask="reject") == {"log": ["a", "yes"]}
+    assert seen.marks[-1] == {"a": ("done", "earlier"), "b": ("done", seen.marks[-1]["b"][1])}
+
+
+def test_a_reader_who_leaves_early_ends_the_view(drive: Drive, seen: Seen) -> None:
+    app = graph("a", "b").compile()
+    assert drive.stream(app, {"log": []}, progress=True, stream_mode="updates", take=1) == [{"a": {"log": ["a"]}}]
+    assert seen.progress.state == "stopped"
+
+
+def test_a_batch_is_shown_as_a_whole_with_its_inputs_counted(drive: Drive, seen: Seen) -> None:
+    def choose(state: State) -> State:
+        if state["log"] == ["7"]:
+            raise ValueError("no luck")
+        return {"log": ["x"]}
+
+    app = graph("a", b=lambda state: choose({"log": state["log"][:1]})).compile()
+    results = drive.batch(app, [{"log": [str(n)]} for n in range(20)], progress=True, return_exceptions=True)
+    assert [type(each) for each in results].count(ValueError) == 1 and results[0] == {"log": ["0", "a", "x"]}
+    assert seen.headlines[-1].startswith("done · 20 of 20 inputs · 1 failed · ")
+    assert {id: state for id, state in seen.states.items()} == {"inputs": "failed", "inputs:a": "done", "inputs:b": "failed"}
+    assert seen.marks[-1]["inputs:a"][1].startswith(f"{TIMES}20")
+    assert seen.progress.supersteps[0].failed == 1
+
+
+def test_a_batch_of_graphs_with_graphs_inside_counts_its_inputs_only(drive: Drive, seen: Seen) -> None:
+    inner = graph("x", "y").compile()
+    app = StateGraph(State).add_node("sub", inner).add_edge(START, "sub").compile()
+    drive.batch(app, [{"log": []}] * 5, progress=True)
+    assert seen.headlines[-1].startswith("done · 5 of 5 inputs · ")
+    drive.batch(app, [], progress=True)
+    assert seen.headlines[-1].startswith("done · ")
+
+
+def test_the_questions_of_a_batch_are_shown(drive: Drive, seen: Seen) -> None:
+    app = graph(a=lambda state: {"log": [interrupt("ok?")]}).compile(checkpointer=InMemorySaver())
+    drive.batch(app, [{"log": []}] * 2, [{"configurable": {"thread_id": str(n)}} for n in range(2)], progress=True)
+    assert seen.headlines[-1].startswith("paused · 2 of 2 inputs · 2 questions · ")
+
+
+def test_a_view_that_does_not_exist_is_refused_before_anything_runs(drive: Drive) -> None:
+    app = graph("a").compile()
+    for call in (drive.invoke, drive.batch):
+        with pytest.raises(ValueError, match='"notebook", "table", "lines"'):
+            call(app, [{"log": []}], progress="bar")
+
+
+def test_a_batch_in_a_terminal_is_a_table_of_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+
+    class Terminal(io.StringIO):
+        encoding = "utf-8"
+
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    graph("a").compile().batch([{"log": []}] * 3, progress=True)
+    text = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert "done · 3 of 3 inputs" in text and "━" in text
+
+
+def test_progress_that_is_off_loads_nothing() -> None:
+    program = (
+        "import sys; from stategraph import START, StateGraph; from typing import TypedDict\n"
+        "S = TypedDict('S', {'n': int})\n"
+        "app = StateGraph(S).add_node('a', lambda s: {'n': 1}).add_edge(START, 'a').compile()\n"
+        "app.invoke({'n': 0}, progress=False); list(app.stream({'n': 0})); app.batch([{'n': 0}], progress=None)\n"
+        "print([m for m in sys.modules if 'visualize.runs' in m or 'observing' in m])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

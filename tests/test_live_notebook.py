@@ -47,6 +47,15 @@ def test_the_picture_is_one_svg_with_headline_graph_and_marks() -> None:
     assert 'class="node is-running" data-node="a"' in svg and 'class="node is-waiting" data-node="c"' in svg
 
 
+def test_beside_the_bar_stands_how_fast_it_goes_and_what_is_left() -> None:
+    progress = progressed(*[TaskStarted(0.0, (), "a")] * 200, *[TaskEnded(1.0, (), "a")] * 20)
+    svg = drawn(progress, 2.0)
+    assert "10/s · about 18 s left" in texts(svg)
+    bar, text = (next(e for e in ET.fromstring(svg).iter(SVG + kind) if e.get("y") == y) for kind, y in (("rect", "36"), ("text", "39")))
+    assert float(bar.get("x", "")) + float(bar.get("width", "")) < float(text.get("x", ""))
+    assert describe_run(progress, 2.0).splitlines()[0].endswith(" · 2 s · 10/s · about 18 s left")
+
+
 def test_what_is_asked_and_what_went_wrong_stand_below_the_graph() -> None:
     progress = progressed(TaskStarted(0.0, (), "a"), TaskEnded(0.0, (), "a", paused=True, questions=(("1", "why " * 200),)))
     progress.end(0.0, "failed", "ValueError: \x00 <no>")
@@ -134,6 +143,7 @@ def cells() -> Any:
         "    return svg\n"
         "live_notebook.draw_picture = telling\n"
         "watch(build(lambda state: {'n': int(drawn.wait(10))}), {'n': 1})",
+        "build(second).invoke({'n': 3}, progress=True)",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     messages: dict[int, list[Any]] = {}
@@ -161,6 +171,13 @@ def test_the_saved_notebook_keeps_the_last_picture_and_the_result(cells: Any) ->
     assert [o.data["text/plain"] for o in cell.outputs if o.output_type == "execute_result"] == ["{'n': 20}"]
     assert [o.output_type for o in cell.outputs] == ["display_data", "stream", "execute_result"]
     assert cell.outputs[1].text == "printed by a node\n"
+
+
+def test_a_call_with_progress_is_shown_below_its_cell(cells: Any) -> None:
+    cell = cells[0][5]
+    (output,) = pictures(cell)
+    assert texts(output.data["image/svg+xml"])[-1].startswith("done · 2 supersteps · 2 tasks · ")
+    assert [o.data["text/plain"] for o in cell.outputs if o.output_type == "execute_result"] == ["{'n': 40}"]
 
 
 def test_a_coroutine_is_watched_on_the_loop_of_the_kernel(cells: Any) -> None:

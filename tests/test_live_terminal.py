@@ -188,3 +188,22 @@ def test_a_table_that_breaks_gives_stdout_back() -> None:
     with pytest.raises(OSError, match="broken"):
         Table(Terminal("utf-8")).draw(Broken(GraphModel("g", (), ())), 0.0)
     assert sys.stdout is stdout
+
+
+def test_beside_the_bar_stands_how_fast_it_goes_and_what_is_left() -> None:
+    many = [*FIRST, *[TaskStarted(0.5, (), "count", 2)] * 100, *[TaskEnded(2.5, (), "count")] * 10]
+    assert as_text(progressed(*many), 2.5)[1].endswith("5/s · about 18 s left")
+    assert "/s" not in as_text(progressed(*FIRST), 0.5)[1]
+
+
+def test_plain_lines_tell_now_and_then_how_far_a_long_superstep_has_come() -> None:
+    file = io.StringIO()
+    lines, progress = Lines(file), progressed(*FIRST, *[TaskStarted(0.5, (), "count", 2)] * 100)
+    for second in range(1, 31):
+        progress.take(TaskEnded(float(second), (), "count"))
+        lines.draw(progress, float(second))
+    assert [line.split(" · ")[:2] for line in file.getvalue().splitlines()[1:]] == [
+        ["superstep 2", "11 of 100 tasks"],
+        ["superstep 2", "21 of 100 tasks"],
+    ]
+    assert file.getvalue().splitlines()[1].endswith("/s · about 1 min 25 s left")

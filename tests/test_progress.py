@@ -266,3 +266,51 @@ def test_a_stopped_run_says_so() -> None:
     progress.end(3.0, "stopped", "KeyboardInterrupt")
     assert progress.headline(9.0) == "stopped in superstep 1 · 0 tasks · 3 s"
     assert marked(progress)["a"] == ("failed", "stopped")
+
+
+# -- how fast, and how long it will take ----------------------------------------------------------------------
+
+
+def fan_out(count: int, ended: int, every: float = 1.0, **more: Any) -> Progress:
+    """A superstep of so many tasks, of which one ends at each such time."""
+    return after(*[on(0.0, "a")] * count, *(off((n + 1) * every, "a", **more) for n in range(ended)))
+
+
+def test_many_tasks_tell_how_fast_they_end_and_what_time_is_left() -> None:
+    assert fan_out(1000, 100, 0.1).pace(10.0) == "10/s · about 1 min 30 s left"
+    assert fan_out(100, 10, 30.0).pace(300.0) == "2/min · about 45 min left"
+
+
+def test_before_the_first_has_ended_nobody_knows_and_one_task_has_no_pace() -> None:
+    assert fan_out(1000, 0).pace(10.0) == ""
+    assert after(on(0.0, "a"), off(1.0, "a"), on(1.0, "b", 2)).pace(2.0) == ""
+
+
+def test_what_is_left_is_reckoned_by_the_last_minute_and_not_by_an_hour_ago() -> None:
+    progress = fan_out(4000, 2000, 0.1)  # ten a second, until 200
+    for second in range(201, 301):
+        progress.take(off(float(second), "a"))  # then one
+    assert progress.pace(300.0) == "1/s · about 31 min 40 s left"
+
+
+def test_results_that_were_there_say_nothing_about_those_to_come() -> None:
+    progress = after(*[on(0.0, "a")] * 100, *[off(0.0, "a", kept=True)] * 90, off(2.0, "a"), off(4.0, "a"))
+    assert progress.pace(4.0) == "30/min · about 16 s left"
+
+
+def test_failures_and_retries_of_a_fan_out_are_counted_while_it_goes_on() -> None:
+    progress = after(*[on(0.0, "a")] * 12, off(1.0, "a", failure="E: x"), off(2.0, "a", tries=3))
+    assert progress.pace(2.0) == "1/s · about 10 s left · 1 failed · 2 retries"
+    progress.end(2.0, "failed")
+    assert progress.pace(2.0) == ""
+
+
+def test_where_one_node_runs_a_graph_of_many_tasks_these_are_counted() -> None:
+    progress = after(on(0.0, "b"), *[on(0.0, "x", place=("b",))] * 4, off(1.0, "x", ("b",)), off(2.0, "x", ("b",)))
+    assert progress.headline(2.0) == "superstep 1 · 0 of 1 task · 2 of 4 inside · 2 s"
+    assert (progress.share, progress.pace(2.0)) == (0.5, "1/s · about 2 s left")
+
+
+def test_a_pace_keeps_few_samples_however_many_tasks_end() -> None:
+    progress = fan_out(100_000, 100_000, 0.01)
+    assert progress.supersteps[0].pace.sample_count <= 62

@@ -4,10 +4,10 @@ and options."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Literal
 from uuid import UUID
 
 from typing_extensions import TypedDict
@@ -85,6 +85,10 @@ class CallOptions(TypedDict, Generic[ContextT], total=False):
             call starts from the checkpoint before its input; what it has stored stays in the
             history, what it has done outside is not undone. None: both run, and the one that
             stores second gets a `CheckpointConflictError`, as between processes.
+        progress: show how far the call is while it runs: tasks done of those known, how fast, the
+            time that is left, failures. True shows it where the program runs: below the cell of a
+            notebook, in a terminal, or else as lines on stderr; "notebook", "table" or "lines"
+            choose. `visualize.watch` can do more.
     """
 
     context: ContextT | None
@@ -97,6 +101,7 @@ class CallOptions(TypedDict, Generic[ContextT], total=False):
     debug: bool | None
     on_failure: OnFailure | None
     multitask: Multitask | None
+    progress: bool | Literal["notebook", "table", "lines"] | None
 
 
 class Options(CallOptions[ContextT], total=False):
@@ -131,7 +136,11 @@ def check_version(version: Version) -> bool:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Call:
-    """`Options` with their defaults; an unknown option is a TypeError that names it."""
+    """`Options` with their defaults; an unknown option is a TypeError that names it.
+
+    Attributes:
+        detours: the call waits for its turn or is shown: it comes again, without that option.
+    """
 
     context: Any = MISSING
     stream_mode: StreamMode | Sequence[StreamMode] | None = None
@@ -147,8 +156,11 @@ class Call:
     debug: bool | None = None
     on_failure: OnFailure | None = None
     multitask: Multitask | None = None
+    progress: Any = None
+    detours: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
+        self.detours = self.multitask is not None or bool(self.progress)
         if self.multitask is not None:
             check_multitask(self.multitask)
         if self.on_failure is not None:

@@ -17,6 +17,7 @@ from ..layout.measure import FONT, SMALL, text_width
 from ..svg import LONGEST_BADGE, Mark, draw_svg, fold_marks
 from ..theme import FONTS, style_sheet
 from .progress import STOPPED, Progress, split_mark
+from .tally import join
 
 HEAD = 54.0
 """Height of what stands above the graph: the headline and the bar."""
@@ -93,7 +94,7 @@ def draw_picture(progress: Progress, now: float, fitted: FittedGraph) -> str:
             graph[graph.index(">") + 1 : graph.rindex("</svg>")].strip(),
             "</g>",
             _text(headline, MARGIN, 21),
-            *_bar(progress, width - 2 * MARGIN),
+            *_bar(progress, width - 2 * MARGIN, progress.pace(now)),
             *(_note(*line, HEAD + layout.height + n * LINE) for n, line in enumerate(lines)),
             "</svg>",
         ]
@@ -106,7 +107,8 @@ def describe_run(progress: Progress, now: float) -> str:
         f"{'  ' * row.depth}{row.label}: {' · '.join(filter(None, split_mark(row.mark)))}"
         for row in progress.rows(now)
     ]
-    return "\n".join([progress.headline(now), *rows, *progress.notes()])
+    head = join(progress.headline(now), progress.pace(now))
+    return "\n".join([head, *rows, *progress.notes()])
 
 
 def fit_mark(mark: Mark) -> Mark:
@@ -120,7 +122,12 @@ def fit_mark(mark: Mark) -> Mark:
     return mark
 
 
-def _bar(progress: Progress, width: float) -> list[str]:
+def _bar(progress: Progress, width: float, pace: str) -> list[str]:
+    text = ""
+    if pace:
+        room = text_width(pace) + MARGIN
+        text = _text(pace, 2 * MARGIN + width - room, 39)
+        width = max(0.0, width - room)
     state = COLOURS.get(progress.state, progress.state)
     place = f'x="{MARGIN:g}" y="36" height="6" rx="3"'
     done = f'<rect {place} width="{max(6.0, width * progress.share):.1f}" fill="#64748b"/>'
@@ -128,6 +135,7 @@ def _bar(progress: Progress, width: float) -> list[str]:
         f'<g class="cluster"><rect class="shape" {place} width="{width:g}" fill="#f8fafc" '
         'stroke="#cbd5e1"/></g>',
         f'<g class="is-{state}"><g class="badge">{done}</g></g>' if progress.share else "",
+        text,
     ]
 
 

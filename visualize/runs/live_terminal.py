@@ -34,6 +34,8 @@ STYLES = {
 }
 AROUND = 8
 """Lines of a terminal that are kept for what stands around the rows."""
+LULL = 10.0
+"""Seconds after which plain lines tell how far a superstep of many tasks has come."""
 PLAIN = str.maketrans({"·": "-", TIMES: "x", "…": "..."})
 """Signs for terminals that know ASCII only."""
 
@@ -45,8 +47,8 @@ def can_draw(file: TextIO) -> bool:
 
 
 class Lines:
-    """One line per superstep once it is over, and what the run has come to in the end. No control
-    codes.
+    """One line per superstep once it is over, one now and then while a long one goes on, and what
+    the run has come to in the end. No control codes.
 
     Args:
         file: None for stderr.
@@ -55,14 +57,21 @@ class Lines:
     def __init__(self, file: TextIO | None = None) -> None:
         self._file = file
         self._told = 0
+        self._last: float | None = None
 
     def draw(self, progress: Progress, now: float) -> None:
         """Write the lines that have not been written yet."""
-        steps = progress.supersteps
+        steps = progress.supersteps if progress.lists_supersteps else []
         whole = len(steps) if progress.over else max(0, len(steps) - 1)
         for number in range(self._told, whole):
             self._write(f"superstep {number + 1}: {describe_superstep(steps[number])}")
+        if self._last is None or self._told < whole:
+            self._last = now
         self._told = whole
+        pace = progress.pace(now)
+        if pace and now - self._last >= LULL:
+            self._last = now
+            self._write(f"{progress.headline(now)} · {pace}")
         if progress.over:
             for line in (progress.headline(now), *progress.notes()):
                 self._write(line)
@@ -148,19 +157,25 @@ def render_rich(progress: Progress, now: float, room: int | None = None) -> Grou
     from rich.text import Text
 
     parts: list[Any] = [Text(printable(progress.headline(now)), style=STYLES[progress.state])]
-    parts += [_bar(progress), _table(progress.rows(now), room)]
+    parts += [_bar(progress, progress.pace(now)), _table(progress.rows(now), room)]
     style = STYLES["failed"] if progress.error else STYLES["paused"]
     parts += [Text(printable(note), style=style) for note in progress.notes()]
     return Group(*parts)
 
 
-def _bar(progress: Progress) -> Any:
+def _bar(progress: Progress, pace: str) -> Any:
     from rich.progress_bar import ProgressBar
+    from rich.table import Table as RichTable
 
     style = STYLES[progress.state if progress.over else "running"].removeprefix("bold ")
-    return ProgressBar(
+    bar = ProgressBar(
         total=1.0, completed=progress.share, width=40, complete_style=style, finished_style=style
     )
+    if not pace:
+        return bar
+    line = RichTable.grid(padding=(0, 2))
+    line.add_row(bar, pace)
+    return line
 
 
 def _table(rows: list[NodeRow], room: int | None) -> Any:

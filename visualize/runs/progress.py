@@ -13,6 +13,7 @@ from ...pregel.names import NS_END, NS_SEP
 from ..labels import TIMES
 from ..model import GraphModel, GraphNode
 from ..svg import Mark
+from .pace import describe_pace
 from .tally import (
     BreakpointHit,
     Event,
@@ -75,6 +76,9 @@ class Progress:
         error: what ended the run, as "Type: message".
     """
 
+    lists_supersteps: bool = True
+    """Whether the supersteps tell anything to who reads plain lines."""
+
     def __init__(
         self, model: GraphModel, began: float = 0.0, earlier: frozenset[str] = frozenset()
     ) -> None:
@@ -131,13 +135,16 @@ class Progress:
     def _start(self, event: TaskStarted, tally: Tally | None) -> None:
         self.state = "running"
         self._held = False
+        step = self._current
         if not event.place:
-            step = self._current
             if step is None or step.number != event.step:
                 step = Superstep(event.step, event.at, event.at)
                 self.supersteps.append(step)
-            step.total += 1
-            step.tasks[event.name] += 1
+            step.start_task(event)
+        elif step is not None:
+            if step.inside is None:
+                step.inside = Superstep(step.number, event.at, event.at)
+            step.inside.start_task(event)
         if tally is None:
             return
         if tally.superstep != len(self.supersteps):
@@ -151,8 +158,11 @@ class Progress:
     def _end(self, event: TaskEnded, key: str, own: bool) -> None:
         self.tasks += not event.kept
         self.kept += event.kept
-        if not event.place and self.supersteps:
-            self.supersteps[-1].end_task(event)
+        step = self._current
+        if step is not None and event.place:
+            step = step.inside
+        if step is not None:
+            step.end_task(event)
         for id, text in event.questions:
             self.questions.setdefault(id, (key, text))
         tally = self._tally(key)
@@ -217,8 +227,10 @@ class Progress:
         nobody knows. Of one that a breakpoint holds nothing has."""
         if self.state == "done":
             return 1.0
-        step = self._current
-        return step.good / step.total if step is not None and not self._held else 0.0
+        if self._current is None or self._held:
+            return 0.0
+        step = self.counted(self._current)
+        return step.good / step.total
 
     def marks(self) -> dict[str, Mark]:
         """What to paint on each node that has tasks."""
@@ -243,6 +255,9 @@ class Progress:
             parts = [self.state]
         elif self.state == "running":
             parts = [f"superstep {count}", f"{step.done:,} of {count_noun(step.total, 'task')}"]
+            inside = self.counted(step)
+            if inside is not step:
+                parts.append(f"{inside.done:,} of {inside.total:,} inside")
         else:
             parts = [f"{self.state} in superstep {count}", count_noun(self.tasks, "task")]
         if self.kept:
@@ -250,6 +265,21 @@ class Progress:
         if self.questions:
             parts.append(count_noun(len(self.questions), "question"))
         return " · ".join((*parts, duration(self.elapsed(now))))
+
+    def pace(self, now: float) -> str:
+        """How fast the tasks of a superstep that has several end, how long the others that are
+        known will take, and what went wrong; empty if there is nothing to tell."""
+        step = None if self._current is None else self.counted(self._current)
+        if step is None or step.total < 2 or self.state != "running":
+            return ""
+        return describe_pace(
+            step.total - step.done, step.pace.rate(now), step.failed, step.retries
+        )
+
+    def counted(self, step: Superstep) -> Superstep:
+        """The tasks that tell most about how far a superstep is: its own, or those inside them."""
+        inside = step.inside
+        return step if inside is None or inside.total <= step.total else inside
 
     def notes(self) -> list[str]:
         """What needs somebody's eye: what is asked, and what went wrong."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..labels import TIMES
+from .pace import Pace
 from .values import count_noun, duration
 
 NOTABLE = 0.05
@@ -106,7 +107,8 @@ class Tally:
 class Superstep:
     """One superstep of the outermost graph: its tasks by node, mid-task calls among them; `halted`
     says which nodes failed or paused, `kept` how many tasks of a node were not run. `good` counts
-    those that ended well."""
+    those that ended well, `retries` the attempts after their first ones. `inside` has the tasks of
+    graphs that these tasks run; None if there are none."""
 
     number: int
     started: float
@@ -117,11 +119,27 @@ class Superstep:
     halted: dict[str, str] = field(default_factory=dict)
     kept: Counter[str] = field(default_factory=Counter)
     good: int = 0
+    failed: int = field(default=0, compare=False)
+    retries: int = field(default=0, compare=False)
+    inside: Superstep | None = field(default=None, compare=False)
+    pace: Pace = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.pace = Pace(self.started)
+
+    def start_task(self, event: TaskStarted) -> None:
+        """A task starts, or waits for a free worker."""
+        self.total += 1
+        self.tasks[event.name] += 1
 
     def end_task(self, event: TaskEnded) -> None:
         """One of its tasks has ended."""
         self.ended = event.at
         self.done += 1
+        self.failed += bool(event.failure)
+        self.retries += event.tries - 1
+        if not event.kept:
+            self.pace.count(event.at)
         self.good += not (event.failure or event.paused)
         self.kept[event.name] += event.kept
         if event.failure or event.paused:

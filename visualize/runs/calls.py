@@ -1,0 +1,164 @@
+"""Calls of a graph with `progress=`: each is shown as `watch` shows one; a batch, as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing
+from typing import Any
+
+from ...pregel.observer import EndStatus, RunInfo
+from ...pregel.types import AnyConfig
+from ..extract import extract
+from ..model import GraphModel, GraphNode, join_id
+from .earlier import afind_earlier, find_earlier
+from .live_view import ViewUpdater, choose, show, show_call
+from .progress import Progress
+from .run_events import RunEvents, format_failure
+from .tally import Superstep, TaskEnded, TaskStarted, join
+from .values import count_noun, duration
+
+INPUTS = "inputs"
+"""The id of the node that stands for all runs of a batch; the graph is shown inside it."""
+
+
+def invoke(graph: Any, given: Any, config: AnyConfig | None, options: Mapping[str, Any]) -> Any:
+    """`graph.invoke`, shown."""
+    own = dict(options)
+    with _show_call(graph, own, find_earlier(graph, given, config)):
+        return graph.invoke(given, config, **own)
+
+
+async def ainvoke(
+    graph: Any, given: Any, config: AnyConfig | None, options: Mapping[str, Any]
+) -> Any:
+    """`graph.ainvoke`, shown."""
+    own = dict(options)
+    with _show_call(graph, own, await afind_earlier(graph, given, config)):
+        return await graph.ainvoke(given, config, **own)
+
+
+def stream(
+    graph: Any, given: Any, config: AnyConfig | None, options: Mapping[str, Any]
+) -> Iterator[Any]:
+    """`graph.stream`, shown."""
+    own = dict(options)
+    with _show_call(graph, own, find_earlier(graph, given, config)):
+        yield from graph.stream(given, config, **own)
+
+
+async def astream(
+    graph: Any, given: Any, config: AnyConfig | None, options: Mapping[str, Any]
+) -> AsyncGenerator[Any, None]:
+    """`graph.astream`, shown."""
+    own = dict(options)
+    with _show_call(graph, own, await afind_earlier(graph, given, config)):
+        async with aclosing(graph.astream(given, config, **own)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+def batch(graph: Any, inputs: Sequence[Any], config: Any, options: Mapping[str, Any]) -> Any:
+    """`graph.batch`, shown."""
+    own = dict(options)
+    with _show_batch(graph, own, len(inputs)):
+        return graph.batch(inputs, config, **own)
+
+
+async def abatch(graph: Any, inputs: Sequence[Any], config: Any, options: Mapping[str, Any]) -> Any:
+    """`graph.abatch`, shown."""
+    own = dict(options)
+    with _show_batch(graph, own, len(inputs)):
+        return await graph.abatch(inputs, config, **own)
+
+
+def _show_call(
+    graph: Any, options: dict[str, Any], earlier: frozenset[str]
+) -> AbstractContextManager[None]:
+    """Show the call that is made with these options, which are made ready for it."""
+    view = options.pop("progress")
+    return show_call(graph, False, None if view is True else view, options, earlier)
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+def _show_batch(
+    graph: Any, options: dict[str, Any], count: int
+) -> AbstractContextManager[None]:
+    """Show the batch that is run with these options, which are made ready for it."""
+    view = options.pop("progress")
+    model = _enclose(extract(graph))
+    updater = ViewUpdater(model, choose(None if view is True else view), kind=BatchProgress)
+    for _ in range(count):
+        updater.put(TaskStarted(updater.clock(), (), INPUTS, 1))
+    return show(updater, BatchEvents(updater.put, updater.clock), options)
+
+
+def _enclose(model: GraphModel) -> GraphModel:
+    """The graph inside one node, which stands for all runs."""
+
+    def move(part: GraphNode) -> GraphNode:
+        inside = join_id(INPUTS, part.inside) if part.inside else INPUTS
+        return part._replace(id=join_id(INPUTS, part.id), inside=inside)
+
+    edges = (
+        edge._replace(source=join_id(INPUTS, edge.source), target=join_id(INPUTS, edge.target))
+        for edge in model.edges
+    )
+    around = GraphNode(INPUTS, model.name, "cluster")
+    return GraphModel(
+        model.name,
+        tuple(map(move, model.nodes)),
+        tuple(edges),
+        (around, *map(move, model.clusters)),
+    )
+
+
+class BatchEvents(RunEvents):
+    """Makes events of the runs of a batch: each is a task, and its tasks are inside it."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._roots: dict[str, str] = {}  # run → the namespace of the one of the batch around it
+
+    def run_started(self, run: RunInfo) -> None:
+        """It is one of the batch, or inside of one."""
+        around = None if run.parent is None else self._roots.get(run.parent.run.id)
+        self._roots[run.id] = run.ns if around is None else around
+
+    def place_of(self, run: RunInfo) -> tuple[str, ...]:
+        """The nodes around it."""
+        return (INPUTS, *self.place_below(self._roots.get(run.id, ""), run))
+
+    def run_ended(
+        self, run: RunInfo, status: EndStatus, seconds: float, error: BaseException | None
+    ) -> None:
+        """If it is one of the batch, a task has ended."""
+        around = None if run.parent is None else run.parent.run.id
+        if self._roots.pop(run.id, None) is None or around in self._roots:
+            return
+        failure = format_failure(status, error)
+        self.put(TaskEnded(self.clock(), (), INPUTS, failure, status == "paused"))
+
+
+class BatchProgress(Progress):
+    """A batch as far as it has been seen: one superstep whose tasks are the runs."""
+
+    lists_supersteps = False
+
+    def headline(self, now: float) -> str:
+        """The batch as a whole, in one line."""
+        if not self.supersteps:
+            return join(self.state, duration(self.elapsed(now)))
+        step = self.supersteps[-1]
+        known = f"{step.done:,} of {count_noun(step.total, 'input')}"
+        parts = [known if self.state == "running" else join(self.state, known)]
+        if self.questions:
+            parts.append(count_noun(len(self.questions), "question"))
+        if step.failed and self.over:
+            parts.append(f"{step.failed:,} failed")
+        return join(*parts, duration(self.elapsed(now)))
+
+    def counted(self, step: Superstep) -> Superstep:
+        """The runs count, however many tasks each has."""
+        return step

@@ -1,0 +1,77 @@
+"""How fast tasks end, and how long the others will take at that pace."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from .values import count_noun, duration
+
+WINDOW = 60.0
+"""Seconds that a pace looks back: what was slow an hour ago says little about what is left."""
+GRAIN = 1.0
+"""Seconds that share a sample: a pace costs the same for ten tasks and for a million."""
+
+
+class Pace:
+    """How many tasks end per second.
+
+    Args:
+        began: when the first of them started, by the caller's clock.
+    """
+
+    __slots__ = ("_began", "_bucket", "_ended", "_samples")
+
+    def __init__(self, began: float) -> None:
+        self._began = began
+        self._ended = 0
+        self._samples = deque(((began, 0),))  # (when, how many had ended then), the oldest first
+        self._bucket = -1
+
+    def count(self, at: float) -> None:
+        """A task has ended that was run."""
+        self._ended += 1
+        samples, bucket = self._samples, int((at - self._began) / GRAIN)
+        if bucket == self._bucket:
+            samples[-1] = (at, self._ended)
+            return
+        self._bucket = bucket
+        samples.append((at, self._ended))
+        while at - samples[1][0] >= WINDOW:
+            samples.popleft()
+
+    @property
+    def sample_count(self) -> int:
+        """How many samples it keeps."""
+        return len(self._samples)
+
+    def rate(self, now: float) -> float:
+        """Tasks per second, over the last minute or since the last one that is older."""
+        since, before = self._samples[0]
+        return (self._ended - before) / (now - since) if now > since else 0.0
+
+
+def describe_pace(left: int, rate: float, failed: int, retries: int) -> str:
+    """How fast tasks end, when the others will have, and what went wrong.
+
+    Args:
+        left: how many have not ended.
+        rate: tasks per second.
+
+    >>> describe_pace(600, 12.0, 1, 0), describe_pace(3, 0.05, 0, 2), describe_pace(9, 0.0, 0, 0)
+    ('12/s · about 50 s left · 1 failed', '3/min · about 1 min left · 2 retries', '')
+    """
+    parts = []
+    if left and rate:
+        parts += [_format_rate(rate), f"about {duration(max(1, round(left / rate)))} left"]
+    if failed:
+        parts.append(f"{failed:,} failed")
+    if retries:
+        parts.append(count_noun(retries, "retry", "retries"))
+    return " · ".join(parts)
+
+
+def _format_rate(rate: float) -> str:
+    units = (("s", 1), ("min", 60), ("h", 3600))
+    unit, seconds = next((each for each in units if rate * each[1] >= 1), units[-1])
+    count = rate * seconds
+    return f"{count:,.0f}/{unit}" if count >= 9.95 else f"{count:.1f}/{unit}".replace(".0/", "/")
