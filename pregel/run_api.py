@@ -110,7 +110,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
             Exception: whatever a node raised, with a note that names its task.
         """
         call = read_options(options)
-        if call.detours:
+        if call.multitask is not None or call.progress:
             return find_detour(call).invoke(self, input, config, options)
         if call.stream_mode is not None and call.stream_mode != "values":
             return list(self.stream(input, config, **options))
@@ -158,7 +158,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         from .drivers import aio
 
         call = read_options(options)
-        if call.detours:
+        if call.multitask is not None or call.progress:
             return await find_detour(call).ainvoke(self, input, config, options)
         if call.stream_mode is not None and call.stream_mode != "values":
             return [chunk async for chunk in self.astream(input, config, **options)]
@@ -253,7 +253,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         `subgraphs=True` puts the namespace first.
         """
         call = read_options(options)
-        if call.detours:
+        if call.multitask is not None or call.progress:
             yield from find_detour(call).stream(self, input, config, options)
             return
         run = self._open(input, config, call)
@@ -344,7 +344,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         from .drivers import aio
 
         call = read_options(options)
-        if call.detours:
+        if call.multitask is not None or call.progress:
             detour = find_detour(call).astream(self, input, config, options)
             async with aclosing(detour) as parts:
                 async for chunk in parts:

@@ -4,7 +4,7 @@ and options."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Literal
@@ -136,11 +136,7 @@ def check_version(version: Version) -> bool:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Call:
-    """`Options` with their defaults; an unknown option is a TypeError that names it.
-
-    Attributes:
-        detours: the call waits for its turn or is shown: it comes again, without that option.
-    """
+    """`Options` with their defaults; an unknown option is a TypeError that names it."""
 
     context: Any = MISSING
     stream_mode: StreamMode | Sequence[StreamMode] | None = None
@@ -157,10 +153,8 @@ class Call:
     on_failure: OnFailure | None = None
     multitask: Multitask | None = None
     progress: Any = None
-    detours: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        self.detours = self.multitask is not None or bool(self.progress)
         if self.multitask is not None:
             check_multitask(self.multitask)
         if self.on_failure is not None:
