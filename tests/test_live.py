@@ -599,7 +599,7 @@ def test_a_batch_is_shown_as_a_whole_with_its_inputs_counted(drive: Drive, seen:
     results = drive.batch(app, [{"log": [str(n)]} for n in range(20)], progress=True, return_exceptions=True)
     assert [type(each) for each in results].count(ValueError) == 1 and results[0] == {"log": ["0", "a", "x"]}
     assert seen.headlines[-1].startswith("done · 20 of 20 inputs · 1 failed · ")
-    assert {id: state for id, state in seen.states.items()} == {"inputs": "failed", "inputs:a": "done", "inputs:b": "failed"}
+    assert seen.states == {"inputs": "failed", "inputs:a": "done", "inputs:b": "failed"}
     assert seen.marks[-1]["inputs:a"][1].startswith(f"{TIMES}20")
     assert seen.progress.supersteps[0].failed == 1
 
