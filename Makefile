@@ -17,7 +17,7 @@ help: ## list what can be made
 
 venv: .venv/stamp ## .venv: the package, editable, and the dev tools
 peer: .bench/stamp ## .bench: the engine we are compared with, apart from everything else
-clients: .clients/stamp ## .clients: the official JavaScript client of a server, with which ours is tested; needs npm
+clients: .clients/stamp ## .clients: the official JavaScript clients, with which our server is tested; needs npm
 others: .bench-others/stamp .bench-fleets/stamp ## .bench-others, .bench-fleets: further engines and queues for the benchmark
 
 # It needs the package alone, so it is there in seconds.
@@ -113,7 +113,7 @@ clean: ## remove what was built and cached; the two venvs stay
 .compat/stamp: pyproject.toml
 	@.compat/bin/python -c 'import pip' 2>/dev/null || { echo "making .compat"; $(PYTHON) -m venv .compat; }
 	@.compat/bin/python $(PIP) install --upgrade pip
-	@.compat/bin/python $(PIP) install -e ".[serve]" --group compat
+	@.compat/bin/python $(PIP) install -e ".[serve,ag-ui]" --group compat
 	@touch $@
 
 .clients/stamp: tests/compat/clients/package.json

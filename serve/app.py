@@ -26,6 +26,7 @@ from .assistants import Assistants
 from .errors import Refused
 from .page import Page
 from .page_lists import PageLists
+from .protocols import Protocols
 from .records import Records
 from .run_routes import RunRoutes
 from .runs import Runs
@@ -106,7 +107,10 @@ def create_app(
 
     rooms: list[Any] = [
         schedules,
-        *(room(service) for room in (Assistants, Threads, RunRoutes, StoreRoutes, PageLists)),
+        *(
+            room(service)
+            for room in (Assistants, Threads, RunRoutes, StoreRoutes, PageLists, Protocols)
+        ),
         Page(),
     ]
     routes = [route for room in rooms for route in room.routes()]

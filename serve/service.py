@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid5
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,7 +17,6 @@ from ..checkpoint.errors import DamagedError, StorageError, StoredError
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
 from ..store.base import BaseStore
-from .bodies import Body
 from .encode import encode
 from .errors import Refused
 from .records import Record, Records, may_see, now
@@ -26,8 +25,8 @@ from .runs import Runs
 Auth = Callable[[Request], Awaitable[str | None] | str | None]
 """Says who asks: the id of a user, who finds the own threads only; None refuses the request."""
 
-Asked = TypeVar("Asked", bound=Body)
 Found = TypeVar("Found")
+Asked = TypeVar("Asked", bound=BaseModel)
 # Makes the id of a graph's own assistant: the peer's server has the same.
 _NAMES: Final = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 

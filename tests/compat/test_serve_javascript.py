@@ -1,35 +1,18 @@
-"""The server, as the official JavaScript client sees it. `make clients` installs that."""
+"""The server, as the official JavaScript clients see it. `make clients` installs them."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-from pathlib import Path
-
-import pytest
-
 from stategraph.serve import create_app
 
+from .agents import make_desk
+from .javascript import run_client
 from .serving import Gates, make_flow, serving
-
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / ".clients"
-REQUIRED = os.environ.get("STATEGRAPH_REQUIRE_NODE") == "1"  # then a missing client fails instead
 
 
 def test_a_session_of_the_javascript_client() -> None:
-    node = shutil.which("node")
-    if not REQUIRED and (node is None or not (FOLDER / "node_modules").is_dir()):
-        pytest.skip("needs Node.js and `make clients`")
-    assert node is not None
-    program = FOLDER / "flow.mjs"  # beside the modules that it imports
-    program.write_text((Path(__file__).parent / "clients" / "flow.mjs").read_text())
     with serving(create_app({"flow": make_flow(Gates())})) as url:
-        done = subprocess.run([node, program, url], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
+        found = run_client("flow.mjs", url)
+    assert found == {
         "waited": {"log": ["x", "a", "b"]},
         "streamed": [
             ["custom", {"from": "a"}],
@@ -52,3 +35,33 @@ def test_a_session_of_the_javascript_client() -> None:
         "stored": {"text": "hi"},
         "gone": 404,
     }
+
+
+def test_a_session_of_the_ag_ui_client() -> None:
+    gates = Gates()
+    gates.close("wait")
+    with serving(create_app({"desk": make_desk(gates)})) as url:
+        found = run_client("ag_ui.mjs", url)
+    answer = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]
+    call = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
+    assert found["chat"] == [
+        "RUN_STARTED", "STATE_SNAPSHOT", "STEP_STARTED", "CUSTOM",
+        "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", *call, "STEP_FINISHED", "STATE_DELTA",
+        "STEP_STARTED", "TOOL_CALL_RESULT", "STEP_FINISHED", "STATE_DELTA",
+        "STEP_STARTED", "CUSTOM", *answer, "STEP_FINISHED", "STATE_DELTA", "MESSAGES_SNAPSHOT", "RUN_FINISHED",
+    ]  # fmt: skip
+    assert found["said"] == [
+        ["user", "weather"], ["assistant", "Let me see."], ["tool", "sunny"], ["assistant", "Done: sunny"],
+    ]  # fmt: skip
+    assert found["calls"] == [{"name": "weather", "arguments": '{"city": "Rome"}'}]
+    assert found["state"] == {"log": ["model", "tools", "model"], "order": {"items": ["sunny"]}}
+    assert found["again"] == 6
+    [asked] = found["asked"]
+    assert (asked["reason"], asked["message"], asked["toolCallId"]) == ("tool_call", "Really?", "call-7")
+    assert asked["responseSchema"]["required"] == ["approved"]
+    assert found["answered"] == ["assistant", "Done: True"] and found["open"] == 0
+    assert found["located"] == ["assistant", "Done: Rome"]
+    assert found["failed"] == ["STEP_FINISHED", "RUN_ERROR"]
+    assert "RUN_FINISHED" not in found["left"] and found["back"] == ["assistant", "You said hi."]
+    assert len(found["missing"]) == 1 and "HTTP 404" in found["missing"][0]
+    assert found["held"] == found["stored"]["ids"] and found["last"]["log"] == found["stored"]["log"]

@@ -1,0 +1,222 @@
+"""AG-UI: chat pages and other frontends run a graph and see what it does. One route, whose body and
+events are the protocol's.
+
+Needs the extra `ag-ui`; loaded with the first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+from ag_ui.core import BaseEvent, RunAgentInput, UserMessage
+from ag_ui.core.events import RunErrorEvent
+from ag_ui.encoder import EventEncoder
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ..channels.aggregate import BinaryOperatorAggregate, Overwrite
+from ..pregel.app import Pregel
+from .ag_ui_events import MESSAGES, AgUiEvents, failure
+from .ag_ui_messages import from_graph, to_graph
+from .bodies import RunBody
+from .encode import encode
+from .frames import HEARTBEAT, read_frames
+from .run_routes import begin_run
+from .runs import Execution
+from .service import Service
+
+_MODES: Any = ["values", "tasks", "messages-tuple", "custom"]
+_ENCODER = EventEncoder()
+
+
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    """A thread before a run.
+
+    Attributes:
+        values: its state in JSON form.
+        questions: the ids of its open questions.
+        is_paused: whether a run of it has not come to its end.
+    """
+
+    values: dict[str, Any]
+    questions: tuple[str, ...] = ()
+    is_paused: bool = False
+
+
+async def run_agent(service: Service, request: Request) -> Response:
+    """Run a graph with an AG-UI input, and send AG-UI events.
+
+    Raises:
+        Refused: the input is none, there is no such graph, the thread is another user's or busy.
+    """
+    owner = await service.user(request)
+    given = await service.body(request, RunAgentInput)
+    app, assistant = await service.graph_of(request.path_params["assistant_id"], owner)
+    await _wait_for_stopped(service, given.thread_id)
+    thread = await _look(service, app, given.thread_id, owner)
+    told = AgUiEvents(given.thread_id, given.run_id, [each.id for each in given.messages])
+    call = _call(app, given, thread)
+    if isinstance(call, BaseEvent):
+        return _stream(_send([call]))
+    if call is None:
+        return _stream(_send(_repeat(told, thread)))
+    settings = {
+        "tools": [each.model_dump(by_alias=True) for each in given.tools or ()],
+        "context": [each.model_dump(by_alias=True) for each in given.context or ()],
+        "forwarded_props": given.forwarded_props,
+    }
+    body = RunBody(
+        assistant_id=assistant["assistant_id"],
+        stream_mode=_MODES,
+        if_not_exists="create",
+        multitask_strategy="reject",
+        config={"configurable": {"ag_ui": settings}},
+        metadata={"ag_ui_run_id": given.run_id},
+        **call,
+    )
+    execution = await begin_run(service, body, given.thread_id, owner)
+    return _stream(_tell(service, execution, told))
+
+
+async def _wait_for_stopped(service: Service, thread_id: str) -> None:
+    """A client stops a run by leaving, and may be back before the run has ended."""
+    for execution in service.runs.live():
+        if execution.thread_id == thread_id and execution.stopped is not None:
+            await execution.ended.wait()
+
+
+async def _look(service: Service, app: Pregel, thread_id: str, owner: str | None) -> _Thread:
+    if await service.records.find("threads", thread_id) is None:
+        return _Thread({})
+    await service.records.get("threads", thread_id, owner=owner)
+    state = await app.aget_state({"configurable": {"thread_id": thread_id}})
+    values = orjson.loads(encode(state.values))
+    questions = tuple(each.id for each in state.interrupts)
+    return _Thread(values if isinstance(values, dict) else {}, questions, bool(state.next))
+
+
+# -- what is called ----------------------------------------------------------------------------
+
+
+def _call(app: Pregel, given: RunAgentInput, thread: _Thread) -> dict[str, Any] | BaseEvent | None:
+    """What an input means for its thread: an input, or a command with answers. None if it says only
+    what the thread knows already; an error if it answers none of the thread's questions."""
+    new = _changes(app, given, thread)
+    entries = {each.interrupt_id: each for each in given.resume or ()}
+    answers = {
+        id: entries[id].payload if entries[id].status == "resolved" else None
+        for id in thread.questions
+        if id in entries
+    }
+    if answers:
+        return {"command": {"resume": answers, "update": new or None}}
+    if thread.questions:
+        ids = ", ".join(thread.questions)
+        return RunErrorEvent(
+            code="interrupt_open",
+            message=f"the thread waits for answers: send `resume` with the interrupts {ids}",
+        )
+    if entries and MESSAGES not in new:  # answers sent again: the state is that of the first time
+        return None
+    if thread.is_paused and not new:
+        return {"input": None}
+    empty: dict[str, Any] = {MESSAGES: []} if MESSAGES in _inputs(app) else {}
+    return {"input": new or empty}
+
+
+def _inputs(app: Pregel) -> Mapping[str, Any]:
+    """The keys of a graph's input."""
+    found: dict[str, Any] = app.get_input_jsonschema().get("properties", {})
+    return found
+
+
+def _changes(app: Pregel, given: RunAgentInput, thread: _Thread) -> dict[str, Any]:
+    """What an input brings that the thread does not have yet: messages, state, tools."""
+    keys = _inputs(app)
+    state = given.state if isinstance(given.state, dict) else {}
+    changes = {
+        key: _replacing(app, key, value)
+        for key, value in state.items()
+        if key in keys and key not in (MESSAGES, "tools") and value != thread.values.get(key, {})
+    }
+    if "tools" in keys:
+        tools = [each.model_dump(by_alias=True) for each in given.tools or ()]
+        if tools != thread.values.get("tools", []):
+            changes["tools"] = _replacing(app, "tools", tools)
+    if MESSAGES in keys and (messages := [*_new_messages(given, thread)]):
+        changes[MESSAGES] = messages
+    return changes
+
+
+def _replacing(app: Pregel, key: str, value: Any) -> Any:
+    """A write of the value that a client's state has, instead of the one that the thread has."""
+    has_reducer = isinstance(app.channels.get(key), BinaryOperatorAggregate)
+    return asdict(Overwrite(value)) if has_reducer else value
+
+
+def _new_messages(given: RunAgentInput, thread: _Thread) -> Iterator[dict[str, Any]]:
+    """The messages that the thread does not have, and those of the user that are others now. The
+    rest of what a client sends back has lost what AG-UI has no form for."""
+    held = (from_graph(each, place) for place, each in enumerate(thread.values.get(MESSAGES, ())))
+    known = {each.id: each for each in held if each is not None}
+    for message in given.messages:
+        before = known.get(message.id)
+        is_edited = isinstance(message, UserMessage) and message != before
+        if (before is None or is_edited) and (made := to_graph(message)) is not None:
+            yield made
+
+
+# -- what is sent ------------------------------------------------------------------------------
+
+
+def _repeat(told: AgUiEvents, thread: _Thread) -> Iterator[BaseEvent]:
+    """A thread as it stands: the answer to what it has been told before."""
+    yield told.start()
+    yield from told.of("values", thread.values)
+    yield from told.end("success")
+
+
+async def _tell(service: Service, execution: Execution, told: AgUiEvents) -> AsyncIterator[str]:
+    """The events of a run, until its end. A reader who leaves stops it: AG-UI has no other way."""
+    try:
+        yield _ENCODER.encode(told.start())
+        async for event, data in read_frames(execution.events.read(0)):
+            if event == HEARTBEAT:
+                yield ": heartbeat\n\n"
+            elif event == "error":
+                yield _ENCODER.encode(failure(data))
+                return
+            else:
+                for each in told.of(event, data):
+                    yield _ENCODER.encode(each)
+        status = await _status(service, execution)
+        if status in ("pending", "running"):
+            wrong = {"error": "server_stopped", "message": "the next server goes on with the run"}
+            yield _ENCODER.encode(failure(wrong))
+            return
+        for each in told.end(status):
+            yield _ENCODER.encode(each)
+    finally:
+        if not execution.ended.is_set():
+            service.runs.cancel(execution)
+
+
+async def _status(service: Service, execution: Execution) -> str:
+    record = await service.records.find("runs", execution.id, execution.thread_id)
+    return "interrupted" if record is None else str(record["status"])
+
+
+async def _send(events: Any) -> AsyncIterator[str]:
+    for event in events:
+        yield _ENCODER.encode(event)
+        await asyncio.sleep(0)
+
+
+def _stream(frames: AsyncIterator[str]) -> Response:
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(frames, media_type="text/event-stream", headers=headers)

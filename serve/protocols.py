@@ -1,0 +1,46 @@
+"""The routes of protocols beside our own, each loaded with its first request: AG-UI and MCP."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..extras import install_command
+from .errors import Refused
+from .service import Service
+
+
+class Protocols:
+    """The handlers of `/ag-ui`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        """Where they are."""
+        return [Route("/ag-ui/{assistant_id}", self.run_agent, methods=["POST"])]
+
+    async def run_agent(self, request: Request) -> Response:
+        """Run a graph as AG-UI has it."""
+        module = await _load("ag_ui", "ag-ui", needs="ag_ui")
+        response: Response = await module.run_agent(self._service, request)
+        return response
+
+
+async def _load(name: str, extra: str, needs: str) -> Any:
+    """A module of this folder, with the package that it needs; in a thread, as that takes long.
+
+    Raises:
+        Refused: the package is not installed.
+    """
+    try:
+        return await asyncio.to_thread(import_module, f".{name}", __package__)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != needs:
+            raise
+        raise Refused(501, f"needs the extra {extra!r}: {install_command(extra)}") from None

@@ -1,0 +1,121 @@
+"""A frontend that speaks AG-UI by the protocol's own Python types: what it has been told, applied as the protocol says.
+
+The official JavaScript client is tested in test_serve_javascript.py; the Python package has none.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import jsonpatch
+from ag_ui.core import Event, EventType, Message, ResumeEntry, RunAgentInput, Tool, UserMessage
+from ag_ui.core.version import PROTOCOL_VERSION
+from pydantic import TypeAdapter
+
+EVENTS: TypeAdapter[Any] = TypeAdapter(Event)
+MESSAGES: TypeAdapter[Any] = TypeAdapter(Message)
+KINDS = {"TEXT_MESSAGE": "message_id", "TOOL_CALL": "tool_call_id", "STEP": "step_name"}
+
+
+class Page:
+    """One chat of one user.
+
+    Attributes:
+        events: those of the last run.
+        messages, state: what the page holds, from which each run starts.
+    """
+
+    def __init__(self, url: str, graph: str = "desk", thread: str | None = None, token: str = "") -> None:
+        self.address = f"{url}/ag-ui/{graph}"
+        self.thread = thread or str(uuid4())
+        self.headers = {"authorization": token} if token else {}
+        self.messages: list[Any] = []
+        self.state: Any = {}
+        self.events: list[Any] = []
+
+    def given(self, text: str | None = None, **options: Any) -> RunAgentInput:
+        if text is not None:
+            self.messages.append(UserMessage(id=f"user-{len(self.messages)}", content=text))
+        place = {"thread_id": self.thread, "run_id": str(uuid4()), "protocol_version": PROTOCOL_VERSION}
+        return RunAgentInput(**place, messages=self.messages, state=self.state, **options)
+
+    def run(self, text: str | None = None, **options: Any) -> Any:
+        """What the run has ended with."""
+        return self.send(self.given(text, **options))
+
+    def send(self, given: RunAgentInput) -> Any:
+        self.events = []
+        body = given.model_dump(by_alias=True)
+        with httpx.stream("POST", self.address, json=body, headers=self.headers, timeout=60) as response:
+            if response.status_code != 200:
+                response.read()
+                return response
+            for line in response.iter_lines():
+                if line.startswith("data: "):
+                    self.take(EVENTS.validate_json(line[6:]))
+        check_order(self.events)
+        return self.events[-1]
+
+    def take(self, event: Any) -> None:
+        self.events.append(event)
+        if event.type is EventType.STATE_SNAPSHOT:
+            self.state = event.snapshot
+        elif event.type is EventType.STATE_DELTA:
+            self.state = jsonpatch.apply_patch(self.state, [each.model_dump() for each in event.delta])
+        elif event.type is EventType.MESSAGES_SNAPSHOT:
+            shown = {each.id: each for each in event.messages}
+            held = [shown.pop(each.id) for each in self.messages if each.id in shown]
+            self.messages = [*held, *shown.values()]
+
+    def resume(self, *payloads: Any, status: str = "resolved") -> Any:
+        """Answer the questions of the last run, in their order."""
+        asked = self.events[-1].outcome.interrupts
+        entries = [
+            ResumeEntry(interrupt_id=each.id, status=status, payload=payload)
+            for each, payload in zip(asked, payloads, strict=True)
+        ]
+        return self.run(resume=entries)
+
+    def kinds(self) -> list[str]:
+        return [event.type.value for event in self.events]
+
+    def of(self, kind: str) -> list[Any]:
+        return [event for event in self.events if event.type.value == kind]
+
+    def text(self) -> str:
+        return "".join(each.delta for each in self.of("TEXT_MESSAGE_CONTENT"))
+
+    def said(self) -> list[tuple[str, Any]]:
+        return [(each.role, each.content) for each in self.messages]
+
+
+def check_order(events: list[Any]) -> None:
+    """The rules of a run: it begins and ends, what is continued or closed is open, what was opened is closed."""
+    kinds = [event.type.value for event in events]
+    if kinds == ["RUN_ERROR"]:
+        return
+    assert kinds[0] == "RUN_STARTED" and kinds[-1] in ("RUN_FINISHED", "RUN_ERROR"), kinds
+    opened: set[tuple[str, str]] = set()
+    for event in events[1:-1]:
+        kind, _, part = event.type.value.rpartition("_")
+        if kind not in KINDS or part == "RESULT":
+            continue
+        key = (kind, getattr(event, KINDS[kind]))
+        assert (part in ("START", "STARTED")) == (key not in opened), (key, part, kinds)
+        if part in ("START", "STARTED"):
+            opened.add(key)
+        elif part in ("END", "FINISHED"):
+            opened.remove(key)
+    assert not opened or kinds[-1] == "RUN_ERROR", opened
+
+
+def make_tool(name: str) -> Tool:
+    return Tool(name=name, description="shows something", parameters={"type": "object"})
+
+
+def arguments(events: list[Any]) -> Any:
+    """The arguments of the only tool call."""
+    return json.loads("".join(each.delta for each in events))

@@ -1,0 +1,102 @@
+"""Graphs that the tests of AG-UI and MCP serve: an agent with a scripted model, its tools, its state."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from typing_extensions import TypedDict
+
+from stategraph import (
+    END,
+    START,
+    MessagesState,
+    RunnableConfig,
+    StateGraph,
+    get_stream_writer,
+    interrupt,
+)
+from stategraph.graph import call_model
+
+from .serving import Gates
+
+
+class Ask(TypedDict):
+    approved: bool
+
+
+class Desk(MessagesState, total=False):
+    log: Annotated[list[str], operator.add]
+    order: dict[str, Any]
+    tools: list[Any]
+
+
+def call(id: str, name: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+class Model:
+    """Answers by what was said last, and in pieces: as a model behind a server does."""
+
+    def stream(self, messages: list[Any], **_: Any) -> Iterator[dict[str, Any]]:
+        last = messages[-1]
+        said = last["content"]
+        id = f"answer-{len(messages)}"
+        if last["role"] == "tool":
+            yield from self._say(id, f"Done: {said}")
+        elif said in ("weather", "approve", "locate"):
+            yield {"role": "assistant", "content": "Let me see.", "id": id}
+            for piece in ('{"city"', ': "Rome"}'):
+                function = {"arguments": piece} if piece[0] == ":" else {"name": said, "arguments": piece}
+                yield {"tool_calls": [{"index": 0, "id": f"call-{len(messages)}", "function": function}]}
+        else:
+            yield from self._say(id, f"You said {said}.")
+
+    def invoke(self, messages: list[Any], **_: Any) -> dict[str, Any]:
+        raise AssertionError("somebody reads the tokens")
+
+    def _say(self, id: str, text: str) -> Iterator[dict[str, Any]]:
+        words = text.split(" ")
+        for place, word in enumerate(words):
+            yield {"role": "assistant", "content": word + " " * (place < len(words) - 1), "id": id}
+
+
+def make_desk(gates: Gates) -> Any:
+    """model → tools → model ..., where the tool `approve` asks first, and `locate` is the page's."""
+
+    async def model(state: Desk, config: RunnableConfig) -> dict[str, Any]:
+        said = state["messages"][-1]["content"]
+        get_stream_writer()({"name": "thinking", "value": {"about": said}})
+        if said == "fail":
+            raise ValueError("boom")
+        await gates.pass_through(str(said))
+        if said == "tools?":
+            names = [tool["name"] for tool in config["configurable"]["ag_ui"]["tools"]]
+            held = [tool["name"] for tool in state["tools"]]
+            return {"messages": {"role": "assistant", "content": f"{names} {held}", "id": "told"}}
+        return {"messages": call_model(Model(), state["messages"]), "log": ["model"]}
+
+    def tools(state: Desk) -> dict[str, Any]:
+        made = state["messages"][-1]["tool_calls"][0]
+        result = "sunny"
+        if made["function"]["name"] == "approve":
+            asked = {"question": "Really?", "tool_call_id": made["id"]}
+            result = str(interrupt(asked, response_schema=Ask)["approved"])
+        order = {**state.get("order", {}), "items": [*state.get("order", {}).get("items", []), result]}
+        message = {"role": "tool", "tool_call_id": made["id"], "content": result, "id": f"result-{made['id']}"}
+        return {"messages": message, "log": ["tools"], "order": order}
+
+    def follow(state: Desk) -> str:
+        calls = state["messages"][-1].get("tool_calls")
+        theirs = {tool["name"] for tool in state.get("tools", [])}
+        return "tools" if calls and calls[0]["function"]["name"] not in theirs else END
+
+    graph = StateGraph(Desk)
+    graph.add_node("model", model)
+    graph.add_node("tools", tools)
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", follow, ["tools", END])
+    graph.add_edge("tools", "model")
+    return graph.compile(name="desk")

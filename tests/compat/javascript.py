@@ -1,0 +1,29 @@
+"""Programs of official JavaScript clients (`clients/`), run beside what `make clients` installs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / ".clients"
+REQUIRED = os.environ.get("STATEGRAPH_REQUIRE_NODE") == "1"  # then a missing client fails instead
+
+
+def run_client(program: str, url: str) -> Any:
+    """What a program has printed of its session with a server, as a value."""
+    node = shutil.which("node")
+    if not REQUIRED and (node is None or not (FOLDER / "node_modules").is_dir()):
+        pytest.skip("needs Node.js and `make clients`")
+    assert node is not None
+    place = FOLDER / program  # beside the modules that it imports
+    place.write_text((Path(__file__).parent / "clients" / program).read_text())
+    done = subprocess.run([node, place, url], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
