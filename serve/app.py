@@ -34,6 +34,7 @@ from .schedules import Schedules
 from .service import Auth, Service, answer
 from .store_routes import StoreRoutes
 from .threads import Threads
+from .views import Views
 
 MEGABYTE: Final = 1024 * 1024
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -109,7 +110,7 @@ def create_app(
         schedules,
         *(
             room(service)
-            for room in (Assistants, Threads, RunRoutes, StoreRoutes, PageLists, Protocols)
+            for room in (Assistants, Threads, RunRoutes, StoreRoutes, PageLists, Views, Protocols)
         ),
         Page(),
     ]

@@ -15,6 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ..visualize.assets import list_components
+from ..visualize.runs.thread_pages import drawing_styles
 from ..visualize.theme import DARK, LIGHT
 from .errors import Refused
 
@@ -80,16 +82,17 @@ class Page:
 
 
 def read_assets() -> dict[str, Asset]:
-    """The files of the page by name, with the colours that drawings have."""
+    """The files of the page by name, with what it shares with reports and the looks of drawings."""
     folder = files(__package__).joinpath("static")
     texts = {
         each.name: each.read_bytes()
         for each in folder.iterdir()
         if each.name[each.name.rfind(".") :] in _TYPES
     }
+    made = {"colours.css": draw_colours().encode(), "drawings.css": drawing_styles().encode()}
     return {
         name: _asset(name, content)
-        for name, content in {**texts, "colours.css": draw_colours().encode()}.items()
+        for name, content in {**texts, **list_components(), **made}.items()
     }
 
 

@@ -20,7 +20,8 @@ from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrup
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.runs.diff import diff
 from stategraph.visualize.runs.report import draw_report, report
-from stategraph.visualize.runs.report_data import MOST_ROWS, gather, within
+from stategraph.visualize.runs.report_data import gather
+from stategraph.visualize.runs.step_data import MOST_ROWS, within
 
 HOSTILE = "</script><img src=x onerror=\"document.title='pwned'\">&amp;'`${1}\u202e\x00\x1b\u2028"
 

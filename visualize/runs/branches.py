@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ...checkpoint.base import RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
-from ...pregel.types import AnyConfig, StateSnapshot
+from ...pregel.types import AnyConfig
 from ..drawing import Drawing
 from ..group import group
 from ..model import GraphEdge, GraphModel, GraphNode
 from .changes import MOST_NAMES, SOURCES, Block, ChangeList, headline, shorten
 from .diff import DIFF_LIMITS, Change, DiffLimits, diff
+from .thread_index import Point, ThreadIndex, list_chains
 from .trace import Trace, TraceStep
 from .trace_reader import read_snapshot, read_trace
-from .values import count_noun, display_name, sanitize
+from .values import count_noun, sanitize
 
 
 class BranchTree(Drawing):
@@ -40,17 +40,6 @@ class BranchTree(Drawing):
         return f"<BranchTree of {self.name}: {count_noun(len(self.tips), 'branch', 'branches')}>"
 
 
-class _Point(NamedTuple):
-    """A checkpoint: its parent's id, the number and the source of its step, and the nodes to run
-    next."""
-
-    parent: str
-    number: int
-    source: str
-    next: tuple[str, ...]
-    config: RunnableConfig
-
-
 def branches(app: Pregel, config: AnyConfig) -> BranchTree:
     """Where the branches of a thread leave each other: forks, replays from a checkpoint, and states
     changed by `update_state` at an older one. In a notebook it shows itself; `print(tree)` draws it
@@ -65,49 +54,36 @@ def branches(app: Pregel, config: AnyConfig) -> BranchTree:
             stored.
     """
     thread_id, ns, _ = coordinates(read_snapshot(app, config).config)
-    history = app.get_state_history(address(thread_id, ns))
-    points = dict(reversed([_read_point(snapshot) for snapshot in history]))
+    index = ThreadIndex(thread_id, ns)
+    index.refresh(app)
+    return draw_branches(index)
+
+
+def draw_branches(index: ThreadIndex) -> BranchTree:
+    """The branches of a thread whose checkpoints are known."""
+    points = index.points
     after = group((point.parent, id) for id, point in points.items() if point.parent in points)
-    newest, nodes, edges = next(reversed(points)), [], []
+    nodes, edges = [], []
     tips: dict[int, RunnableConfig] = {}
-    chains = {chain[-1]: chain for chain in _list_chains(points, after)}
+    chains = {chain[-1]: chain for chain in list_chains(index, after)}
     held = {id: tip for tip, chain in chains.items() for id in chain}
-    for tip in sorted(chains, key=list(points).index):
+    places = {id: place for place, id in enumerate(points)}
+    for tip in sorted(chains, key=places.__getitem__):
         chain = chains[tip]
         lines = _describe_chain(chain, points)
         if tip not in after:
-            tips[len(tips) + 1] = points[tip].config
-            lines.insert(0, f"branch {len(tips)}{', the newest' if tip == newest else ''}")
+            tips[len(tips) + 1] = address(index.thread_id, index.ns, tip)
+            newest = ", the newest" if tip == index.head else ""
+            lines.insert(0, f"branch {len(tips)}{newest}")
         nodes.append(GraphNode(tip, "\n".join(lines), "steps", metadata={"checkpoint": tip}))
         parent = points[chain[0]].parent
         if parent in points:
             edges.append(GraphEdge(held[parent], tip))
-    return BranchTree(GraphModel(f"thread {thread_id}", tuple(nodes), tuple(edges)), tips)
+    model = GraphModel(f"thread {index.thread_id}", tuple(nodes), tuple(edges))
+    return BranchTree(model, tips)
 
 
-def _read_point(snapshot: StateSnapshot) -> tuple[str, _Point]:
-    place, metadata = snapshot.config["configurable"], snapshot.metadata or {}
-    parent = (snapshot.parent_config or {}).get("configurable", {}).get("checkpoint_id", "")
-    names = tuple(dict.fromkeys(display_name(task.name) for task in snapshot.tasks))
-    source = metadata.get("source", "loop")
-    return place["checkpoint_id"], _Point(
-        parent, metadata.get("step", -1), source, names, snapshot.config
-    )
-
-
-def _list_chains(
-    points: Mapping[str, _Point], after: Mapping[str, Sequence[str]]
-) -> Iterator[list[str]]:
-    """Checkpoints in a row, from where a branch begins to where others leave it."""
-    for id, point in points.items():
-        if len(after.get(point.parent, ())) != 1:
-            chain = [id]
-            while len(after.get(chain[-1], ())) == 1:
-                chain += after[chain[-1]]
-            yield chain
-
-
-def _describe_chain(chain: Sequence[str], points: Mapping[str, _Point]) -> list[str]:
+def _describe_chain(chain: Sequence[str], points: Mapping[str, Point]) -> list[str]:
     """The numbers of its steps, what ran in them, and what waits to be run at their end."""
     first, last = points[chain[0]], points[chain[-1]]
     names: dict[str, None] = {}

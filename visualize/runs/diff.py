@@ -340,10 +340,10 @@ def _headline(change: Change) -> str:
         return f"{change.after} more change{'' if change.after == '1' else 's'}"
     if change.kind == "changed":
         return f"{change.where}: {change.before} → {change.after}"
-    return f"{change.where}: {_count(change) or change.before + change.after}"
+    return f"{change.where}: {count_change(change) or change.before + change.after}"
 
 
-def _count(change: Change) -> str:
+def count_change(change: Change) -> str:
     """How a text, list or set grew or shrank."""
     if change.kind == "appended":
         old, new = (int(text.replace(",", "")) for text in (change.before, change.after))
@@ -377,7 +377,8 @@ def _html(change: Change) -> str:
         return f"<p>{name}{gone}{come}</p>"
     return (
         f"<p>{name} "
-        f"<i>{_escape(_count(change))}</i></p><pre>{''.join(map(_html_line, change.lines))}</pre>"
+        f"<i>{_escape(count_change(change))}</i></p>"
+        f"<pre>{''.join(map(_html_line, change.lines))}</pre>"
     )
 
 

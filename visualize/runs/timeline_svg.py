@@ -32,7 +32,7 @@ NARROW = 4.0
 """Pixels below which steps share a column."""
 
 _HEAD, _ROW, _LANE, _GAP = 50.0, 26.0, 9.0, 54.0
-_RULES = "\n" + read_asset("runs/timeline.css")
+RULES = "\n" + read_asset("runs/timeline.css")
 _CALLS = {"input": "input", "resume": "resumed", "update": "update_state", "fork": "fork"}
 _WORDS = {
     "done": "ran",
@@ -60,7 +60,7 @@ def draw_svg(timeline: TimelineModel, *, theme: Theme = "auto", width: int | Non
     Raises:
         ValueError: the theme is not known.
     """
-    style = style_sheet(theme, _RULES)
+    style = style_sheet(theme, RULES)
     labels = {row: _label(row, timeline.labels) for row in timeline.rows}
     widths = [len(label) * _CHAR + 12 * row.count(NS_END) for row, label in labels.items()]
     left = min(max(widths, default=0), 190) + 24

@@ -22,13 +22,17 @@ from ..labels import natural_key
 from ..model import join_id
 from .orphans import Orphans, find_orphans
 from .trace import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
-from .values import format_value
+from .values import block, format_value
 
 MOST_NESTED = 200
 """So many histories of nested graphs are read at most."""
 
 LONGEST_TEXT = 240
 """Characters of a task's input, and of its result."""
+
+TextLimit = Callable[[PregelTask], int]
+"""How many characters of a task's input and of its result are told; more than `LONGEST_TEXT` are
+told over several lines."""
 
 StepVisitor = Callable[[TraceStep, Any, Any], None]
 """Called with every step, the newest first but an open one last, and the state before and after
@@ -51,8 +55,8 @@ def read_trace(
         ValueError: the graph has no saver, or the config names no thread, or one that is not
             stored.
     """
-    reader = _TraceReader(app, config, texts)
-    return reader.read(visit or (lambda step, before, after: None))
+    reader = TraceReader(app, config, texts)
+    return reader.read(visit or ignore)
 
 
 def read_snapshot(app: Pregel, config: AnyConfig) -> StateSnapshot:
@@ -82,6 +86,10 @@ def check_compiled(app: object) -> None:
         raise TypeError(f"app must be a compiled graph, got a {type(app).__name__}{hint}")
 
 
+def ignore(step: TraceStep, before: Any, after: Any) -> None:
+    """For those who need no states."""
+
+
 class _Transition(NamedTuple):
     """Two neighbours on a line, and whether the older one has also been gone on from elsewhere."""
 
@@ -90,34 +98,34 @@ class _Transition(NamedTuple):
     ran_elsewhere: bool
 
 
-class _TraceReader:
+class TraceReader:
     """Reads one thread. `left` counts down how many nested histories may still be read."""
 
-    def __init__(self, app: Pregel, config: AnyConfig, texts: bool) -> None:
+    def __init__(
+        self,
+        app: Pregel,
+        config: AnyConfig,
+        texts: TextLimit | bool,
+        most_nested: int = MOST_NESTED,
+    ) -> None:
         self.app = app
         self.config = config
-        self.texts = texts
-        self.left = MOST_NESTED
+        self.longest = texts if callable(texts) else lambda _: LONGEST_TEXT if texts else 0
+        self.left = most_nested
 
     def read(self, visit: StepVisitor) -> Trace:
         snapshot = read_snapshot(self.app, self.config)
         thread_id, ns, _ = coordinates(snapshot.config)
         graph = self.app.nested(ns)
         name, wanted = graph.program.name, _id(snapshot.config)
-        place = _TraceLevel(graph, thread_id, ns, "")
+        place = TraceLevel(graph, thread_id, ns, "")
         beside: list[StateSnapshot] = []
-        links = _list_transitions(
-            self.app.get_state_history(address(thread_id, ns)), wanted, beside
-        )
-        steps = list(self._steps(place, links, visit))
+        links = list_transitions(self.app.get_state_history(address(thread_id, ns)), wanted, beside)
+        steps = list(self.list_steps(place, links, visit))
         whole = not any(_parent(other) == wanted for other in beside)
-        left = self._left(graph, snapshot)
+        left = self.find_left(graph, snapshot)
         if whole and (snapshot.next or left.tasks):
-            head = self.app.get_state(address(thread_id, ns))
-            opened = self._open(place, head)
-            opened = replace(opened, tasks=(*opened.tasks, *starmap(_build_orphan, left.tasks)))
-            visit(opened, self.app.get_state(head.config).values, head.values)
-            steps.insert(0, opened)
+            steps.insert(0, self.read_open(place, left, visit))
         line = {step.checkpoint for step in steps}
         questions = (
             *snapshot.interrupts,
@@ -128,13 +136,22 @@ class _TraceReader:
             questions, snapshot.next, max(-self.left, 0), left.remarks,
         )  # fmt: skip
 
-    def _left(self, graph: StoredThreads, snapshot: StateSnapshot) -> Orphans:
+    def find_left(self, graph: StoredThreads, snapshot: StateSnapshot) -> Orphans:
+        """What tasks of nodes that the graph no longer has have stored."""
         saver = self.app.checkpointer
         found = saver.get_tuple(snapshot.config) if isinstance(saver, BaseCheckpointSaver) else None
         return Orphans() if found is None else find_orphans(graph.program, found)
 
-    def _steps(
-        self, place: _TraceLevel, links: Iterator[_Transition], visit: StepVisitor
+    def read_open(self, place: TraceLevel, left: Orphans, visit: StepVisitor) -> TraceStep:
+        """The open step of the thread."""
+        head = self.app.get_state(address(place.thread_id, place.ns))
+        opened = self._open(place, head)
+        opened = replace(opened, tasks=(*opened.tasks, *starmap(_build_orphan, left.tasks)))
+        visit(opened, self.app.get_state(head.config).values, head.values)
+        return opened
+
+    def list_steps(
+        self, place: TraceLevel, links: Iterator[_Transition], visit: StepVisitor
     ) -> Iterator[TraceStep]:
         """Newest first. An input's own checkpoint, which only starts the graph, is one with the
         step that takes it."""
@@ -159,7 +176,7 @@ class _TraceReader:
             visit(step, before, after)
             yield step
 
-    def _step(self, place: _TraceLevel, link: _Transition) -> TraceStep:
+    def _step(self, place: TraceLevel, link: _Transition) -> TraceStep:
         source = _source(link.after)
         shown = link.before.tasks if link.before else ()
         if source != "loop":
@@ -175,7 +192,7 @@ class _TraceReader:
             metadata, place.stops(link.before, tasks),
         )  # fmt: skip
 
-    def _open(self, place: _TraceLevel, head: StateSnapshot) -> TraceStep:
+    def _open(self, place: TraceLevel, head: StateSnapshot) -> TraceStep:
         """The step that the newest checkpoint leads to, and that has not made one."""
         base = _id(head.config)
         tasks = self._tasks(place, head.tasks, base, lambda task: task.name not in head.next)
@@ -184,7 +201,7 @@ class _TraceReader:
 
     def _tasks(
         self,
-        place: _TraceLevel,
+        place: TraceLevel,
         tasks: Iterable[PregelTask],
         base: str,
         ended: Callable[[PregelTask], bool],
@@ -193,12 +210,13 @@ class _TraceReader:
         ordered = sorted(tasks, key=lambda task: natural_key(task.name))
         return tuple(self._task(place, task, base, ended=ended(task)) for task in ordered)
 
-    def _task(self, place: _TraceLevel, task: PregelTask, base: str, *, ended: bool) -> TraceTask:
+    def _task(self, place: TraceLevel, task: PregelTask, base: str, *, ended: bool) -> TraceTask:
         state: TaskState = "failed" if task.error is not None else "done"
         if task.error is None and not ended and task.result is None:
             state = "paused" if task.interrupts or task.wake_at is not None else "waiting"
         if task.lost:
             state = "lost"
+        longest = self.longest(task)
         return TraceTask(
             task.id,
             join_id(place.inside, task.name),
@@ -210,14 +228,12 @@ class _TraceReader:
             task.interrupts,
             tuple(map(str, task.result)) if isinstance(task.result, dict) else (),
             tuple(self._list_nested(place, task, base)),
-            format_value(task.input, LONGEST_TEXT) if self.texts else "",
-            format_value(task.result, LONGEST_TEXT)
-            if self.texts and task.result is not None
-            else "",
+            _show(task.input, longest),
+            "" if task.result is None else _show(task.result, longest),
             task.key,
         )
 
-    def _list_nested(self, place: _TraceLevel, task: PregelTask, base: str) -> Iterator[TraceStep]:
+    def _list_nested(self, place: TraceLevel, task: PregelTask, base: str) -> Iterator[TraceStep]:
         """The steps of the graphs that a task has run, the oldest first."""
         if not task.spans and task.result is None:
             return
@@ -227,15 +243,13 @@ class _TraceReader:
                 self.left -= 1
                 if self.left >= 0:
                     stable = child.checkpointer is True
-                    first = child_ns(
-                        place.ns, task.name, task.id, stable=stable, key=task.key
-                    )
+                    first = child_ns(place.ns, task.name, task.id, stable=stable, key=task.key)
                     ns = numbered_ns(first, number)
-                    inner = _TraceLevel(child, place.thread_id, ns, join_id(place.inside, key))
+                    inner = TraceLevel(child, place.thread_id, ns, join_id(place.inside, key))
                     yield from self._read_nested(inner, place.ns, task, base)
 
     def _read_nested(
-        self, inner: _TraceLevel, outer_ns: str, task: PregelTask, base: str
+        self, inner: TraceLevel, outer_ns: str, task: PregelTask, base: str
     ) -> Iterator[TraceStep]:
         """The steps of one nested graph that belong to a task; `base` is the outer checkpoint."""
         thread = address(inner.thread_id, inner.ns)
@@ -247,14 +261,14 @@ class _TraceReader:
         newest = next(mine, None)
         if newest is None:
             return
-        transitions = _list_transitions(chain((newest,), mine), None, [])
-        steps = list(self._steps(inner, transitions, lambda step, before, after: None))
+        transitions = list_transitions(chain((newest,), mine), None, [])
+        steps = list(self.list_steps(inner, transitions, ignore))
         yield from reversed(steps)
         if newest.next and task.result is None:
             yield self._open(inner, self.app.get_state(thread))
 
 
-class _TraceLevel(NamedTuple):
+class TraceLevel(NamedTuple):
     """Whose history is read: the graph, its thread and namespace, and the id of the node that holds
     it."""
 
@@ -290,13 +304,16 @@ class _TraceLevel(NamedTuple):
         )
 
 
-def _list_transitions(
-    history: Iterator[StateSnapshot], wanted: str | None, beside: list[StateSnapshot]
+def list_transitions(
+    history: Iterator[StateSnapshot],
+    wanted: str | None,
+    beside: list[StateSnapshot],
+    left: Iterable[str] = (),
 ) -> Iterator[_Transition]:
     """The line that ends with the checkpoint `wanted`, else the newest; newest first. What is not
-    on it: `beside`."""
+    on it: `beside`. `left` are checkpoints from which another branch is known to have gone on."""
     after: StateSnapshot | None = None
-    ran: set[str | None] = set()  # checkpoints from which another branch went on
+    ran: set[str | None] = {*left}  # checkpoints from which another branch went on
     for snapshot in history:
         here = _id(snapshot.config)
         wanted = here if wanted is None else wanted
@@ -310,6 +327,13 @@ def _list_transitions(
         after, wanted = snapshot, _parent(snapshot) or ""
     if after is not None:
         yield _Transition(None, after, False)
+
+
+def _show(value: Any, longest: int) -> str:
+    """A value in so many characters; over several lines where there is room for them."""
+    if longest <= LONGEST_TEXT:
+        return format_value(value, longest) if longest else ""
+    return block(value, longest)
 
 
 def _build_orphan(name: str, id: str, stored: TaskRecord) -> TraceTask:

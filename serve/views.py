@@ -1,0 +1,176 @@
+"""The routes of the page's views of one thread: graph, steps, timeline, branches. They only read.
+
+A thread is read in pieces and off the event loop: what is asked costs by what is shown, not by how
+long the thread is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..pregel.app import Pregel
+from ..visualize.runs.thread_index import ThreadIndex
+from ..visualize.runs.thread_pages import NotThereError, ThreadPages, draw_graph
+from .errors import Refused
+from .page import POLICY
+from .service import Service, answer
+
+MOST_INDEXES: Final = 32
+"""Of so many threads it is known which checkpoints they have; of others it is read anew."""
+THREADS: Final = 2
+"""So many requests are worked on at once: runs have the other threads."""
+
+Ask = Callable[[ThreadPages, Request], Any]
+
+
+class _Known:
+    """What is known of a thread. One reader at a time."""
+
+    def __init__(self, thread_id: str) -> None:
+        self.index: ThreadIndex = ThreadIndex(thread_id)
+        self.lock: threading.Lock = threading.Lock()
+
+
+class Views:
+    """The handlers of `/page/threads/{thread_id}/…`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._pool = ThreadPoolExecutor(THREADS, "stategraph-views")
+        self._graphs: dict[str, tuple[str, dict[str, Any]]] = {}
+
+    def routes(self) -> list[Route]:
+        """Where they are."""
+        one = "/page/threads/{thread_id}"
+        views: dict[str, Ask] = {
+            "steps": _steps,
+            "step": lambda pages, asked: pages.step(_text(asked, "at")),
+            "tasks": _tasks,
+            "task": lambda pages, asked: pages.task(_text(asked, "at"), _text(asked, "id")),
+            "value": lambda pages, asked: pages.value(_text(asked, "at"), _text(asked, "key")),
+            "timeline": _timeline,
+            "branches": lambda pages, _: pages.branches(),
+            "tree": lambda pages, _: pages.tree(),
+            "compare": _compare,
+        }
+        return [
+            Route(f"{one}/graph", self.graph, methods=["GET"]),
+            Route(f"{one}/nodes", self.nodes, methods=["GET"]),
+            *(
+                Route(f"{one}/{name}", self._view(ask), methods=["GET"])
+                for name, ask in views.items()
+            ),
+        ]
+
+    async def graph(self, request: Request) -> Response:
+        """The graph of a thread, as SVG."""
+        return _drawing((await self._graph(request))[0])
+
+    async def nodes(self, request: Request) -> Response:
+        """The name of the graph, and for nodes that its drawing folds the ids of those that stand
+        for them."""
+        return answer((await self._graph(request))[1])
+
+    async def _graph(self, request: Request) -> tuple[str, dict[str, Any]]:
+        _, app = await self._find(request)
+        name = str(app.program.name)
+        if name not in self._graphs:
+            svg, fitted = await self._work(lambda: draw_graph(app))
+            self._graphs[name] = svg, {"name": name, "homes": fitted.homes}
+        return self._graphs[name]
+
+    def _view(self, ask: Ask) -> Callable[[Request], Any]:
+        """The handler of a view that reads the thread."""
+
+        async def handle(request: Request) -> Response:
+            id, app = await self._find(request)
+            known = self._known.pop(id, None) or _Known(id)
+            self._known[id] = known
+            while len(self._known) > MOST_INDEXES:
+                self._known.popitem(last=False)
+            found = await self._work(lambda: _read(known, app, ask, request))
+            return _drawing(found) if isinstance(found, str) else answer(found)
+
+        return handle
+
+    async def _find(self, request: Request) -> tuple[str, Pregel]:
+        """The thread's id, and the graph that ran last on it.
+
+        Raises:
+            Refused: there is no such thread, it is another user's, or nothing has run on it.
+        """
+        owner = await self._service.user(request)
+        id = request.path_params["thread_id"]
+        thread = await self._service.records.get("threads", id, owner=owner)
+        app = self._service.graphs.get(thread["metadata"].get("graph_id", ""))
+        if app is None:
+            raise Refused(404, "no graph has run on this thread yet")
+        return id, app
+
+    async def _work(self, function: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+
+
+def _read(known: _Known, app: Pregel, ask: Ask, request: Request) -> Any:
+    try:
+        with known.lock:
+            known.index.refresh(app)
+            return ask(ThreadPages(app, known.index), request)
+    except (NotThereError, ValueError) as error:  # deleted while it was read
+        raise Refused(404, str(error)) from error
+
+
+def _drawing(svg: str) -> Response:
+    headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
+    return Response(svg, media_type="image/svg+xml", headers=headers)
+
+
+# -- what is asked ---------------------------------------------------------------------------------
+
+
+def _steps(pages: ThreadPages, asked: Request) -> Any:
+    first, count = _number(asked, "first"), _number(asked, "count")
+    return pages.steps(_text(asked, "tip"), first, 100 if count is None else count)
+
+
+def _timeline(pages: ThreadPages, asked: Request) -> Any:
+    first, count = _number(asked, "first"), _number(asked, "count")
+    return pages.timeline(_text(asked, "tip"), first, 60 if count is None else count)
+
+
+def _tasks(pages: ThreadPages, asked: Request) -> Any:
+    first, count = _number(asked, "first"), _number(asked, "count")
+    state = _text(asked, "state")
+    return pages.tasks(_text(asked, "at"), first or 0, 100 if count is None else count, state)
+
+
+def _compare(pages: ThreadPages, asked: Request) -> Any:
+    return pages.compare(_text(asked, "one"), _text(asked, "other"))
+
+
+def _text(asked: Request, name: str) -> str:
+    return asked.query_params.get(name, "")
+
+
+def _number(asked: Request, name: str) -> int | None:
+    """A number of the query.
+
+    Raises:
+        Refused: it is none.
+    """
+    text = asked.query_params.get(name, "")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+        raise Refused(422, f"{name} must be a whole number from 0, got {text[:40]!r}")
+    return int(text)

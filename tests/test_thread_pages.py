@@ -1,0 +1,119 @@
+"""A thread read in pieces says what the whole report says, and costs by what is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import threads_told as told
+
+from stategraph import InMemorySaver
+from stategraph.visualize.runs.report_data import gather
+from stategraph.visualize.runs.thread_index import ThreadIndex
+from stategraph.visualize.runs.thread_pages import NotThereError, ThreadPages
+
+THREADS: list[Callable[[], told.Told]] = [
+    told.map_reduce, told.asked, told.failed, told.forked, told.nested, told.rescued,
+    lambda: told.asked("yes"), lambda: told.long(30), lambda: told.renamed(told.declined),
+]  # fmt: skip
+
+
+def pages_of(app: Any, thread: Any) -> ThreadPages:
+    index = ThreadIndex(thread["configurable"]["thread_id"])
+    index.refresh(app)
+    return ThreadPages(app, index)
+
+
+def bare(step: Any) -> Any:
+    """What a step says in a list and in a report alike; nested graphs are read for the report only."""
+    return {key: step.get(key) for key in "nhslcamf"}
+
+
+@pytest.mark.parametrize("make", THREADS)
+def test_pieces_put_together_are_the_steps_of_the_report(make: Callable[[], told.Told]) -> None:
+    app, thread = make()
+    pages, whole = pages_of(app, thread), gather(app, thread)
+    count = pages.steps()["count"]
+    steps = [step for first in range(0, count, 2) for step in pages.steps(first=first, count=2)["steps"]]
+    opened = pages.steps(count=0)["open"]
+    assert [bare(step) for step in [*steps, *([opened] if opened else [])]] == [bare(step) for step in whole.steps]
+
+
+@pytest.mark.parametrize("make", THREADS)
+def test_one_step_by_itself_says_what_the_report_says_of_it(make: Callable[[], told.Told]) -> None:
+    app, thread = make()
+    pages = pages_of(app, thread)
+    for step in gather(app, thread).steps:
+        found = pages.step(step.get("c", "open"))
+        assert found.get("d") == step.get("d", []) and found.get("w") == step.get("w")
+        rows = [task["row"] for task in pages.tasks(step.get("c", "open"))["tasks"]]
+        told_rows = [row for row in step.get("k", ()) if "\u00d7" not in row[2]]
+        assert all(row in rows for row in told_rows)
+
+
+def test_a_page_of_a_long_thread_reads_only_its_own_checkpoints() -> None:
+    read: list[Any] = []
+
+    class Counting(InMemorySaver):
+        def list(self, config: Any, **kwargs: Any) -> Any:
+            for found in super().list(config, **kwargs):
+                read.append(found)
+                yield found
+
+    app, thread = told.long(300)
+    saver = Counting()
+    app = app.copy({"checkpointer": saver})
+    app.invoke({"count": 0}, thread)
+    index = ThreadIndex(thread["configurable"]["thread_id"])
+    index.refresh(app)
+    read.clear()
+    index.refresh(app)
+    assert len(read) == 2, "the newest again, and one that is known"
+    read.clear()
+    steps = ThreadPages(app, index).steps(first=100, count=10)["steps"]
+    assert [step["n"] for step in steps] == [*range(100, 110)]
+    assert len(read) <= 12
+
+
+def test_an_index_forgets_what_was_taken_back_or_deleted() -> None:
+    app, thread = told.asked("yes")
+    id = thread["configurable"]["thread_id"]
+    index = ThreadIndex(id)
+    index.refresh(app)
+    app.checkpointer.delete_thread(id)
+    index.refresh(app)
+    assert index.head == "" and not index.points
+    app.invoke({"log": []}, thread)
+    index.refresh(app)
+    fresh = ThreadIndex(id)
+    fresh.refresh(app)
+    assert index.points == fresh.points
+
+
+def test_what_a_thread_does_not_have_is_said() -> None:
+    pages = pages_of(*told.asked("yes"))
+    for ask in (
+        lambda: pages.steps("other"), lambda: pages.step("open"), lambda: pages.step("other"),
+        lambda: pages.tasks("other"), lambda: pages.compare("other", "another"),
+        lambda: pages.value(pages.steps()["head"], "other"), lambda: pages.task(pages.steps()["head"], "other"),
+    ):  # fmt: skip
+        with pytest.raises(NotThereError, match="has no|has ended"):
+            ask()
+
+
+def test_two_branches_beside_each_other() -> None:
+    app, thread = told.forked()
+    pages = pages_of(app, thread)
+    first, second = (branch["tip"] for branch in pages.branches()["branches"])
+    found = pages.compare(first, second)
+    assert found["both"] == 2 and [len(steps) for steps in found["steps"]] == found["own"] == [2, 3]
+    assert pages.compare(first, first)["own"] == [0, 0] and pages.compare(first, first)["d"] == []
+
+
+def test_drawings_bring_no_styles_of_their_own() -> None:
+    pages = pages_of(*told.forked())
+    for svg in (pages.timeline(), pages.tree()):
+        assert "<style" not in svg and "style=" not in svg
+    json.dumps(pages.branches())

@@ -1,0 +1,27 @@
+// Values of a state: short ones on a line, long ones to unfold.
+import { countOf, make } from "./elements.js";
+
+const ONE_LINE = 110;
+
+/**
+ * A value below its name. `fresh`: the step has changed it. `more`: called with the text's element
+ * when a value is unfolded that is longer than what is here.
+ */
+export function drawValue(name, text, { fresh = false, more = null } = {}) {
+  const label = make("b", {}, name || "value"), kind = fresh ? "new" : "";
+  if (text.length <= ONE_LINE && !text.includes("\n") && !more) return make("p", { class: kind }, label, text);
+  const whole = make("pre", {}, text);
+  const line = `${text.replace(/\s+/g, " ").slice(0, 90)}${text.length > 90 ? "…" : ""}`;
+  const box = make("details", { class: kind }, make("summary", {}, label, line), whole);
+  if (more) box.addEventListener("toggle", () => more(whole), { once: true });
+  return box;
+}
+
+/** The state after a step, made when it is unfolded. `draw` gives its values. */
+export function drawState(count, draw) {
+  const box = make("details.state", {}, make("summary", {}, `State after this step (${countOf(count, "key")})`));
+  box.addEventListener("toggle", () => {
+    if (box.childElementCount === 1) box.append(...draw());
+  });
+  return box;
+}

@@ -1,0 +1,260 @@
+"""What is told of one step, as plain data: its changes, its tasks, the texts of its state. What a
+report and the page of a server have in common.
+
+Everything here is text already, shortened. How it looks is not decided here.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from ...pregel.names import START
+from ..group import group
+from ..labels import TIMES, drop_illegal
+from .changes import headline, writers
+from .diff import Change, DiffLimits, count_change, diff
+from .timeline import Timeline
+from .trace import TraceStep, TraceTask
+from .values import block, duration, format_key, format_value, sanitize
+
+BAD = ("failed", "paused")
+"""States of tasks that are shown first."""
+
+MOST_ROWS = 60
+"""So many rows of tasks are shown for a step."""
+
+Data = dict[str, Any]
+
+
+# -- states ----------------------------------------------------------------------------------------
+
+
+class StepTexts(NamedTuple):
+    """Of one step: its changes, and the texts of the keys that changed or went."""
+
+    changes: tuple[Change, ...]
+    after: dict[str, str]
+    gone: tuple[str, ...]
+
+
+class StateTexts:
+    """Turns the states that the trace hands over, newest first, into short texts, so that none must
+    be kept."""
+
+    def __init__(self, limit: int, limits: DiffLimits) -> None:
+        self.limit = limit
+        self.limits = limits
+        self.told: dict[int, StepTexts] = {}
+
+    def look(self, step: TraceStep, before: Any, after: Any) -> None:
+        """Take in a step, as a `StepVisitor`."""
+        changes = diff(before, after, self.limits)
+        old, new = state_keys(before), state_keys(after)
+        touched = {change.path[0] if change.path else "" for change in changes}
+        every = any(change.kind == "more" for change in changes) or "" in touched
+        after_texts = {
+            key: self._text(value) for key, value in new.items() if every or key in touched
+        }
+        self.told[id(step)] = StepTexts(
+            changes, after_texts, tuple(key for key in old if key not in new)
+        )
+
+    def _text(self, value: Any) -> str:
+        return drop_illegal(block(value, self.limit))
+
+
+def state_keys(state: Any) -> dict[str, Any]:
+    """The state by its keys, as the changes name them; one that has none stands under no name."""
+    if isinstance(state, dict):
+        return {format_key(key): value for key, value in state.items()}
+    return {"": state}
+
+
+def within(changes: Iterable[Change], room: int) -> Iterator[Change]:
+    """The changes for which there is room, in characters; of what is left out the number is
+    told."""
+    changes = list(changes)
+    for place, change in enumerate(changes):
+        size = 40 + sum(map(len, (change.where, change.before, change.after, *change.lines)))
+        if size > room and place:
+            left = sum(
+                int(c.after.replace(",", "")) if c.kind == "more" else 1 for c in changes[place:]
+            )
+            yield Change((), "more", "", f"{left:,}")
+            return
+        if size > room:
+            change = change._replace(
+                before=change.before[:40], after=change.after[:80], lines=change.lines[:2]
+            )
+        room -= size
+        yield change
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+def describe_step(timeline: Timeline, place: int, step: TraceStep) -> Data:
+    """One step as scripts read it, in a line.
+
+    n: number, h: headline, s: how it stands, l: how many tasks stand so, t: how long it ran, c:
+    checkpoint, a: stored at (milliseconds since the epoch), w: ids of its nodes with the nested
+    ones, m: the caller's metadata. What is empty is left out.
+
+    A report adds to it d: changes as rows, see `describe_changes`, b: key → who wrote it, k: its
+    tasks as rows, v: key → number of its value, x: keys that went, f: how many branches leave here.
+    """
+    took = timeline.took(place)
+    own = {k: v for k, v in step.metadata.items() if k not in ("source", "step", "parents")}
+    ids = dict.fromkeys(drop_illegal(task.node) for task in step.all_tasks() if task.name != START)
+    return {
+        "n": step.number,
+        "h": drop_illegal(headline(step).partition(": ")[2]),
+        "s": _standing(step),
+        "t": "" if took is None else duration(took),
+        "c": step.checkpoint,
+        "a": round(step.at * 1000) if step.at else 0,
+        "w": list(ids),
+        "l": _count_states(step),
+        "m": drop_illegal(format_value(own, 400)) if own else "",
+    }
+
+
+def count_by_node(step: TraceStep) -> dict[str, dict[str, int]]:
+    """How many tasks of each node stand how, by the nodes' ids."""
+    found: dict[str, Counter[str]] = {}
+    for task in step.all_tasks():
+        if task.name != START:
+            found.setdefault(drop_illegal(task.node), Counter())[task.state] += 1
+    return {node: dict(counts) for node, counts in found.items()}
+
+
+def without_empty(data: Data) -> Data:
+    """A step without what it has nothing of."""
+    return {
+        key: value
+        for key, value in data.items()
+        if value not in (None, [], {}, "", 0) or key == "n"
+    }
+
+
+def describe_writers(step: TraceStep) -> dict[str, str]:
+    """Who wrote each key, for a step of several tasks that differ."""
+    return {
+        drop_illegal(sanitize(key, 80)): drop_illegal(", ".join(names))
+        for key, names in writers(step).items()
+    }
+
+
+def describe_changes(changes: Iterable[Change]) -> list[list[Any]]:
+    """Changes as rows: [kind, where, ...], and then what was, what is, or how much, and the lines
+    of a text or list that are different."""
+    return [_describe_change(change) for change in changes]
+
+
+def _describe_change(change: Change) -> list[Any]:
+    row = [change.kind, drop_illegal(change.where)]
+    if change.kind in ("removed", "changed"):
+        row.append(drop_illegal(change.before))
+    if change.kind in ("added", "changed", "more"):
+        row.append(drop_illegal(change.after))
+    if len(row) > 2:
+        return row
+    return ["lines", row[1], count_change(change), [drop_illegal(line) for line in change.lines]]
+
+
+def _standing(step: TraceStep) -> str:
+    states = {task.state for task in step.tasks}
+    if step.source == "open":
+        return next((state for state in ("failed", "paused") if state in states), "waiting")
+    return "handled" if "failed" in states else ""
+
+
+def list_task_rows(step: TraceStep) -> Iterator[list[str]]:
+    """[node, state, attempts and times, input, result, note] of each task, the last two only where
+    there are any; equal ones share a row. Of very many, those that did not end well are
+    shown rather than others."""
+    groups = group(
+        ((task.path, task.state, len(task.spans), _in_and_out(task)), task)
+        for task in step.all_tasks()
+        if task.name != START
+    )
+    rows = list(groups.items())
+    shown = set(sorted(range(len(rows)), key=lambda n: rows[n][0][1] not in BAD)[:MOST_ROWS])
+    for number, ((_, state, attempts, texts), tasks) in enumerate(rows):
+        if number in shown:
+            name = drop_illegal(tasks[0].path)
+            yield [name, state, _describe_times(tasks, attempts), *map(drop_illegal, texts)]
+    if len(rows) > MOST_ROWS:
+        yield ["…", "", f"{len(rows) - MOST_ROWS:,} more"]
+
+
+def describe_task(task: TraceTask) -> Data:
+    """One task by itself: its row as in a table, and what leads to more about it."""
+    row = [task.path, task.state, _describe_times([task], len(task.spans)), *_in_and_out(task)]
+    return {"id": task.id, "node": drop_illegal(task.node), "row": [*map(drop_illegal, row)]}
+
+
+def describe_whole_task(task: TraceTask) -> Data:
+    """All that is known of a task; its input and result are as long as they were read."""
+    return {
+        **describe_task(task),
+        "input": drop_illegal(task.input),
+        "result": drop_illegal(task.result),
+        "wrote": [drop_illegal(sanitize(key, 80)) for key in task.wrote],
+        "error": "" if task.error is None else describe_error(task.error),
+        "questions": [
+            {"id": question.id, "value": drop_illegal(block(question.value, 4000))}
+            for question in task.questions
+        ],
+        "attempts": [
+            {"began": round(began * 1000), "took": duration(took)} for began, took in task.spans
+        ],
+    }
+
+
+def describe_error(error: BaseException) -> str:
+    """An error with its notes and causes, as Python prints it."""
+    try:
+        lines = traceback.format_exception(error)
+    except Exception:  # a foreign __str__ or __cause__ may do anything
+        lines = [format_value(error, 400)]
+    return drop_illegal(sanitize("".join(lines), 6000).rstrip())
+
+
+def _count_states(step: TraceStep) -> str:
+    """How the tasks of a step stand, if not all of them are done: `2 of 30 failed`."""
+    if len(step.tasks) < 2:
+        return ""
+    states = Counter(task.state for task in step.tasks)
+    return ", ".join(
+        f"{count:,} of {len(step.tasks):,} {state}"
+        for state, count in states.items()
+        if state in BAD
+    )
+
+
+def _describe_times(tasks: list[TraceTask], attempts: int) -> str:
+    """How many tasks there were, with how many attempts each, and how long these took."""
+    times = [took for task in tasks for _, took in task.spans]
+    parts = [f"{TIMES}{len(tasks):,}"] if len(tasks) > 1 else []
+    if attempts > 1:
+        parts.append(f"{attempts} attempts")
+    if len(times) == 1:
+        parts.append(duration(times[0]))
+    elif times:
+        parts.append(f"{duration(min(times))} to {duration(max(times))}")
+    return " ".join(parts)
+
+
+def _in_and_out(task: TraceTask) -> tuple[str, ...]:
+    """What a task got, and what became of it: its result, and what it raised or asked."""
+    note = ""
+    if task.error is not None:
+        note = format_value(task.error, 160)
+    elif task.questions:
+        note = f"asked: {format_value(task.questions[0].value, 160)}"
+    ends = [text for text in (task.result, note) if text]
+    return tuple(map(sanitize, (task.input, *ends)))

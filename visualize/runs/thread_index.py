@@ -1,0 +1,210 @@
+"""Where a thread's checkpoints are: which follows which, which steps make up the line to each. Read
+once, then only what is new, so that a page of a long thread costs no more than one of a short one.
+
+Knows no states: those are read step by step, see `trace_reader`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+from ...checkpoint.base import BaseCheckpointSaver, address
+from ...pregel.app import Pregel
+from ...pregel.names import START
+from ...pregel.types import StateSnapshot
+from .values import display_name
+
+
+class Point(NamedTuple):
+    """A checkpoint.
+
+    Attributes:
+        parent: its id; empty if there is none.
+        number, source: of the step that made it, as its metadata say.
+        next: the nodes to run next, as people call them.
+        starts: whether all that is next is to take an input.
+        began: whether something of what is next has been started.
+    """
+
+    parent: str
+    number: int
+    source: str
+    next: tuple[str, ...]
+    starts: bool
+    began: bool
+
+
+class Line(NamedTuple):
+    """What leads to a checkpoint.
+
+    Attributes:
+        checkpoints: the oldest first.
+        rows: the steps, by the checkpoints that they made: an input's own checkpoint, which only
+            starts the graph, is one with the step that takes it.
+        left: the checkpoints from which a run went on beside the line.
+        forks: how many branches leave each checkpoint of the line.
+    """
+
+    checkpoints: list[str]
+    rows: list[str]
+    left: set[str]
+    forks: Counter[str]
+
+
+class ThreadIndex:
+    """The checkpoints of one namespace of a thread.
+
+    Attributes:
+        points: by id, the oldest first.
+    """
+
+    def __init__(self, thread_id: str, ns: str = "") -> None:
+        self.thread_id = thread_id
+        self.ns = ns
+        self.points: dict[str, Point] = {}
+        self._order: list[str] = []
+        self._places: dict[str, int] = {}
+        self._lines: dict[str, Line] = {}
+        self._followers: Counter[str] | None = None
+
+    @property
+    def head(self) -> str:
+        """The id of the newest checkpoint; empty if there is none."""
+        return self._order[-1] if self._order else ""
+
+    def refresh(self, app: Pregel) -> None:
+        """Read what was stored since the last time. What was deleted meanwhile is forgotten, what a
+        run has taken back too."""
+        if self._order and not self._is_stored(app, self._order[0]):
+            self._forget(0)
+        history = app.get_state_history(address(self.thread_id, self.ns))
+        fresh: list[StateSnapshot] = []
+        known = 0
+        for snapshot in history:
+            id = id_of(snapshot)
+            # What the newest is about to do may have begun since.
+            if id in self._places and id != self.head:
+                known = self._places[id] + 1
+                break
+            fresh.append(snapshot._replace(values=None))
+        points = {id_of(snapshot): _read_point(snapshot) for snapshot in reversed(fresh)}
+        if points == {id: self.points[id] for id in self._order[known:]}:
+            return
+        self._forget(known)
+        for id, point in points.items():
+            self._add(id, point)
+
+    def _is_stored(self, app: Pregel, id: str) -> bool:
+        saver = app.checkpointer
+        where = address(self.thread_id, self.ns, id)
+        return isinstance(saver, BaseCheckpointSaver) and saver.get_tuple(where) is not None
+
+    def _forget(self, first: int) -> None:
+        for id in self._order[first:]:
+            del self.points[id], self._places[id]
+        del self._order[first:]
+        self._lines.clear()
+        self._followers = None
+
+    def _add(self, id: str, point: Point) -> None:
+        self._places[id] = len(self._order)
+        self._order.append(id)
+        self.points[id] = point
+
+    def newer(self, id: str) -> str | None:
+        """The checkpoint that was stored next after one, on whatever branch."""
+        place = self._places[id] + 1
+        return self._order[place] if place < len(self._order) else None
+
+    def line(self, tip: str) -> Line:
+        """The line to a checkpoint; empty if there is none of this id."""
+        known = self._lines.get(tip)
+        if known is None:
+            known = self._lines[tip] = self._read_line(tip)
+        return known
+
+    def _read_line(self, tip: str) -> Line:
+        checkpoints: list[str] = []
+        while tip in self.points:
+            checkpoints.append(tip)
+            tip = self.points[tip].parent
+        checkpoints.reverse()
+        rows = [id for at, id in enumerate(checkpoints) if self._is_step(checkpoints, at)]
+        left: set[str] = set()
+        forks: Counter[str] = Counter()
+        if len(checkpoints) < len(self.points):
+            line = {*checkpoints}
+            beside = [point for id, point in self.points.items() if id not in line]
+            left = {point.parent for point in beside if point.source == "loop"}
+            forks = Counter(point.parent for point in beside if point.parent in line)
+        return Line(checkpoints, rows, left, forks)
+
+    def _is_step(self, line: list[str], place: int) -> bool:
+        if place + 1 == len(line):
+            return True
+        point, after = self.points[line[place]], self.points[line[place + 1]]
+        is_taken = point.source == "input" and point.starts and after.source == "loop"
+        if not is_taken:
+            return True
+        before = self.points.get(point.parent)
+        return before is not None and before.began
+
+    def tips(self) -> list[str]:
+        """The newest checkpoint of each branch, the oldest branch first."""
+        children = self._children()
+        return [id for id in self._order if not children[id]]
+
+    def count_own(self, tip: str) -> int:
+        """How many checkpoints lead to one since the last at which branches part."""
+        children = self._children()
+        own = 0
+        while tip in self.points:
+            own += 1
+            tip = self.points[tip].parent
+            if children[tip] > 1:
+                break
+        return own
+
+    def _children(self) -> Counter[str]:
+        """How many checkpoints follow each directly."""
+        if self._followers is None:
+            self._followers = Counter(point.parent for point in self.points.values())
+        return self._followers
+
+
+def shared(one: list[str], other: list[str]) -> int:
+    """How many checkpoints two lines have in common."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def id_of(snapshot: StateSnapshot) -> str:
+    """The id of a checkpoint."""
+    return str(snapshot.config["configurable"]["checkpoint_id"])
+
+
+def _read_point(snapshot: StateSnapshot) -> Point:
+    metadata = snapshot.metadata or {}
+    parent = (snapshot.parent_config or {}).get("configurable", {}).get("checkpoint_id", "")
+    names = [task.name for task in snapshot.tasks]
+    return Point(
+        parent,
+        int(metadata.get("step", -1)),
+        metadata.get("source", "loop"),
+        tuple(dict.fromkeys(display_name(name) for name in names)),
+        names == [START],
+        any(task.spans for task in snapshot.tasks),
+    )
+
+
+def list_chains(index: ThreadIndex, after: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    """Checkpoints in a row, from where a branch begins to where others leave it."""
+    for id, point in index.points.items():
+        if len(after.get(point.parent, ())) != 1:
+            chain = [id]
+            while len(after.get(chain[-1], ())) == 1:
+                chain += after[chain[-1]]
+            yield chain

@@ -1,0 +1,297 @@
+"""A stored thread in pieces, as plain data: some of its steps, one step, some of its tasks, one
+value. For views that ask again and again and must not read a long thread as a whole.
+
+What a piece says and how long its texts are is decided in `step_data`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ...checkpoint.base import address
+from ...pregel.app import Pregel
+from ...pregel.names import START
+from ..extract import extract
+from ..fold import FittedGraph, fit
+from ..labels import drop_illegal
+from ..svg import draw_svg
+from ..theme import style_sheet
+from . import timeline_svg
+from .branches import draw_branches
+from .diff import Change, DiffLimits, diff
+from .orphans import Orphans
+from .step_data import (
+    Data,
+    count_by_node,
+    describe_changes,
+    describe_step,
+    describe_task,
+    describe_whole_task,
+    describe_writers,
+    state_keys,
+    without_empty,
+)
+from .step_reader import read_open_step, read_steps
+from .thread_index import ThreadIndex, shared
+from .timeline import Timeline, build_timeline
+from .trace import Trace, TraceStep, TraceTask
+from .values import block
+
+MOST_STEPS: Final = 500
+"""So many steps are told at once."""
+MOST_TASKS: Final = 500
+"""So many tasks are told at once."""
+MOST_KEYS: Final = 500
+"""Of so many keys of a state the texts are told."""
+PREVIEW: Final = 2000
+"""Characters of a value or of what a task got and wrote, unless it is asked for by itself."""
+WHOLE: Final = 400_000
+"""Characters of one that is asked for."""
+MOST_TREE: Final = 300
+"""A tree of more branches is not drawn: it could not be read."""
+
+OPEN: Final = "open"
+"""Names the step that has made no checkpoint yet."""
+
+_FEW: Final = DiffLimits(changes=12, text=40, lines=1, depth=1)
+_MANY: Final = DiffLimits(changes=100, text=400, lines=60)
+
+
+class NotThereError(LookupError):
+    """A thread has no such checkpoint, step, task or key."""
+
+
+class ThreadPages:
+    """One thread of a graph. Reads only, through the sync faces of its saver.
+
+    Args:
+        index: of the thread; `refresh` it before.
+    """
+
+    def __init__(self, app: Pregel, index: ThreadIndex) -> None:
+        self._app = app
+        self._index = index
+
+    def steps(self, tip: str = "", first: int | None = None, count: int = 100) -> Data:
+        """Some steps of the line to a checkpoint, and the open one if it is the newest.
+
+        Args:
+            tip: the checkpoint's id; the newest by default.
+            first: the place of the first; the last `count` by default.
+        """
+        tip = self._tip(tip)
+        line = self._index.line(tip)
+        count = min(max(count, 0), MOST_STEPS)
+        first = max(len(line.rows) - count, 0) if first is None else max(first, 0)
+        keys: dict[int, list[str]] = {}
+
+        def visit(step: TraceStep, before: Any, after: Any) -> None:
+            keys[id(step)] = _touched(before, after)
+
+        rows = line.rows[first : first + count]
+        found = read_steps(self._app, self._index, tip, rows, visit, most_nested=0)
+        timeline = self._timeline(found)
+        steps = [
+            self._head(timeline, place, step, keys.get(id(step), []), line.forks)
+            for place, step in enumerate(found)
+        ]
+        left, opened = self._open(tip)
+        return {
+            "tip": tip,
+            "head": self._index.head,
+            "count": len(line.rows),
+            "first": first,
+            "steps": steps,
+            "open": None if opened is None else self._head_of_open(opened),
+            "remarks": [drop_illegal(remark) for remark in left.remarks],
+        }
+
+    def step(self, at: str) -> Data:
+        """One step with what it changed and the state after it.
+
+        Args:
+            at: the checkpoint that it made, or "open".
+        """
+        states: dict[int, tuple[Any, Any]] = {}
+
+        def visit(step: TraceStep, before: Any, after: Any) -> None:
+            states[id(step)] = before, after
+
+        step = self._step(at, visit)
+        old, new = states[id(step)]
+        changes = diff(old, new, _MANY)
+        after = state_keys(new)
+        touched = {*_touched(old, new)}
+        return {
+            **without_empty(describe_step(self._timeline((step,)), 0, step)),
+            "d": describe_changes(changes),
+            "b": describe_writers(step) if len(step.tasks) > 1 else {},
+            "tasks": sum(1 for _ in _own_tasks(step)),
+            "u": count_by_node(step),
+            "keys": len(after),
+            "state": [_preview(key, after[key], touched) for key in [*after][:MOST_KEYS]],
+        }
+
+    def tasks(self, at: str, first: int = 0, count: int = 100, state: str = "") -> Data:
+        """Some tasks of a step, with those of nested graphs behind the tasks that ran these."""
+        step = self._step(at, texts=True)
+        found = [task for task in _own_tasks(step) if not state or task.state == state]
+        count = min(max(count, 0), MOST_TASKS)
+        rows = [describe_task(task) for task in found[max(first, 0) : max(first, 0) + count]]
+        return {"count": len(found), "first": max(first, 0), "tasks": rows}
+
+    def task(self, at: str, id: str) -> Data:
+        """One task with all that is known of it."""
+        step = self._step(at, texts=lambda task: WHOLE if task.id == id else 0)
+        for task in _own_tasks(step):
+            if task.id == id:
+                return describe_whole_task(task)
+        raise NotThereError(f"the step has no task {id!r}")
+
+    def value(self, at: str, key: str) -> Data:
+        """The value of a key after a step."""
+        id = self._index.head if at == OPEN else self._known(at)
+        state = state_keys(self._values(id))
+        if key not in state:
+            raise NotThereError(f"the state has no key {key!r}")
+        return {"key": key, "text": drop_illegal(block(state[key], WHOLE))}
+
+    def timeline(self, tip: str = "", first: int | None = None, count: int = 60) -> str:
+        """When some steps ran, as SVG without a style sheet of its own."""
+        tip = self._tip(tip)
+        rows = self._index.line(tip).rows
+        count = min(max(count, 1), MOST_STEPS)
+        first = max(len(rows) - count, 0) if first is None else max(first, 0)
+        steps = read_steps(self._app, self._index, tip, rows[first : first + count], most_nested=50)
+        if first + count >= len(rows):
+            _, opened = self._open(tip)
+            steps = (*steps, *([opened] if opened else []))
+        return without_style(self._timeline(steps).draw_svg(width=max(30 * len(steps), 900)))
+
+    # -- branches ----------------------------------------------------------------------------------
+
+    def branches(self) -> Data:
+        """The ends of all branches, the oldest branch first."""
+        tips = self._index.tips()
+        found = [
+            {
+                "number": number,
+                "tip": tip,
+                "step": self._index.points[tip].number,
+                "own": self._index.count_own(tip),
+                "next": [drop_illegal(name) for name in self._index.points[tip].next],
+            }
+            for number, tip in enumerate(tips, 1)
+        ]
+        return {"head": self._index.head, "branches": found, "tree": len(tips) <= MOST_TREE}
+
+    def tree(self) -> str:
+        """The branches as a tree, as SVG without a style sheet of its own. Its nodes are named by
+        their newest checkpoint.
+
+        Raises:
+            NotThereError: there are too many to be drawn.
+        """
+        if len(self._index.tips()) > MOST_TREE:
+            raise NotThereError(f"a thread of more than {MOST_TREE} branches has no drawing")
+        return without_style(draw_svg(draw_branches(self._index).model))
+
+    def compare(self, one: str, other: str, most: int = 100) -> Data:
+        """What is different between the lines to two checkpoints, and between their states."""
+        first, second = (self._index.line(self._known(id)) for id in (one, other))
+        both = {*first.checkpoints[: shared(first.checkpoints, second.checkpoints)]}
+        before, after = (self._values(id) for id in (one, other))
+        own = [[id for id in line.rows if id not in both] for line in (first, second)]
+        return {
+            "both": sum(1 for id in first.rows if id in both),
+            "own": [len(rows) for rows in own],
+            "steps": [
+                self.steps(tip, len(line.rows) - min(len(rows), most), min(len(rows), most))[
+                    "steps"
+                ]
+                for tip, line, rows in zip((one, other), (first, second), own, strict=True)
+            ],
+            "d": describe_changes(diff(before, after, _MANY)),
+        }
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _tip(self, tip: str) -> str:
+        return self._known(tip) if tip else self._index.head
+
+    def _known(self, id: str) -> str:
+        if id not in self._index.points:
+            raise NotThereError(f"the thread has no checkpoint {id!r}")
+        return id
+
+    def _values(self, id: str) -> Any:
+        return self._app.get_state(address(self._index.thread_id, self._index.ns, id)).values
+
+    def _step(self, at: str, visit: Any = None, *, texts: Any = False) -> TraceStep:
+        if at == OPEN:
+            step, _ = read_open_step(self._app, self._index.thread_id, visit, texts=texts)
+            if step is None:
+                raise NotThereError("the thread has no open step: it has ended")
+            return step
+        found = read_steps(self._app, self._index, self._known(at), [at], visit, texts=texts)
+        if not found:
+            raise NotThereError(f"the thread has no step that made the checkpoint {at!r}")
+        return found[0]
+
+    def _open(self, tip: str) -> tuple[Orphans, TraceStep | None]:
+        if not tip or tip != self._index.head:
+            return Orphans(), None
+        step, left = read_open_step(self._app, self._index.thread_id)
+        return left, step
+
+    def _timeline(self, steps: Iterable[TraceStep]) -> Timeline:
+        name = self._app.program.name
+        return build_timeline(Trace(name, self._index.thread_id, "", None, tuple(steps)))
+
+    def _head(
+        self, timeline: Timeline, place: int, step: TraceStep, keys: list[str], forks: Any
+    ) -> Data:
+        data = describe_step(timeline, place, step)
+        more = {"keys": keys, "f": forks[step.checkpoint], "u": count_by_node(step)}
+        return without_empty({**data, **more})
+
+    def _head_of_open(self, step: TraceStep) -> Data:
+        return self._head(self._timeline((step,)), 0, step, [], {None: 0})
+
+
+def draw_graph(app: Pregel) -> tuple[str, FittedGraph]:
+    """A graph as SVG without a style sheet of its own."""
+    fitted = fit(extract(app, xray=True))
+    return without_style(draw_svg(fitted.model, fitted.layout)), fitted
+
+
+def drawing_styles() -> str:
+    """The style sheet of all drawings of this module."""
+    return style_sheet("auto").css + style_sheet("auto", timeline_svg.RULES).css
+
+
+def without_style(svg: str) -> str:
+    """A drawing for a page whose policy allows style sheets from files only: without its own, and
+    without styles on elements."""
+    svg = re.sub(r"<style>.*?</style>", "", svg, count=1, flags=re.DOTALL)
+    return svg.replace(' style="max-width:100%;height:auto"', "", 1)
+
+
+def _own_tasks(step: TraceStep) -> Iterable[TraceTask]:
+    return (task for task in step.all_tasks() if task.name != START)
+
+
+def _touched(before: Any, after: Any) -> list[str]:
+    """The keys that a step has changed."""
+    changes: Iterable[Change] = diff(before, after, _FEW)
+    return list(dict.fromkeys(drop_illegal(c.path[0]) for c in changes if c.path and c.path[0]))
+
+
+def _preview(key: str, value: Any, touched: set[str]) -> Data:
+    """A key with the beginning of its value. `whole`: there is no more."""
+    text = drop_illegal(block(value, PREVIEW))
+    is_whole = len(text) < PREVIEW // 2
+    name = drop_illegal(key)
+    return {"key": name, "text": text, "whole": is_whole, "fresh": name in touched}
