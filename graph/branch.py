@@ -247,7 +247,8 @@ class BranchWriter(Writer):
 
 
 class HookedBranch(Writer):
-    """A conditional edge whose router is surrounded by what the run's hook says."""
+    """A conditional edge that tells of its router: the run's hook surrounds it, and observers of
+    this package see its answer."""
 
     is_async = True
 
@@ -255,10 +256,18 @@ class HookedBranch(Writer):
         self.branch = branch
         self.place = place
 
+    def hooked(self, place: int) -> Writer:
+        """Itself."""
+        return self
+
     def write(self, result: Any, task: Task) -> None:
         """Ask the router, and write what makes its choice run."""
         branch = self.branch
-        span, state = self._span(result, task)
+        state = branch.state_of(result, task)
+        span = self._span(state, task)
+        if span is None:
+            self._follow(branch.ask(state, task), task)
+            return
         span.enter()
         try:
             choice = branch.ask(state, task)
@@ -267,12 +276,16 @@ class HookedBranch(Writer):
             raise
         span.returned(choice)
         span.leave(None)
-        branch.follow(choice, task)
+        self._follow(choice, task)
 
     async def awrite(self, result: Any, task: Task) -> None:
         """`write` for coroutines."""
         branch = self.branch
-        span, state = self._span(result, task)
+        state = branch.state_of(result, task)
+        span = self._span(state, task)
+        if span is None:
+            self._follow(await branch.aask(state, task), task)
+            return
         await span.aenter()
         try:
             choice = await branch.aask(state, task)
@@ -281,12 +294,20 @@ class HookedBranch(Writer):
             raise
         span.returned(choice)
         await span.aleave(None)
-        branch.follow(choice, task)
+        self._follow(choice, task)
 
-    def _span(self, result: Any, task: Task) -> tuple[Span, Any]:
-        state = self.branch.state_of(result, task)
-        assert task.run.hook is not None
-        return task.run.hook.around_router(task, self.place, self.branch.body.source, state), state
+    def _span(self, state: Any, task: Task) -> Span | None:
+        hook = task.run.hook
+        if hook is None:
+            return None
+        return hook.around_router(task, self.place, self.branch.body.source, state)
+
+    def _follow(self, choice: Any, task: Task) -> None:
+        before = len(task.writes)
+        self.branch.follow(choice, task)
+        observing = task.run.settings.observing
+        if observing is not None:
+            observing.see_route(task, self.branch.body.source, choice, task.writes[before:])
 
 
 def _advice(answer: Any) -> str:

@@ -20,6 +20,11 @@ TARGET_HELP = (
     "module:name or path/to/file.py:name of a graph, a builder, or a function that returns one"
 )
 
+OBSERVER_HELP = (
+    "an Observer of all runs of this process, or a class of one, such as "
+    "stategraph.otel:OpenTelemetry; may be given again"
+)
+
 
 class NotFoundError(StateGraphError):
     """What the command line names is not there, or is no graph."""

@@ -14,6 +14,22 @@ from .superstep.hooks import EVERYWHERE
 
 LOG = getLogger("stategraph")
 
+class EngineObserver(Observer):
+    """An observer of this package: it is shown the engine's own records, too."""
+
+    def see_run(self, info: RunInfo, run: Any) -> None:
+        """A run begins."""
+
+    def see_task(self, info: TaskInfo, task: Any) -> None:
+        """A task that had started has ended. `task_ended` follows."""
+
+    def see_route(
+        self, info: TaskInfo, router: Any, answer: Any, writes: list[tuple[str, Any]]
+    ) -> None:
+        """A router has answered, also one behind START. `writes` are those that its answer leads
+        to."""
+
+
 # -- what users give -------------------------------------------------------------------------------
 
 
@@ -134,7 +150,11 @@ def ask(observer: Observer, method: str, *args: Any) -> Any:
 
 def defines(observer: Observer, *methods: str) -> bool:
     cls = type(observer)
-    return any(getattr(cls, method) is not getattr(Observer, method) for method in methods)
+    for method in methods:
+        found = getattr(cls, method, None)
+        if found is not None and found is not getattr(EngineObserver, method):
+            return True
+    return False
 
 
 def extend_job(config: Any) -> Any:

@@ -17,9 +17,10 @@ from ..checkpoint.encryption import KEYS_HELP
 from ..checkpoint.errors import StorageError
 from ..checkpoint.serde import Serializer
 from ..extras import install_command
-from ..graph.loader import TARGET_HELP, find_graph, load
+from ..graph.loader import OBSERVER_HELP, TARGET_HELP, find_graph, load
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
+from ..pregel.observers import add_observer
 from ..store.base import BaseStore
 
 _SERVE = (
@@ -44,6 +45,7 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     name = "a name under which the server answers, beside the loopback's; may be given again"
     add("--name", action="append", default=[], metavar="HOST", help=name)
     add("--keys", metavar="FILE", help=KEYS_HELP)
+    add("--observer", action="append", default=[], metavar="MODULE:NAME", help=OBSERVER_HELP)
     parser.set_defaults(run=_serve)
 
 
@@ -59,6 +61,8 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         parser.error(f"--host {asked.host} needs --auth: {why}")
     try:
         graphs = _graphs(asked.graphs)
+        for observer in asked.observer:
+            add_observer(observer)
         auth = _load(asked.auth) if asked.auth else None
         serde = next(iter(graphs.values())).serde
         with _storage(asked, serde) as (saver, store):

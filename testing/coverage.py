@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..graph.branch import BranchWriter, HookedBranch
 from ..pregel.names import END, START, handled_node
+from ..pregel.observer import RunInfo, TaskInfo
+from ..pregel.observers import EngineObserver, add_observer
 from ..pregel.program.callables import infer_name
 from ..pregel.program.program import Program
-from ..pregel.run.surround import add_hook
+from ..pregel.run.observing import status_of
+from ..pregel.run.run import Run
 from ..pregel.superstep.task import Task
 from ..pregel.types import Send
 from ..visualize.extract import CompiledGraph, extract
@@ -20,7 +23,6 @@ from ..visualize.labels import TIMES
 from ..visualize.model import GraphEdge, GraphModel, GraphNode
 from ..visualize.svg import Mark, draw_svg
 from ..visualize.text import draw_ascii
-from .spans import NOTHING, QuietHook, QuietSpan, is_call
 from .thread_reader import destinations
 
 NEVER = "never"
@@ -266,69 +268,82 @@ def measure_coverage(*apps: CompiledGraph) -> Iterator[Coverage]:
     StateGraph: 100 %, 1 of 1 nodes, 2 of 2 edges, 0 of 0 outcomes of routers
     """
     coverage = Coverage(*apps)
-    remove = add_hook(lambda run: _Listener(coverage.of(run.settings.graph)))
+    remove = add_observer(_Counter(coverage))
     try:
         yield coverage
     finally:
         remove()
 
 
-class _Listener(QuietHook):
-    """Counts what one run does."""
+class _Counter(EngineObserver):
+    """Counts what the runs of this process do."""
 
-    def __init__(self, graph: GraphCoverage) -> None:
-        self.graph = graph
+    def __init__(self, coverage: Coverage) -> None:
+        self._coverage = coverage
+        self._graphs: dict[RunInfo, GraphCoverage] = {}
+        self._cached: set[TaskInfo] = set()
 
-    def around_run(self) -> QuietSpan:
+    def see_run(self, info: RunInfo, run: Run) -> None:
         """The edges from START that are always taken."""
-        for edge in self.graph.model.edges:
+        graph = self._graphs[info] = self._coverage.of(run.settings.graph)
+        for edge in graph.model.edges:
             if edge.source == START and edge.certain:
-                self.graph.edges[edge.source, edge.target] += 1
-        return NOTHING
+                graph.edges[edge.source, edge.target] += 1
 
-    def around_attempt(self, task: Task) -> QuietSpan:
-        """A node."""
-        return NOTHING if is_call(task) else _NodeSpan(self.graph, task)
+    def run_ended(self, run: RunInfo, *_: Any) -> None:
+        """It is not asked for again."""
+        self._graphs.pop(run, None)
 
-    def around_router(self, task: Task, place: int, router: Any, state: Any) -> QuietSpan:
-        """A router."""
-        return _RouterSpan(self.graph, task.name, infer_name(router))
+    def attempt_failed(self, task: TaskInfo, error: BaseException, seconds: float) -> None:
+        """A node has run."""
+        self._count(task)
 
+    def task_cached(self, task: TaskInfo) -> None:
+        """A node has not run."""
+        self._cached.add(task)
 
-class _NodeSpan(QuietSpan):
-    def __init__(self, graph: GraphCoverage, task: Task) -> None:
-        self.graph = graph
-        self.task = task
+    def see_task(self, info: TaskInfo, task: Task) -> None:
+        """A node has run, and takes edges."""
+        status = status_of(task)
+        is_call = task.path[-1] is True  # of a `@task`
+        if info in self._cached:
+            self._cached.discard(info)
+        elif not is_call and status in ("finished", "paused"):
+            self._count(info)
+            if task.error is None and not task.paused:
+                self._take_edges(info, _find_targets(task.writes))
 
-    def leave(self, error: BaseException | None) -> None:
-        """Count the node, and the edges that it takes."""
-        graph, name = self.graph, self.task.name
+    def see_route(self, info: TaskInfo, router: Any, answer: Any, writes: list[Any]) -> None:
+        """A router has answered."""
+        graph, node = self._graphs[info.run], info.node
+        for each in answer if isinstance(answer, (list, tuple)) else (answer,):
+            shown = "Send" if isinstance(each, Send) else str(each)
+            graph.outcomes[Outcome(node, infer_name(router), shown)] += 1
+        if node == START:  # which is no task that observers are told of
+            self._take_edges(info, _find_targets(writes))
+
+    def _count(self, task: TaskInfo) -> None:
+        graph, name = self._graphs[task.run], task.node
+        if all(node.id != name for node in graph.model.parts):
+            return  # a `@task`
         graph.nodes[name] += 1
         handled = handled_node(name)
         if handled is not None:
             graph.edges[handled, name] += 1
-        targets: set[str] = set()
-        if error is None:
-            steps = destinations(self.task.writes)
-            targets = {step.node if isinstance(step, Send) else step for step in steps}
         for edge in graph.model.edges:
             if edge.target == name and edge.kind == "join":
                 graph.edges[edge.source, name] += 1
-            elif edge.source == name and error is None and _is_taken(edge, targets):
+
+    def _take_edges(self, task: TaskInfo, targets: set[str]) -> None:
+        graph, name = self._graphs[task.run], task.node
+        for edge in graph.model.edges:
+            is_join = edge.target == name and edge.kind == "join"
+            if edge.source == name and not is_join and _is_taken(edge, targets):
                 graph.edges[name, edge.target] += 1
 
 
-class _RouterSpan(QuietSpan):
-    def __init__(self, graph: GraphCoverage, node: str, router: str) -> None:
-        self.graph = graph
-        self.node = node
-        self.router = router
-
-    def returned(self, result: Any) -> None:
-        """Count its answers."""
-        for answer in result if isinstance(result, (list, tuple)) else (result,):
-            shown = "Send" if isinstance(answer, Send) else str(answer)
-            self.graph.outcomes[Outcome(self.node, self.router, shown)] += 1
+def _find_targets(writes: Iterable[tuple[str, Any]]) -> set[str]:
+    return {step.node if isinstance(step, Send) else step for step in destinations(writes)}
 
 
 def _is_taken(edge: GraphEdge, targets: set[str]) -> bool:

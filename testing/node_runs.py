@@ -5,10 +5,10 @@ The node runs in its own graph, so its edges and routers are asked, too; the gra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -17,15 +17,16 @@ from ..checkpoint.memory import InMemorySaver
 from ..pregel.app import Pregel
 from ..pregel.errors import ParentCommand
 from ..pregel.names import ROOT
+from ..pregel.observer import RunInfo, TaskInfo
+from ..pregel.observers import EngineObserver, add_observer
 from ..pregel.program.program import NO_POLICIES, CompiledNode
 from ..pregel.program.results import is_record, record_items
+from ..pregel.program.writes import Writer
 from ..pregel.run.run import Run
-from ..pregel.run.surround import add_hook
 from ..pregel.superstep.task import Task
 from ..pregel.types import Command, Interrupt, Overwrite, RunnableConfig, Send, StateSnapshot
 from .answers import AnswerBook, Answers
 from .fakes import change_nodes, find_node
-from .spans import NOTHING, QuietHook, QuietSpan, is_call, thread_of
 from .thread_reader import destinations
 
 
@@ -141,7 +142,7 @@ async def arun_node(
     return stage.result()
 
 
-class _Stage(QuietHook):
+class _Stage(EngineObserver):
     """Where one node runs alone, and what was seen of it.
 
     Attributes:
@@ -158,7 +159,7 @@ class _Stage(QuietHook):
                 f"run_node runs a node of a StateGraph; {found.name!r} is a "
                 f"{type(found).__name__}: call the function, or app.invoke"
             )
-        alone = _run_alone(found.program.nodes[self.node], retry)
+        alone = _run_alone(found.program.nodes[self.node], retry, self.note)
         program = change_nodes(found.program, {self.node: alone})
         self.app = found.copy({"program": program, "checkpointer": InMemorySaver()})
         self.app.interrupt_before = self.app.interrupt_after = ()
@@ -168,7 +169,9 @@ class _Stage(QuietHook):
         self.options: dict[str, Any] = {"stream_mode": "custom", "interrupt_after": [self.node]}
         self.events: list[Any] = []
         self.snapshot: StateSnapshot | None = None
-        self.attempt: _Attempt | None = None
+        self.returned: Any = None
+        self.task: Task | None = None
+        self._run: RunInfo | None = None
 
     def prepare(self, config: Mapping[str, Any] | None, store: Any) -> None:
         """Take the test's config and store."""
@@ -213,21 +216,25 @@ class _Stage(QuietHook):
     @contextmanager
     def listen(self) -> Iterator[None]:
         """See what the node does."""
-        remove = add_hook(lambda run: self if self._is_mine(run) else None)
+        remove = add_observer(self)
         try:
             yield
         finally:
             remove()
 
-    def _is_mine(self, run: Run) -> bool:
-        return thread_of(run) == self.thread_id and run.ns == ""
+    def see_run(self, info: RunInfo, run: Run) -> None:
+        """The run of the graph that the node is in."""
+        if info.thread_id == self.thread_id and info.ns == "":
+            self._run = info
 
-    def around_attempt(self, task: Task) -> QuietSpan:
-        """See the attempts of the node."""
-        if task.name != self.node or is_call(task):
-            return NOTHING
-        self.attempt = _Attempt(task)
-        return self.attempt
+    def see_task(self, info: TaskInfo, task: Task) -> None:
+        """The node has ended."""
+        if info.run == self._run and info.node == self.node and task.path[-1] is not True:
+            self.task = task
+
+    def note(self, result: Any) -> None:
+        """What the node's function has returned."""
+        self.returned = result
 
     @contextmanager
     def parent_command(self) -> Iterator[None]:
@@ -235,50 +242,48 @@ class _Stage(QuietHook):
         try:
             yield
         except Exception:
-            if self.attempt is None or not isinstance(self.attempt.error, ParentCommand):
+            if self.task is None or not isinstance(self.task.error, ParentCommand):
                 raise
 
     def result(self) -> NodeRun:
         """What was seen."""
-        attempt, snapshot = self.attempt, self.snapshot
-        assert attempt is not None and snapshot is not None  # it has run, or has raised
-        signal, questions = attempt.error, snapshot.interrupts
-        if isinstance(signal, ParentCommand):
-            attempt.result = signal.command
-        writes = () if attempt.error is not None else tuple(attempt.task.writes)
+        task, snapshot = self.task, self.snapshot
+        assert task is not None and snapshot is not None  # it has run, or has raised
+        ended = task.error is None and not task.paused
+        if isinstance(task.error, ParentCommand):
+            self.returned = task.error.command
+        writes = tuple(task.writes) if ended else ()
         keys = self.app.program.scope.keys
-        goto = () if attempt.error is not None else tuple(destinations(writes))
+        goto = tuple(destinations(writes)) if ended else ()
         return NodeRun(
             self.node,
-            attempt.result,
+            self.returned,
             tuple(pair for pair in writes if pair[0] in keys),
             goto,
-            questions,
+            snapshot.interrupts,
             snapshot.values,
             tuple(self.events),
         )
 
 
-@dataclass(slots=True)
-class _Attempt(QuietSpan):
-    """One attempt of the node."""
+class _ResultReport(Writer):
+    """Tells what the node's function has returned; writes nothing."""
 
-    task: Task
-    result: Any = None
-    error: BaseException | None = field(default=None)
+    def __init__(self, note: Callable[[Any], None]) -> None:
+        self._note = note
 
-    def returned(self, result: Any) -> None:
-        """The node has returned this."""
-        self.result = result
-
-    def leave(self, error: BaseException | None) -> None:
-        """The attempt has ended."""
-        self.error = error
+    def write(self, result: Any, task: Any) -> None:
+        """Tell it."""
+        self._note(result)
 
 
-def _run_alone(node: CompiledNode, retry: bool) -> CompiledNode:
+def _run_alone(
+    node: CompiledNode, retry: bool, note: Callable[[Any], None]
+) -> CompiledNode:
     """The node without what would hide its errors, or repeat an earlier result."""
     twin = copy(node)
+    twin.plain = False
+    twin.writers = (_ResultReport(note), *node.writers)
     twin.handler = None
     if not retry:
         twin.retry = ()

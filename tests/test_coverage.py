@@ -8,7 +8,20 @@ from typing import Any, TypedDict
 import pytest
 from conftest import Drive
 
-from stategraph import END, START, Command, InMemorySaver, NodeError, Send, StateGraph, interrupt
+from stategraph import (
+    END,
+    START,
+    CachePolicy,
+    Command,
+    InMemorySaver,
+    NodeError,
+    RetryPolicy,
+    Send,
+    StateGraph,
+    interrupt,
+    task,
+)
+from stategraph.store import InMemoryCache
 from stategraph.testing import Coverage, Outcome, measure_coverage, replace
 
 
@@ -126,9 +139,35 @@ def test_it_is_drawn_on_the_graph(tmp_path: Any) -> None:
 
 
 def test_nothing_is_counted_once_it_is_over() -> None:
-    from stategraph.pregel.run.surround import FINDERS
+    from stategraph.pregel.superstep.hooks import EVERYWHERE
 
-    before = list(FINDERS)
+    before = list(EVERYWHERE)
     with pytest.raises(RuntimeError), measure_coverage():
         raise RuntimeError
-    assert before == FINDERS
+    assert before == EVERYWHERE
+
+
+def test_attempts_count_and_calls_of_tasks_and_cached_results_do_not(drive: Drive) -> None:
+    failures = [ConnectionError("of the call"), ConnectionError("of the node")]
+
+    @task(retry_policy=RetryPolicy(initial_interval=0.001, jitter=False))
+    def look() -> str:
+        if len(failures) == 2:
+            raise failures.pop(0)
+        return "found"
+
+    def first(state: State) -> State:
+        kind = look().result()
+        if failures:
+            raise failures.pop()
+        return {"kind": kind}
+
+    retry = RetryPolicy(initial_interval=0.001, jitter=False)
+    graph = StateGraph(State).add_node(first, retry_policy=retry).add_node("work", work, cache_policy=CachePolicy())
+    app = graph.add_edge(START, "first").add_edge("first", "work").compile(cache=InMemoryCache())
+    with measure_coverage() as coverage:
+        drive.invoke(app, {"kind": ""})
+        drive.invoke(app, {"kind": ""})
+    (found,) = coverage.graphs.values()
+    assert dict(found.nodes) == {"first": 3, "work": 1}
+    assert found.edges["first", "work"] == 2

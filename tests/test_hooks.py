@@ -6,16 +6,15 @@ import asyncio
 import operator
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Annotated, Any
 
 import pytest
 from typing_extensions import TypedDict
 
-from stategraph import END, START, Command, RetryPolicy, StateGraph, entrypoint, interrupt, task
+from stategraph import START, Command, RetryPolicy, StateGraph, entrypoint, interrupt, task
 from stategraph.checkpoint import InMemorySaver
-from stategraph.pregel.run.surround import add_hook
+
 
 SEEN: ContextVar[Any] = ContextVar("seen", default=None)
 
@@ -205,186 +204,9 @@ print(*(name for name in sys.modules if name.startswith(("stategraph.compat", "l
     assert subprocess.check_output([sys.executable, "-P", "-c", program], text=True).strip() == ""
 
 
-# -- several hooks --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def added() -> Iterator[Callable[[Any], None]]:
-    """Adds hooks to all runs, until the test ends."""
-    removers: list[Any] = []
-    yield lambda hook: removers.append(add_hook(lambda run: hook))
-    for remove in removers:
-        remove()
-
-
-class Named(Noting):
-    """A hook that notes its own name, too, in a log that it shares."""
-
-    def __init__(self, name: str, log: list[Any]) -> None:
-        super().__init__()
-        self.name, self.shared = name, log
-        self.metadata = {"by": name, name: True}
-
-    def around_run(self) -> Any:
-        return self._note("run")
-
-    def around_attempt(self, task: Any) -> Any:
-        return self._note("hidden" if task.node.hidden else task.name)
-
-    def around_router(self, task: Any, place: int, router: Any, state: Any) -> Any:
-        return self._note("router")
-
-    def _note(self, what: str) -> Any:
-        note = Note(Noting(), what)
-        if what != "hidden":
-            note.hook.log = Prefixed(self.name, self.shared)
-        return note
-
-    def extend_config(self, task: Any, config: Any) -> Any:
-        return {**config, "seen_by": self.name, "all": [*config.get("all", []), self.name]}
-
-
-class Prefixed(list[Any]):
-    def __init__(self, name: str, log: list[Any]) -> None:
-        self.name, self.log = name, log
-
-    def append(self, entry: Any) -> None:
-        self.log.append(f"{self.name} {entry[0]}s {entry[1]}")
-
-
-@worlds
-def test_the_first_hook_is_the_outermost(world: str, added: Any) -> None:
-    log: list[Any] = []
-    for name in ("one", "two"):
-        added(Named(name, log))
-    graph = one_node(lambda state, config: {"x": [config["seen_by"], *config["all"]]})
-    graph.add_conditional_edges("a", lambda state: END, [END])
-    assert call(graph.compile(), world, {"x": []}) == {"x": ["two", "one", "two"]}
-    pairs = [(f"one enters {what}", f"two enters {what}") for what in ("run", "a", "router")]
-    ends = [(f"two leaves {what}", f"one leaves {what}") for what in ("router", "a", "run")]
-    assert log == [line for pair in [*pairs, *ends] for line in pair]
-
-
-@worlds
-def test_a_hook_that_a_graph_brings_along_is_inside_of_those_that_were_added(world: str, added: Any) -> None:
-    log: list[Any] = []
-    added(Named("outer", log))
-    app, own = hooked(one_node(lambda state: {"x": [SEEN.get()]}).compile())
-    assert call(app, world, {"x": []}) == {"x": ["a"]}
-    assert [entry[0] for entry in own] == ["enter", "enter", "leave", "leave"]
-    assert log == ["outer enters run", "outer enters a", "outer leaves a", "outer leaves run"]
-
-
-class Broken:
-    """A hook of which one method raises."""
-
-    def __init__(self, method: str) -> None:
-        self.method = method
-
-    def _do(self, method: str, value: Any = None) -> Any:
-        if method == self.method:
-            raise RuntimeError(f"{method} is broken")
-        return value
-
-    @property
-    def metadata(self) -> Any:
-        return self._do("metadata", {})
-
-    def around_run(self) -> Any:
-        return self._do("around_run", self)
-
-    def around_attempt(self, task: Any) -> Any:
-        return self._do("around_attempt", self)
-
-    def around_router(self, task: Any, place: int, router: Any, state: Any) -> Any:
-        return self._do("around_router", self)
-
-    def extend_config(self, task: Any, config: Any) -> Any:
-        return self._do("extend_config", config)
-
-    def enter(self) -> None:
-        self._do("enter")
-
-    def returned(self, result: Any) -> None:
-        self._do("returned")
-
-    def leave(self, error: BaseException | None) -> None:
-        self._do("leave")
-
-    async def aenter(self) -> None:
-        self._do("enter")
-
-    async def aleave(self, error: BaseException | None) -> None:
-        self._do("leave")
-
-
-METHODS = ["around_run", "around_attempt", "around_router", "extend_config", "enter", "returned", "leave"]
-
-
-@worlds
-@pytest.mark.parametrize("method", METHODS)
-def test_a_mistake_of_a_hook_is_logged_and_changes_nothing(world: str, method: str, added: Any, caplog: Any) -> None:
-    log: list[Any] = []
-    added(Named("first", log))
-    added(Broken(method))
-    added(Named("last", log))
-    graph = one_node(lambda state, config: {"x": [config["seen_by"]]})
-    graph.add_conditional_edges("a", lambda state: END, [END])
-    assert call(graph.compile(), world, {"x": []}) == {"x": ["last"]}
-    whole = [f"{name} {way}s {what}" for what in ("run", "a", "router") for name in ("first", "last") for way in ("enter", "leave")]
-    assert sorted(log) == sorted(whole)
-    assert {record.name for record in caplog.records} == {"stategraph.hooks"}
-    assert f"{method} is broken" in caplog.text
-    assert "Broken" in caplog.text
-
-
-@worlds
-def test_a_failing_node_fails_as_without_the_broken_hook(world: str, added: Any) -> None:
-    added(Broken("leave"))
-    with pytest.raises(ZeroDivisionError):
-        call(one_node(lambda state: 1 / 0).compile(), world, {"x": []})
-
-
-def test_a_finder_that_fails_is_logged_and_the_run_goes_on(caplog: Any) -> None:
-    def find(run: Any) -> Any:
-        raise LookupError("lost")
-
-    remove = add_hook(find)
-    try:
-        assert one_node(lambda state: {"x": [1]}).compile().invoke({"x": []}) == {"x": [1]}
-    finally:
-        remove()
-    assert "lost" in caplog.text
-
-
-def test_nested_runs_are_surrounded_and_a_removed_hook_is_gone(added: Any) -> None:
-    log: list[Any] = []
-    remove = add_hook(lambda run: Named(run.program.name, log))
-    inner = one_node(lambda state: {"x": [1]}).compile(name="inner")
-    app = one_node(inner).compile(name="outer")
+def test_nested_runs_have_a_hook_of_their_own() -> None:
+    inner, inside = hooked(one_node(lambda state: {"x": [1]}).compile(name="inner"))
+    app, outside = hooked(one_node(inner).compile(name="outer"))
     app.invoke({"x": []})
-    assert [line for line in log if line.endswith("run")] == [
-        "outer enters run", "inner enters run", "inner leaves run", "outer leaves run",
-    ]  # fmt: skip
-    remove()
-    del log[:]
-    app.invoke({"x": []})
-    assert not log
-
-
-@worlds
-def test_where_one_cannot_be_entered_those_around_it_are_left(world: str, added: Any) -> None:
-    log: list[Any] = []
-    added(Named("outer", log))
-    app = one_node(lambda state: {"x": [1]}).compile()
-    run = app._run
-
-    def with_broken(*args: Any) -> Any:
-        made = run(*args)
-        made.hook = Broken("enter")  # that of a graph is not guarded: it may refuse the run
-        return made
-
-    app._run = with_broken
-    with pytest.raises(RuntimeError, match="enter is broken"):
-        call(app, world, {"x": []})
-    assert log == ["outer enters run", "outer leaves run"]
+    assert [entry[:2] for entry in inside] == [("enter", "run"), ("enter", "a"), ("leave", "a"), ("leave", "run")]
+    assert [entry[:2] for entry in outside] == [("enter", "run"), ("enter", "a"), ("leave", "a"), ("leave", "run")]

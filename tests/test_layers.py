@@ -118,7 +118,6 @@ DEFERRED = {
     (".serve.command", "uvicorn"): "an extra; said so when it is missing",
     (".checkpoint.encryption", "cryptography*"): "an extra; said so when it is missing",
     ("*", "difflib"): "only errors need it",
-    (".pregel.superstep.hooks", "logging"): "only a hook that fails needs it",
     ("*", "pickle"): "loaded for the first key of an object, or when somebody pickles a graph",
     (".pregel.drivers.attempt", ".pregel.superstep.retry"): "loaded for the first retry",
     (".pregel.drivers.forks", "traceback"): "only a forked child that fails needs it",

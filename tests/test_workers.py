@@ -963,6 +963,19 @@ def test_the_command_line_works_and_looks(postgres: str, queue: Queue, tmp_path:
     assert capsys.readouterr().out == "there is no such worker\n"
 
 
+def test_a_worker_of_the_command_line_has_observers(postgres: str, queue: Queue, tmp_path: Path) -> None:
+    noting = "from stategraph import Observer\nfrom pathlib import Path\nclass Noting(Observer):\n"
+    noting += "    def run_ended(self, run, status, seconds, error):\n        Path('noted').write_text(f'{run.thread_id} {status}')\n"
+    (tmp_path / "watching.py").write_text(noting)
+    words = ["work", "--db", postgres, f"{Path(fleet.__file__)}:counting", "--poll", "0.05", "--observer", "watching:Noting"]
+    with subprocess.Popen([sys.executable, "-m", "stategraph", *words], cwd=tmp_path) as process:
+        queue.submit("t", five(), run_id="r")
+        assert queue.result("t", wait=60).status == "done"
+        process.terminate()
+        assert process.wait(30) == 0
+    assert (tmp_path / "noted").read_text() == "t finished"
+
+
 def test_what_users_wrote_steers_no_terminal(postgres: str, capsys: Any) -> None:
     evil = "a\x1b[2J\x9b31m\u202e\u2066\r\x07\x7f\u2028z"
 
@@ -991,6 +1004,7 @@ def test_a_command_line_that_cannot_be_says_why(postgres: str, capsys: Any) -> N
         (["work", "--db", "host=127.0.0.1 port=1", f"{fleet.__file__}:counting"], "cannot be reached"),
         (["work", "--db", postgres, f"{fleet.__file__}:nothing"], "has no 'nothing'"),
         (["work", "--db", postgres, f"{fleet.__file__}:counting", "--concurrency", "0"], "above 0"),
+        (["work", "--db", postgres, f"{fleet.__file__}:counting", "--observer", "no.such:thing"], 'observer must be "module:name"'),
         (["queue", "--db", "this is = not '"], "not a Postgres connection string"),
         (["queue", "--db", postgres, "--forget", "-1"], "not be negative, got -1 day"),
         (["queue", "--db", postgres, "--forget", "inf"], "infinity"),

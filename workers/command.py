@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoint.encryption import KEYS_HELP, encryption_of_keys
 from ..checkpoint.errors import StorageError
 from ..checkpoint.printable import printable
-from ..graph.loader import TARGET_HELP, find_graph
+from ..graph.loader import OBSERVER_HELP, TARGET_HELP, find_graph
 from ..pregel.errors import StateGraphError
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
         help="how many workers a job may kill before it is parked (%(default)s)",
     )
     add("--keys", metavar="FILE", help=KEYS_HELP)
+    add("--observer", action="append", default=[], metavar="MODULE:NAME", help=OBSERVER_HELP)
     parser.set_defaults(run=_work)
 
 
@@ -109,6 +110,7 @@ def _work(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             poll=asked.poll,
             tries=asked.tries,
             integrity=encryption_of_keys(asked.keys, os.environ),
+            observer=asked.observer or None,
         )
         if asked.limit is not None:
             worker.limit(asked.limit or None)

@@ -20,7 +20,6 @@ from langsmith.utils import get_env_var, tracing_is_enabled
 
 from ...pregel.program.callables import infer_name
 from ...pregel.run.run import Run
-from ...pregel.superstep.hooks import part_of
 from ...pregel.superstep.task import Task
 from .pauses import tell_resume
 from .spans import NO_CONFIG, AttemptSpan, LendingSpan, QuietSpan, RouterSpan, RunSpan
@@ -120,8 +119,8 @@ class Listener:
         the run alone: what it calls has its own."""
         config.pop("run_name", None)
         config.pop("run_id", None)
-        span = part_of(task.current.span, AttemptSpan)
-        callbacks = None if span is None else span.callbacks
+        span = task.current.span
+        callbacks = span.callbacks if isinstance(span, AttemptSpan) else None
         if callbacks is None and self.manager is not None:
             callbacks = self.manager.get_child()
         config["callbacks"] = callbacks

@@ -15,7 +15,6 @@ from langchain_core.tracers._streaming import _StreamingCallbackHandler
 
 from ...pregel.errors import GraphInterrupt
 from ...pregel.run.run import Run
-from ...pregel.superstep.hooks import part_of
 from ...pregel.superstep.task import Task
 from .pauses import tell_pause
 from .remote import RemoteCallbacks, replay
@@ -261,9 +260,9 @@ class AttemptSpan(CallbackSpan):
 
 
 def attempt_span(task: Task) -> AttemptSpan:
-    """The span of the attempt that is under way; nobody else's, if several hooks have one."""
-    found = part_of(task.current.span, AttemptSpan)
-    assert found is not None
+    """The span of the attempt that is under way."""
+    found = task.current.span
+    assert isinstance(found, AttemptSpan)
     return found
 
 

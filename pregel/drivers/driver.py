@@ -14,7 +14,7 @@ from ..errors import GraphBubbleUp
 from ..run.effects import Abandon, Effects, Entry, GiveWay, Notify, ReadPosts, RunTasks, Save
 from ..run.loop import supersteps
 from ..run.run import Run
-from ..run.surround import FINDERS, LANGCHAIN, surround
+from ..run.surround import LANGCHAIN, surround
 from ..superstep.outcome import StepLimit
 from ..superstep.task import Task
 from .batch import Batch, wants_out
@@ -61,7 +61,7 @@ class Driver:
         if effects is None:
             effects = supersteps(run)
             observed = run.settings.observing is not None
-            if observed or run.hook is not None or LANGCHAIN in modules or FINDERS:
+            if observed or run.hook is not None or LANGCHAIN in modules:
                 effects = surround(run, effects)
         self._effects = effects
         self._batch: Batch[Task] | None = None

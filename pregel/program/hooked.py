@@ -35,25 +35,27 @@ def with_hooks(program: Program) -> Program:
 def hooked_node(node: CompiledNode) -> CompiledNode:
     """The same node for runs with a hook; itself if it is hidden and calls nothing of the user's,
     so that there is nothing to tell."""
-    if node.hidden and not any(hasattr(writer, "hooked") for writer in node.writers):
+    if node.hidden and not _has_router(node):
         return node
     twin = copy(node)
     twin.policies = (node.policies or NO_POLICIES)._replace(hooked=True)
     twin.plain = False
-    first = 1 if node.call.inline else 2  # the node itself is number 1
-    writers = [_hooked_writer(writer, place) for place, writer in enumerate(node.writers, first)]
-    twin.writers = (ResultReport(), *writers)
+    twin.writers = (ResultReport(), *_hooked_writers(node))
     return twin
 
 
-def _hooked_writer(writer: Writer, place: int) -> Writer:
-    """The same writer for runs with a hook: one that calls the user's code makes its own.
+def _hooked_writers(node: CompiledNode) -> tuple[Writer, ...]:
+    """The writers of a node: one that calls the user's code tells of it. Each has its number among
+    what the task calls."""
+    first = 1 if node.call.inline else 2  # the node itself is number 1
+    return tuple(
+        writer.hooked(place) if hasattr(writer, "hooked") else writer
+        for place, writer in enumerate(node.writers, first)
+    )
 
-    Args:
-        place: its number among what the task calls.
-    """
-    make = getattr(writer, "hooked", None)
-    return writer if make is None else make(place)
+
+def _has_router(node: CompiledNode) -> bool:
+    return any(hasattr(writer, "hooked") for writer in node.writers)
 
 
 @lru_cache(maxsize=256)
@@ -65,19 +67,24 @@ def hooked_call(node: CompiledNode) -> CompiledNode:
 # -- observers -------------------------------------------------------------------------------------
 
 
-def observed(program: Program, *, surrounds: bool) -> Program:
+def observed(program: Program, *, surrounds: bool, sees_routes: bool) -> Program:
     """The same program for runs with observers.
 
     Args:
         surrounds: one of them surrounds the functions of nodes.
+        sees_routes: one of them is shown the answers of routers.
     """
-    known = program.variants.get(("observed", surrounds))
+    key = "observed", surrounds, sees_routes
+    known = program.variants.get(key)
     if known is None:
-        table = {name: observed_node(node, surrounds) for name, node in program.nodes.items()}
+        table = {
+            name: observed_node(node, surrounds, sees_routes)
+            for name, node in program.nodes.items()
+        }
         for node in table.values():
             node.handler = None if node.handler is None else table[node.handler.name]
         known = replace(program, nodes=table, variants={})
-        program.variants["observed", surrounds] = known
+        program.variants[key] = known
     return known
 
 
@@ -87,13 +94,20 @@ def observed_call(node: CompiledNode, surrounds: bool) -> CompiledNode:
     return observed_node(node, surrounds)
 
 
-def observed_node(node: CompiledNode, surrounds: bool) -> CompiledNode:
-    """The same node for runs with observers; itself if it is hidden."""
-    if node.hidden:
+def observed_node(
+    node: CompiledNode, surrounds: bool, sees_routes: bool = False
+) -> CompiledNode:
+    """The same node for runs with observers; itself if it is hidden, but for its routers."""
+    sees_routes = sees_routes and _has_router(node)
+    if node.hidden and not sees_routes:
         return node
     twin = copy(node)
-    twin.policies = node.policies or NO_POLICIES
     twin.plain = False
+    if sees_routes:
+        twin.writers = _hooked_writers(node)
+    if node.hidden:
+        return twin
+    twin.policies = node.policies or NO_POLICIES
     # A function that runs elsewhere is surrounded there: what surrounds it travels with the call.
     if surrounds and not node.call.inline and not getattr(node.call.sync, "is_remote", False):
         call = node.call

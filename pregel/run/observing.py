@@ -36,12 +36,14 @@ class Observing:
     Attributes:
         watchers: the outermost first.
         surrounds: whether one of them surrounds the functions of nodes.
+        sees_routes: whether one of them is shown the answers of routers.
         info: which run; None before it has begun.
     """
 
     def __init__(self, watchers: tuple[Watcher, ...]) -> None:
         self.watchers = watchers
         self.surrounds: bool = any(defines(w.observer, "around", "aaround") for w in watchers)
+        self.sees_routes: bool = any(defines(w.observer, "see_route") for w in watchers)
         self.info: RunInfo | None = None
         self._began: dict[str, float] = {}
         self._attempts: dict[str, float] = {}
@@ -65,6 +67,7 @@ class Observing:
         """The effects of a run; told on their way to the driver."""
         info = self.info = _describe_run(run)
         began = perf_counter()
+        self.tell("see_run", info, run)
         self.tell("run_started", info)
         for key, value in carry(self.inherited, info).items():
             run.commits.describe(key, value)
@@ -150,6 +153,7 @@ class Observing:
         self._tell_of_answers(task, info)
         for question in task.interrupts:
             self.tell("question_asked", info, question)
+        self.tell("see_task", info, task)
         self.tell("task_ended", info, status_of(task), perf_counter() - began, task.error)
 
     def _tell_of_answers(self, task: Task, info: TaskInfo) -> None:
@@ -157,6 +161,11 @@ class Observing:
         for question in task.answers or ():
             if question not in before:
                 self.tell("question_answered", info, question)
+
+    def see_route(self, task: Task, router: Any, answer: Any, writes: list[Any]) -> None:
+        """A router has answered."""
+        if self.sees_routes:
+            self.tell("see_route", self.describe(task), router, answer, writes)
 
     def find_cached(self, task: Task) -> None:
         """A task was not run: the cache had its result."""

@@ -182,7 +182,9 @@ class Run:
         """Tell observers of its tasks; to be called before its first superstep."""
         from ..program.hooked import observed
 
-        self.program = observed(self.program, surrounds=observing.surrounds)
+        self.program = observed(
+            self.program, surrounds=observing.surrounds, sees_routes=observing.sees_routes
+        )
 
     def start(self, machine: Machine) -> None:
         """The state is loaded."""

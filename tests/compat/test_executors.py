@@ -18,9 +18,8 @@ sys.path[:0] = [str(PROGRAMS), str(ROOT / ".types")]
 
 from cases import Handler  # noqa: E402
 
-from stategraph import START, StateGraph, add_messages  # noqa: E402
+from stategraph import START, StateGraph, add_messages, add_observer  # noqa: E402
 from stategraph.executors import ProcessExecutor  # noqa: E402
-from stategraph.pregel.run.surround import add_hook  # noqa: E402
 
 from . import remote_nodes  # noqa: E402
 
@@ -80,11 +79,11 @@ def test_events_of_a_worker_reach_astream_events(workers: Any) -> None:
     assert asyncio.run(names(workers)) == asyncio.run(names("threads"))
 
 
-def test_beside_another_hook_it_is_the_same(workers: Any) -> None:
+def test_beside_an_observer_it_is_the_same(workers: Any) -> None:
     from .test_native import Quiet
 
     alone = told(remote_nodes.ask, workers)
-    remove = add_hook(lambda run: Quiet())
+    remove = add_observer(Quiet())
     try:
         beside = told(remote_nodes.ask, workers)
     finally:

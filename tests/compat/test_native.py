@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextvars import ContextVar
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import pytest
@@ -20,11 +19,10 @@ sys.path[:0] = [str(PROGRAMS), str(ROOT / ".types")]
 
 from cases import Handler, Scripted  # noqa: E402
 
-from stategraph import START, StateGraph  # noqa: E402
+from stategraph import START, Observer, StateGraph, add_observer  # noqa: E402
 from stategraph.compat.langchain import callbacks  # noqa: E402
 from stategraph.compat.langchain.runnable import as_runnable  # noqa: E402
 from stategraph.graph import acall_model, add_messages, astream_text, call_model, stream_text  # noqa: E402
-from stategraph.pregel.run.surround import add_hook  # noqa: E402
 
 
 class State(TypedDict, total=False):
@@ -160,34 +158,22 @@ def test_a_runnable_graph_is_a_node_of_another_engines_graph() -> None:
     assert "chain StateGraph in sub" in heard and "chain a in StateGraph" in heard
 
 
-class Quiet:
-    """A hook, and its own spans, that only notes what it surrounds."""
-
-    metadata = MappingProxyType({"traced": True})
+class Quiet(Observer):
+    """An observer that only notes what it surrounds."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def around_run(self) -> Any:
+    def run_started(self, run: Any) -> None:
         self.seen.append("run")
-        return self
 
-    def around_attempt(self, task: Any) -> Any:
-        self.seen.append(task.name)
-        return self
+    def around(self, task: Any, call: Any) -> Any:
+        self.seen.append(task.node)
+        return call()
 
-    def around_router(self, task: Any, place: int, router: Any, state: Any) -> Any:
-        self.seen.append("router")
-        return self
-
-    def extend_config(self, task: Any, config: Any) -> Any:
-        return config
-
-    def enter(self) -> None: ...
-    def returned(self, result: Any) -> None: ...
-    def leave(self, error: Any) -> None: ...
-    async def aenter(self) -> None: ...
-    async def aleave(self, error: Any) -> None: ...
+    async def aaround(self, task: Any, call: Any) -> Any:
+        self.seen.append(task.node)
+        return await call()
 
 
 def routed(model: Any) -> Any:
@@ -202,7 +188,7 @@ def routed(model: Any) -> Any:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_handlers_are_told_the_same_beside_another_hook(is_async: bool) -> None:
+def test_handlers_are_told_the_same_beside_an_observer(is_async: bool) -> None:
     def told() -> list[str]:
         heard: list[str] = []
         handler = Handler(lambda *words: heard.append(" ".join(map(str, words[:5]))))
@@ -213,12 +199,12 @@ def test_handlers_are_told_the_same_beside_another_hook(is_async: bool) -> None:
             app.invoke({}, config)
         return heard
 
-    alone, hook = told(), Quiet()
-    remove = add_hook(lambda run: hook)
+    alone, observer = told(), Quiet()
+    remove = add_observer(observer)
     try:
         assert told() == alone
         chunks = list(routed(saying()).stream({}, stream_mode="messages"))
     finally:
         remove()
     assert contents(chunks)[:3] == TOKENS
-    assert [name for name in hook.seen if name in ("run", "a", "router", "b")][:5] == ["run", "a", "router", "b", "router"]
+    assert observer.seen[:3] == ["run", "a", "b"]

@@ -52,10 +52,10 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @contextmanager
-def process(tmp_path: Path, db: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def process(tmp_path: Path, db: str, port: int, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     """`stategraph serve` in a process of its own, killed at the end of the `with` block."""
     (tmp_path / "flows.py").write_text(GRAPH)
-    command = [sys.executable, "-P", "-m", "stategraph", "serve", "flows.py:flow", "--db", db, "--port", str(port)]
+    command = [sys.executable, "-P", "-m", "stategraph", "serve", "flows.py:flow", "--db", db, "--port", str(port), *more]
     with (tmp_path / "log").open("ab") as log:
         running = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, env={**os.environ})
     try:
@@ -103,3 +103,23 @@ def test_runs_go_on_in_the_next_server(db: str, tmp_path: Path, end: signal.Sign
             logged = client.threads.get_state(thread)["values"]["log"]
             assert logged == ["in0", "a", "b", "c", "d", "in1", "a", "b", "c", "d"]
         assert client.threads.get_state(asks)["values"]["log"] == ["in", "a", "b", "Ann", "d"]
+
+
+OBSERVER = """
+from pathlib import Path
+from stategraph import Observer
+
+class Noting(Observer):
+    def task_ended(self, task, status, seconds, error):
+        with Path("noted").open("a") as file:
+            print(task.node, status, file=file)
+"""
+
+
+def test_an_observer_of_the_command_line_is_told_of_all_runs(tmp_path: Path) -> None:
+    (tmp_path / "watching.py").write_text(OBSERVER)
+    port = free_port()
+    more = ["--observer", "watching:Noting"]
+    with process(tmp_path, str(tmp_path / "served.db"), port, *more), get_sync_client(url=f"http://127.0.0.1:{port}") as client:
+        client.runs.wait(None, "flow", input={"log": ["in"]})
+    assert (tmp_path / "noted").read_text().split("\n") == ["a finished", "b finished", "c finished", "d finished", ""]
