@@ -15,7 +15,6 @@ from typing_extensions import TypedDict
 from stategraph import START, Command, RetryPolicy, StateGraph, entrypoint, interrupt, task
 from stategraph.checkpoint import InMemorySaver
 
-
 SEEN: ContextVar[Any] = ContextVar("seen", default=None)
 
 
