@@ -54,6 +54,7 @@ class Views:
         one = "/page/threads/{thread_id}"
         views: dict[str, Ask] = {
             "steps": _steps,
+            "find": _find,
             "step": lambda pages, asked: pages.step(_text(asked, "at")),
             "tasks": _tasks,
             "task": lambda pages, asked: pages.task(_text(asked, "at"), _text(asked, "id")),
@@ -140,12 +141,18 @@ def _drawing(svg: str) -> Response:
 
 def _steps(pages: ThreadPages, asked: Request) -> Any:
     first, count = _number(asked, "first"), _number(asked, "count")
-    return pages.steps(_text(asked, "tip"), first, 100 if count is None else count)
+    count = 100 if count is None else count
+    return pages.steps(_text(asked, "tip"), first, count, nested=_text(asked, "nested") == "1")
+
+
+def _find(pages: ThreadPages, asked: Request) -> Any:
+    return pages.find(_text(asked, "tip"), _text(asked, "at"), _number(asked, "number"))
 
 
 def _timeline(pages: ThreadPages, asked: Request) -> Any:
     first, count = _number(asked, "first"), _number(asked, "count")
-    return pages.timeline(_text(asked, "tip"), first, 60 if count is None else count)
+    width = _number(asked, "width") or 900
+    return pages.timeline(_text(asked, "tip"), first, 60 if count is None else count, width)
 
 
 def _tasks(pages: ThreadPages, asked: Request) -> Any:

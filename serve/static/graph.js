@@ -1,6 +1,163 @@
-// To come: see thread.js for what a tab is given.
-import { make } from "./dom.js";
+// The graph of a thread with marks: how each node stands, as the newest steps tell, while a run goes
+// on as well. A node that is chosen shows its steps.
+import { fill, make } from "./dom.js";
+import { countOf } from "./elements.js";
+import { fadeOthers, isWithin, makeChoosable } from "./picture.js";
+import { drawHead } from "./step-view.js";
+import { ThreadSteps, viewPath } from "./thread-steps.js";
 
-export function mount(element) {
-  element.append(make("p.empty", {}, "graph"));
+const URGENT = ["failed", "paused", "running", "done", "waiting", "lost"]; // which of several states a node shows
+const LONGEST = 12; // characters of a badge
+const MOST = 60; // steps that are read at first, and of a node are listed
+
+export async function mount(element, context) {
+  if (!context.thread.metadata.graph_id) {
+    element.append(make("p.empty", {}, "Nothing has run on this thread yet."));
+    return {};
+  }
+  const tab = new GraphTab(element, context);
+  await tab.open();
+  return tab;
+}
+
+class GraphTab {
+  constructor(element, context) {
+    Object.assign(this, { context, thread: context.thread, node: null, busy: null, keys: {
+      Escape: ["all nodes", () => this.choose(null)],
+    } });
+    this.picture = make("section.card.graph-picture", { "aria-label": "Graph" });
+    this.side = make("section.card.graph-side", { "aria-label": "Steps of the node" });
+    element.append(make("div.graph-view", {}, this.picture, this.side));
+  }
+
+  async open() {
+    const { api, threadId, signal } = this.context;
+    this.data = new ThreadSteps(api, threadId, signal, { nested: true, piece: MOST });
+    const [svg, nodes] = await Promise.all([
+      api.svg(viewPath(threadId, "graph")), api.get(viewPath(threadId, "nodes"), signal), this.data.load(),
+    ]);
+    this.homes = nodes.homes;
+    fill(this.picture, svg);
+    this.parts = [...svg.querySelectorAll("[data-node]")];
+    makeChoosable(svg, (id) => this.choose(this.node === id ? null : id));
+    this.show();
+  }
+
+  /** There may be new steps, or the thread stands otherwise now. */
+  async changed(thread) {
+    this.thread = thread ?? this.thread;
+    if (!this.data) return;
+    if (this.busy) { this.again = true; return; }
+    try {
+      do {
+        this.again = false;
+        this.busy = this.data.refresh();
+        await this.busy;
+        this.show();
+      } while (this.again);
+    } catch (error) {
+      if (error.name !== "AbortError") throw error;
+    } finally {
+      this.busy = null;
+    }
+  }
+
+  show() {
+    const marks = this.readMarks();
+    for (const part of this.parts) mark(part, marks.get(part.dataset.node));
+    this.showSide();
+  }
+
+  /** The steps that were read, the oldest first; the open one is the last. */
+  get steps() {
+    const known = [...this.data.steps.entries()].sort(([one], [other]) => one - other).map(([, step]) => step);
+    return this.data.open ? [...known, this.data.open] : known;
+  }
+
+  /** How each node stood when it ran last, and how many tasks it had in the steps that were read. */
+  readMarks() {
+    const marks = new Map(), isBusy = this.thread.status === "busy";
+    for (const step of this.steps) {
+      const counts = new Map();
+      for (const [id, states] of Object.entries(step.u ?? {})) {
+        const home = this.homes[id] ?? id, sum = counts.get(home) ?? {};
+        for (const [state, count] of Object.entries(states)) {
+          const shown = state === "waiting" && step === this.data.open && isBusy ? "running" : state;
+          sum[shown] = (sum[shown] ?? 0) + count;
+        }
+        counts.set(home, sum);
+      }
+      for (const [id, states] of counts) {
+        const before = marks.get(id)?.total ?? 0;
+        const total = Object.values(states).reduce((sum, count) => sum + count, before);
+        marks.set(id, { states, total, state: URGENT.find((state) => states[state]) });
+      }
+    }
+    for (const one of marks.values()) one.text = describe(one);
+    return marks;
+  }
+
+  choose(id) {
+    this.node = id;
+    fadeOthers(this.parts, id, () => true);
+    this.showSide();
+  }
+
+  showSide() {
+    const { node, data, context } = this;
+    const isOf = (step) => node === null || (step.w ?? []).some((id) => isWithin(id, node) || this.homes[id] === node);
+    const found = this.steps.filter(isOf).reverse();
+    const seen = Math.min(data.steps.size, data.count);
+    const where = seen < data.count ? `the newest ${countOf(seen, "step")} of ${data.count.toLocaleString("en")}` : countOf(data.count, "step");
+    fill(this.side,
+      make("h2", {}, node === null ? "Newest steps" : node.replaceAll(":", " \u203a ")),
+      make("p.sub", {}, node === null ? `Marks tell of ${where}. Choose a node to see its steps.` : `${countOf(found.length, "step")} among ${where}. `,
+        node !== null && make("button.plain", { type: "button", onclick: () => this.choose(null) }, "Show all")),
+      make("div.side-steps", {}, found.slice(0, MOST).map((step) =>
+        drawHead(step, step.keys ?? [], { "data-row": true, onclick: () => { location.hash = context.address("steps", step.c ?? "open"); } }))));
+  }
+
+  close() {}
+}
+
+/** What the badge of a node says. */
+function describe({ states, total, state }) {
+  const here = Object.values(states).reduce((sum, count) => sum + count, 0);
+  if (here > 1 && (state === "failed" || state === "paused")) {
+    const some = states[state].toLocaleString("en"), whole = `${some} of ${here.toLocaleString("en")} ${state}`;
+    return whole.length <= LONGEST ? whole : `${some} ${state}`;
+  }
+  if (here > 1 && state === "running") return `${(states.done ?? 0).toLocaleString("en")}/${here.toLocaleString("en")}`;
+  return total > 1 ? `×${total.toLocaleString("en")}` : "";
+}
+
+/** Show how a node stands; nothing if it has not run. */
+function mark(part, found) {
+  for (const state of URGENT) part.classList.toggle(`is-${state}`, found?.state === state);
+  let badge = part.querySelector(":scope > .badge");
+  if (!found?.text) {
+    badge?.remove();
+    return;
+  }
+  if (badge?.textContent === found.text) return;
+  badge?.remove();
+  const box = part.querySelector(".shape").getBBox();
+  const text = shape("text", { "font-size": 11, "text-anchor": "middle", "dominant-baseline": "central" });
+  text.textContent = found.text;
+  badge = shape("g", { class: "badge" });
+  // Beside the arrow that comes in, never on its tip; as the drawings of visualize/svg.py have it.
+  const wide = Math.max(16, found.text.length * 6.4 + 12), right = box.x + box.width, middle = box.x + box.width / 2;
+  const x = Math.min(right - wide + 26, Math.max(middle + 10, right - wide + 8));
+  const y = x > middle + 3 ? box.y : box.y + box.height;
+  const back = shape("rect", { x, y: y - 8, width: wide, height: 16, rx: 8 });
+  text.setAttribute("x", x + wide / 2);
+  text.setAttribute("y", y + 0.5);
+  badge.append(back, text);
+  part.append(badge);
+}
+
+function shape(name, attributes) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
 }

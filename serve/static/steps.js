@@ -1,6 +1,164 @@
-// To come: see thread.js for what a tab is given.
-import { make } from "./dom.js";
+// The steps of a thread: a list of any length, and beside it the step that is chosen. The address
+// names that, and the branch if it is not the newest: steps/CHECKPOINT/TIP.
+import { fill, make } from "./dom.js";
+import { countOf } from "./elements.js";
+import { StepDetail } from "./step-detail.js";
+import { drawHead } from "./step-view.js";
+import { ThreadSteps } from "./thread-steps.js";
+import { VirtualList } from "./virtual.js";
 
-export function mount(element) {
-  element.append(make("p.empty", {}, "steps"));
+const ROW = 36;
+
+export async function mount(element, context) {
+  if (!context.thread.metadata.graph_id) {
+    element.append(make("p.empty", {}, "Nothing has run on this thread yet."));
+    return {};
+  }
+  const tab = new StepsTab(element, context);
+  await tab.open(context.path);
+  return tab;
+}
+
+class StepsTab {
+  constructor(element, context) {
+    Object.assign(this, { element, context, chosen: -1, data: null, busy: null });
+    this.list = new VirtualList({
+      height: ROW, label: "Steps", kind: "steps-list",
+      draw: (place) => this.drawRow(place),
+      want: (first, last) => this.data?.want(first, last),
+    });
+    this.count = make("span.sub", { role: "status" });
+    this.field = make("input", { type: "search", placeholder: "Go to step", "aria-label": "Go to step", inputmode: "numeric", autocomplete: "off" });
+    this.field.addEventListener("change", () => this.goTo(this.field.value));
+    this.notes = make("div.steps-notes");
+    this.detail = new StepDetail(context);
+    element.append(this.notes, make("div.steps-view", {},
+      make("section.card.steps-card", { "aria-label": "List of steps" },
+        make("div.steps-bar", {}, this.count, this.field), this.list.element),
+      this.detail.element));
+  }
+
+  get keys() {
+    return {
+      j: ["next step", () => this.move(1)], k: ["step before", () => this.move(-1)],
+      ArrowDown: ["next step", () => this.move(1)], ArrowUp: ["step before", () => this.move(-1)],
+      Home: ["first step", () => this.choose(0)], End: ["newest step", () => this.choose(this.data.rows - 1)],
+    };
+  }
+
+  async open([at = "", tip = ""]) {
+    const { api, threadId, signal } = this.context;
+    this.data = new ThreadSteps(api, threadId, signal, { tip });
+    this.data.onSteps = (first, last) => this.redraw(first, last);
+    await this.data.load();
+    this.drawNotes();
+    this.show();
+    if (at) return this.moved([at, tip]);
+    this.list.revealEnd();
+    return this.choose(this.data.rows - 1, false);
+  }
+
+  async moved([at = "", tip = ""]) {
+    if (tip !== this.data.tip) return this.open([at, tip]);
+    if (!at) return this.choose(this.data.rows - 1, false);
+    const place = await this.data.find(at);
+    if (place < 0) return this.open([at, at]); // of another branch: the line that ends with it
+    this.list.reveal(place, "center");
+    await this.data.fetch(place, place);
+    return this.choose(place, false);
+  }
+
+  /** There may be new steps. One look at a time: the last word is asked for when it has come. */
+  async changed() {
+    if (this.data?.tip !== "" || this.busy) { this.again = Boolean(this.busy); return; }
+    try {
+      do {
+        this.again = false;
+        this.busy = this.refresh();
+        await this.busy;
+      } while (this.again);
+    } catch (error) {
+      if (error.name !== "AbortError") throw error;
+    } finally {
+      this.busy = null;
+    }
+  }
+
+  async refresh() {
+    const wasAtEnd = this.list.isAtEnd;
+    const wasOpen = this.detail.at === "open";
+    if (!await this.data.refresh()) return;
+    this.drawNotes();
+    this.show();
+    if (wasAtEnd) this.list.revealEnd();
+    if (this.chosen >= this.data.rows) await this.choose(this.data.rows - 1, false);
+    else if (wasOpen) await this.detail.show(this.data.nameOf(this.chosen), { again: true });
+  }
+
+  close() {
+    this.list.close();
+    this.detail.close();
+  }
+
+  // -- the list ----------------------------------------------------------------------------------------------
+
+  show() {
+    this.list.show(this.data.rows);
+    this.count.textContent = countOf(this.data.count, "step") + (this.data.open ? ", one open" : "");
+  }
+
+  drawNotes() {
+    const { data, context } = this;
+    fill(this.notes,
+      data.remarks.map((remark) => make("p.notice.bad", {}, remark)),
+      data.tip && data.tip !== data.head && make("p.notice", {}, "This is the line to an older checkpoint or to another branch. ",
+        make("a", { href: context.address("steps") }, "Show the newest")));
+  }
+
+  redraw(first, last) {
+    for (const place of [...this.list.rows.keys()]) if (place >= first && place <= last) this.list.redraw(place);
+  }
+
+  drawRow(place) {
+    const step = this.data.at(place), isChosen = place === this.chosen;
+    const row = make("div.step-row", { class: isChosen ? "on" : "", "data-place": place });
+    if (!step) {
+      row.append(make("span.sub", {}, "…"));
+      return row;
+    }
+    row.append(drawHead(step, step.keys ?? [], { "aria-current": isChosen && "step", title: step.h, onclick: () => this.choose(place) }));
+    return row;
+  }
+
+  move(by) { return this.choose(Math.min(Math.max(this.chosen + by, 0), this.data.rows - 1)); }
+
+  async goTo(text) {
+    const number = Number.parseInt(text, 10);
+    if (!(number >= 0)) return;
+    const place = await this.data.findNumber(number);
+    this.list.reveal(place, "center");
+    await this.data.fetch(place, place);
+    await this.choose(place);
+  }
+
+  /** Show a step. `tell`: say it in the address, too. */
+  async choose(place, tell = true) {
+    if (place < 0) {
+      this.detail.clear();
+      return;
+    }
+    const before = this.chosen;
+    this.chosen = place;
+    this.list.redraw(before);
+    this.list.redraw(place);
+    this.list.reveal(place);
+    if (!this.data.at(place)) await this.data.fetch(place, place);
+    const at = this.data.nameOf(place);
+    if (!at || this.chosen !== place) return;
+    if (tell) {
+      history.replaceState(null, "", this.context.address("steps", ...[at, this.data.tip].filter(Boolean)));
+      this.detail.reveal();
+    }
+    await this.detail.show(at);
+  }
 }

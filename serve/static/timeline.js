@@ -1,6 +1,106 @@
-// To come: see thread.js for what a tab is given.
-import { make } from "./dom.js";
+// When the steps of a thread ran: a part of a long one at a time. A column leads to its step.
+import { fill, make } from "./dom.js";
+import { countOf } from "./elements.js";
+import { fadeOthers } from "./picture.js";
+import { ThreadSteps, viewPath } from "./thread-steps.js";
 
-export function mount(element) {
-  element.append(make("p.empty", {}, "timeline"));
+const ACROSS = matchMedia("(max-width: 640px)").matches ? 20 : 60; // steps that are shown at once
+
+export async function mount(element, context) {
+  if (!context.thread.metadata.graph_id) {
+    element.append(make("p.empty", {}, "Nothing has run on this thread yet."));
+    return {};
+  }
+  const tab = new TimelineTab(element, context);
+  await tab.open();
+  return tab;
+}
+
+class TimelineTab {
+  constructor(element, context) {
+    Object.assign(this, { context, first: 0, isNewest: true, busy: null, node: null });
+    const press = (label, title, action) => make("button", { type: "button", title, "aria-label": title, onclick: action }, label);
+    this.older = press("‹ Older", "Older steps", () => this.move(this.first - ACROSS));
+    this.newer = press("Newer ›", "Newer steps", () => this.move(this.first + ACROSS));
+    this.slider = make("input", { type: "range", min: "0", step: "1", "aria-label": "First step that is shown" });
+    this.slider.addEventListener("change", () => this.move(+this.slider.value));
+    this.where = make("span.sub", { role: "status" });
+    this.bar = make("div.timeline-bar", {}, this.older, this.slider, this.newer, this.where);
+    this.picture = make("div.time-picture", { tabindex: "0", "aria-label": "Timeline" });
+    this.picture.addEventListener("click", (event) => this.follow(event));
+    element.append(make("section.card", {}, this.bar, this.picture));
+  }
+
+  get keys() {
+    return {
+      "[": ["older steps", () => this.move(this.first - ACROSS)], "]": ["newer steps", () => this.move(this.first + ACROSS)],
+      Home: ["oldest steps", () => this.move(0)], End: ["newest steps", () => this.move(this.last)],
+    };
+  }
+
+  /** The first step of the newest part. */
+  get last() { return Math.max(this.data.count - ACROSS, 0); }
+
+  async open() {
+    const { api, threadId, signal } = this.context;
+    this.data = new ThreadSteps(api, threadId, signal);
+    await this.data.load();
+    this.first = this.last;
+    await this.show();
+  }
+
+  async changed() {
+    if (this.busy) { this.again = true; return; }
+    try {
+      do {
+        this.again = false;
+        this.busy = this.data.refresh();
+        if (await this.busy) {
+          if (this.isNewest) this.first = this.last;
+          await this.show();
+        }
+      } while (this.again);
+    } catch (error) {
+      if (error.name !== "AbortError") throw error;
+    } finally {
+      this.busy = null;
+    }
+  }
+
+  async move(first) {
+    this.first = Math.min(Math.max(first, 0), this.last);
+    this.isNewest = this.first === this.last;
+    await this.show();
+  }
+
+  async show() {
+    const { data, context, first } = this, last = Math.min(first + ACROSS, data.count);
+    const isLong = data.count > ACROSS;
+    for (const part of [this.older, this.newer, this.slider]) part.hidden = !isLong;
+    this.slider.max = this.last;
+    this.slider.value = first;
+    this.older.disabled = first === 0;
+    this.newer.disabled = first === this.last;
+    this.where.textContent = isLong
+      ? `${(first + 1).toLocaleString("en")} to ${last.toLocaleString("en")} of ${countOf(data.count, "step")}` : countOf(data.rows, "step");
+    const asked = viewPath(context.threadId, "timeline", { tip: data.head, first, count: ACROSS, width: this.picture.clientWidth || undefined });
+    const svg = await context.api.svg(asked);
+    if (this.first === first) fill(this.picture, svg);
+  }
+
+  /** Go to the step of the column that was clicked; fade the other rows where it was a name. */
+  async follow(event) {
+    const column = event.target.closest("[data-step]"), row = event.target.closest(".row[data-node]");
+    if (column) {
+      const place = Math.min(this.first + +column.dataset.step, this.data.rows - 1);
+      await this.data.fetch(place, place);
+      const at = this.data.nameOf(place);
+      if (at) location.hash = this.context.address("steps", at);
+    } else if (row) {
+      this.node = this.node === row.dataset.node ? null : row.dataset.node;
+      fadeOthers(this.picture.querySelectorAll("[data-node]"), this.node, () => false);
+    }
+  }
+
+  close() {}
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from ...checkpoint.base import address
@@ -47,6 +48,8 @@ MOST_KEYS: Final = 500
 """Of so many keys of a state the texts are told."""
 PREVIEW: Final = 2000
 """Characters of a value or of what a task got and wrote, unless it is asked for by itself."""
+MOST_NESTED: Final = 60
+"""So many histories of nested graphs are read for one answer."""
 WHOLE: Final = 400_000
 """Characters of one that is asked for."""
 MOST_TREE: Final = 300
@@ -74,12 +77,29 @@ class ThreadPages:
         self._app = app
         self._index = index
 
-    def steps(self, tip: str = "", first: int | None = None, count: int = 100) -> Data:
+    def find(self, tip: str = "", at: str = "", number: int | None = None) -> Data:
+        """The place of a step on the line to a checkpoint: of the one that made a checkpoint, or of
+        the first with at least a number."""
+        line = self._index.line(self._tip(tip))
+        if number is None:
+            if at not in line.checkpoints:
+                raise NotThereError(f"the branch has no checkpoint {at!r}")
+            behind = {*line.checkpoints[line.checkpoints.index(at) :]}
+            found = (place for place, id in enumerate(line.rows) if id in behind)
+        else:
+            points = self._index.points
+            found = (place for place, id in enumerate(line.rows) if points[id].number >= number)
+        return {"place": next(found, max(len(line.rows) - 1, 0))}
+
+    def steps(
+        self, tip: str = "", first: int | None = None, count: int = 100, *, nested: bool = False
+    ) -> Data:
         """Some steps of the line to a checkpoint, and the open one if it is the newest.
 
         Args:
             tip: the checkpoint's id; the newest by default.
             first: the place of the first; the last `count` by default.
+            nested: tell of the tasks of nested graphs, too: that costs more.
         """
         tip = self._tip(tip)
         line = self._index.line(tip)
@@ -91,7 +111,8 @@ class ThreadPages:
             keys[id(step)] = _touched(before, after)
 
         rows = line.rows[first : first + count]
-        found = read_steps(self._app, self._index, tip, rows, visit, most_nested=0)
+        most_nested = MOST_NESTED if nested else 0
+        found = read_steps(self._app, self._index, tip, rows, visit, most_nested=most_nested)
         timeline = self._timeline(found)
         steps = [
             self._head(timeline, place, step, keys.get(id(step), []), line.forks)
@@ -158,17 +179,29 @@ class ThreadPages:
             raise NotThereError(f"the state has no key {key!r}")
         return {"key": key, "text": drop_illegal(block(state[key], WHOLE))}
 
-    def timeline(self, tip: str = "", first: int | None = None, count: int = 60) -> str:
-        """When some steps ran, as SVG without a style sheet of its own."""
+    def timeline(
+        self, tip: str = "", first: int | None = None, count: int = 60, width: int = 900
+    ) -> str:
+        """When some steps ran, as SVG without a style sheet of its own.
+
+        Args:
+            width: in pixels; more where the steps need it.
+        """
         tip = self._tip(tip)
         rows = self._index.line(tip).rows
         count = min(max(count, 1), MOST_STEPS)
         first = max(len(rows) - count, 0) if first is None else max(first, 0)
-        steps = read_steps(self._app, self._index, tip, rows[first : first + count], most_nested=50)
+        steps = read_steps(
+            self._app, self._index, tip, rows[first : first + count], most_nested=MOST_NESTED
+        )
         if first + count >= len(rows):
             _, opened = self._open(tip)
             steps = (*steps, *([opened] if opened else []))
-        return without_style(self._timeline(steps).draw_svg(width=max(30 * len(steps), 900)))
+        timeline = self._timeline(steps)
+        if first and steps and steps[0].source == "loop":  # no call begins where the part does
+            timeline = replace(timeline, calls=tuple(c for c in timeline.calls if c.step))
+        across = max(16 * len(steps), min(width, 2000), 320)
+        return without_style(timeline.draw_svg(width=across))
 
     # -- branches ----------------------------------------------------------------------------------
 
