@@ -24,9 +24,9 @@ from .ag_ui_events import MESSAGES, AgUiEvents, failure
 from .ag_ui_messages import from_graph, to_graph
 from .bodies import RunBody
 from .encode import encode
+from .execution import Execution
 from .frames import HEARTBEAT, read_frames
-from .run_routes import begin_run
-from .runs import Execution
+from .new_runs import begin_run
 from .service import Service
 
 _MODES: Any = ["values", "tasks", "messages-tuple", "custom"]
@@ -203,7 +203,7 @@ async def _tell(service: Service, execution: Execution, told: AgUiEvents) -> Asy
             yield _ENCODER.encode(each)
     finally:
         if not execution.ended.is_set():
-            service.runs.cancel(execution)
+            service.runs.cancel_soon(execution)
 
 
 async def _status(service: Service, execution: Execution) -> str:

@@ -68,7 +68,9 @@ def create_app(
             sites away from a server on loopback. None for any name, which needs `auth`.
         most_bytes: the longest body of a request.
         most_runs: how many runs may be under way or waiting at once; further ones get 429.
-        drain_seconds: how long a server that stops waits for its runs to reach their next step.
+        drain_seconds: how long a server that stops waits for its runs to reach their next step. An
+            ASGI server ends the lifespan after its connections, which may be streams that never
+            end: call `app.state.begin_to_stop()` when it gets the signal, from any thread.
 
     Raises:
         ValueError: there is no graph, or the app is open to everybody without `auth`.
@@ -116,12 +118,14 @@ def create_app(
     ]
     routes = [route for room in rooms for route in room.routes()]
     handlers: Any = {Refused: _refuse, HTTPException: _refuse, Exception: _fail}
-    return Starlette(
+    app = Starlette(
         routes=[Route("/ok", ok), Route("/info", info), *routes],
         lifespan=lifespan,
         middleware=[Middleware(OriginCheck, hosts=hosts)],
         exception_handlers=handlers,
     )
+    app.state.begin_to_stop = service.runs.begin_to_stop
+    return app
 
 
 async def _refuse(_: Request, error: Refused | HTTPException) -> Response:

@@ -268,6 +268,27 @@ class CancelBody(Body):
     status: Literal["pending", "running", "all"] | None = None
 
 
+class CancelQuery(Body):
+    """How to cancel runs."""
+
+    action: Literal["interrupt", "rollback"] = "interrupt"
+    wait: bool = False
+
+
+class RunQuery(Body):
+    """Which runs of a thread."""
+
+    limit: int = Field(10, ge=0, le=1000)
+    offset: int = Field(0, ge=0)
+    status: str | None = None
+
+
+class JoinQuery(Body):
+    """How to join the stream of a run."""
+
+    cancel_on_disconnect: bool = False
+
+
 class ItemBody(Body):
     """An item of the store."""
 

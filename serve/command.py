@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 from ..checkpoint.base import BaseCheckpointSaver
@@ -28,6 +29,9 @@ _SERVE = (
     "or SIGINT: then each run pauses behind its superstep, and the next server goes on with it. A "
     "second signal ends the server at once."
 )
+
+_DRAIN_SECONDS = 10
+"""How long runs may take to reach their next step when the server stops."""
 
 
 def add_command(_: str, parser: argparse.ArgumentParser) -> None:
@@ -51,7 +55,7 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
 
 def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401 - to say what is missing before graphs are loaded
 
         from .app import LOOPBACK, create_app
     except ImportError as error:
@@ -72,11 +76,40 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
                 store=store,
                 auth=auth,
                 hosts=frozenset({*LOOPBACK, asked.host, *asked.name}),
+                drain_seconds=_DRAIN_SECONDS,
             )
-            uvicorn.run(app, host=asked.host, port=asked.port, log_level="info")
+            return _listen(app, graphs, asked.host, asked.port)
     except (OSError, StateGraphError, StorageError, TypeError, ValueError) as error:
         parser.error(str(error))
-    return 0
+
+
+def _listen(app: Any, graphs: Iterable[str], host: str, port: int) -> int:
+    """Serve until SIGTERM or SIGINT; then the runs pause at once, and not only when the last client
+    has closed its stream. A second signal ends the server without waiting for them."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if self.should_exit:
+                self.force_exit = True
+            app.state.begin_to_stop()
+            super().handle_exit(sig, frame)
+
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                place = self.servers[0].sockets[0].getsockname()
+                address = f"[{place[0]}]" if ":" in place[0] else place[0]
+                names = ", ".join(graphs)
+                print(f"stategraph serves {names} at http://{address}:{place[1]}", flush=True)
+
+    config = uvicorn.Config(
+        app, host=host, port=port, log_level="info", timeout_graceful_shutdown=_DRAIN_SECONDS + 5
+    )
+    server = Server(config)
+    with suppress(KeyboardInterrupt):
+        server.run()
+    return 0 if server.started else 1
 
 
 def _graphs(targets: Sequence[str]) -> dict[str, Pregel]:

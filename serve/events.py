@@ -38,6 +38,11 @@ class EventLog:
         """The id of the event that comes next."""
         return self._first + len(self._frames)
 
+    @property
+    def size(self) -> int:
+        """How many bytes of events are kept."""
+        return self._bytes
+
     def add(self, event: str, data: Any) -> None:
         """Send an event to all readers, also those who come later."""
         frame = b"id: %d\nevent: %s\ndata: %s\n\n" % (self.next_id, event.encode(), encode(data))

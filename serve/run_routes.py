@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
-from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from .bodies import CancelBody, RunBody
+from .bodies import CancelBody, CancelQuery, JoinQuery, RunBody, RunQuery
 from .errors import Refused
-from .records import Put, Record, now, select
-from .runs import Execution, take_back
+from .execution import Execution
+from .new_runs import begin_run
+from .records import Record, select
 from .service import Service, answer
-from .threads import new_thread
 
 
 class RunRoutes:
@@ -67,9 +66,9 @@ class RunRoutes:
             await asyncio.wait([ends, gone], return_when=asyncio.FIRST_COMPLETED)
             gone.cancel()
             if not ends.done():
-                self._runs.cancel(execution)
+                await self._runs.cancel(execution, "interrupt")
         await ends
-        return answer(execution.result, headers=_place(execution))
+        return _json(await execution.answer(), _place(execution))
 
     async def stream(self, request: Request) -> Response:
         """Begin a run, and send what it does as it happens."""
@@ -87,16 +86,15 @@ class RunRoutes:
     async def list(self, request: Request) -> Response:
         """The runs of a thread, the newest first."""
         thread = await self._own_thread(request)
-        asked = request.query_params
-        limit, offset = int(asked.get("limit", 10)), int(asked.get("offset", 0))
+        asked = self._service.query(request, RunQuery)
         found = await self._records.search(
             "runs", thread["thread_id"], sort_by="created_at", sort_order="desc"
         )
         shown = [self._shown(each) for each in found]
-        status = asked.get("status")
-        wanted = [each for each in shown if status in (None, each["status"])]
-        fields = asked.getlist("select")
-        return answer([select(each, fields) for each in wanted[offset : offset + limit]])
+        wanted = [each for each in shown if asked.status in (None, each["status"])]
+        fields = request.query_params.getlist("select")
+        page = wanted[asked.offset : asked.offset + asked.limit]
+        return answer([select(each, fields) for each in page])
 
     async def get(self, request: Request) -> Response:
         """A run."""
@@ -107,9 +105,8 @@ class RunRoutes:
         record = await self._one(request)
         execution = self._runs.find(record["run_id"])
         if execution is not None:
-            await execution.ended.wait()
-            return answer(execution.result)
-        app = self._service.graphs[record["graph_id"]]
+            return _json(await execution.answer())
+        app = self._service.graph(record["graph_id"])
         config: Any = {"configurable": {"thread_id": record["thread_id"]}}
         return answer((await app.aget_state(config)).values)
 
@@ -120,12 +117,9 @@ class RunRoutes:
         if execution is None:
             return StreamingResponse(_nothing(), media_type=_EVENTS)
         last = request.headers.get("last-event-id")
-        if last is None:
-            start = execution.events.next_id
-        else:
-            start = int(last) + 1 if last.lstrip("-").isdigit() else 0
-        cancels = request.query_params.get("cancel_on_disconnect", "").lower() in ("1", "true")
-        return self._streaming(execution, max(start, 0), cancels=cancels)
+        start = execution.events.next_id if last is None else _next_id(last)
+        asked = self._service.query(request, JoinQuery)
+        return self._streaming(execution, start, cancels=asked.cancel_on_disconnect)
 
     async def _own_thread(self, request: Request) -> Record:
         owner = await self._service.user(request)
@@ -151,38 +145,33 @@ class RunRoutes:
     async def cancel(self, request: Request) -> Response:
         """Stop a run; with `action=rollback` its thread stands afterwards where it stood before."""
         record = await self._one(request)
-        action = request.query_params.get("action", "interrupt")
-        await self._cancel([record["run_id"]], action, wait=request.query_params.get("wait") == "1")
+        asked = self._service.query(request, CancelQuery)
+        execution = self._runs.find(record["run_id"])
+        was_live = execution is not None and await self._runs.cancel(execution, asked.action)
+        if not was_live and asked.action == "rollback":
+            raise Refused(
+                409, f"the run {record['run_id']!r} has ended: go on from a checkpoint before it"
+            )
+        if execution is not None and (asked.wait or asked.action == "rollback"):
+            await execution.ended.wait()
         return answer({})
 
     async def cancel_many(self, request: Request) -> Response:
         """Stop several runs."""
         owner = await self._service.user(request)
         body = await self._service.body(request, CancelBody)
+        asked = self._service.query(request, CancelQuery)
         live = [each for each in self._runs.live() if owner in (None, each.record["owner"])]
         wanted = [
-            each.id
+            each
             for each in live
             if body.thread_id in (None, each.thread_id)
             and (body.run_ids is None or each.id in body.run_ids)
             and body.status in (None, "all", self._runs.status(each.record))
         ]
-        await self._cancel(wanted, request.query_params.get("action", "interrupt"), wait=False)
+        for execution in wanted:
+            await self._runs.cancel(execution, asked.action)
         return Response(status_code=204)
-
-    async def _cancel(self, ids: Any, action: str, *, wait: bool) -> None:
-        if action not in ("interrupt", "rollback"):
-            raise Refused(422, f"action must be 'interrupt' or 'rollback', got {action!r}")
-        found = [each for id in ids if (each := self._runs.find(id)) is not None]
-        for execution in found:
-            self._runs.cancel(execution)
-        if wait or action == "rollback":
-            for execution in found:
-                await execution.ended.wait()
-                if action == "rollback":
-                    app = self._service.graphs[execution.record["graph_id"]]
-                    await take_back(app, execution)
-                    await self._records.put(("runs", execution.id, None, execution.thread_id))
 
     async def delete(self, request: Request) -> Response:
         """No record of a run any more; its steps stay in the thread."""
@@ -207,10 +196,26 @@ class RunRoutes:
                 yield frame
         finally:
             if cancels and not execution.ended.is_set():
-                self._runs.cancel(execution)
+                self._runs.cancel_soon(execution)
 
 
 _EVENTS = "text/event-stream"
+
+
+def _next_id(last: str) -> int:
+    """The id of the event that follows the last one that a reader has seen; -1 is before all.
+
+    Raises:
+        Refused: it is no id.
+    """
+    try:
+        return max(int(last) + 1, 0)
+    except ValueError:
+        raise Refused(422, f"last-event-id must be an integer, got {last!r}") from None
+
+
+def _json(body: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(body, headers=headers, media_type="application/json")
 
 
 async def _nothing() -> AsyncIterator[bytes]:
@@ -224,114 +229,6 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
-async def begin_run(
-    service: Service,
-    body: RunBody,
-    thread_id: str | None,
-    owner: str | None,
-    id: str | None = None,
-    also: Sequence[Put] = (),
-) -> Execution:
-    """Begin a run.
-
-    Args:
-        thread_id: None for a run on a thread of its own.
-        id: the run's; a new one by default.
-        also: records that are written with the run, all or none.
-
-    Raises:
-        Refused: it cannot be.
-    """
-    _, assistant = await service.graph_of(body.assistant_id, owner)
-    is_temporary = thread_id is None and body.on_completion != "keep"
-    place = thread_id or str(uuid4())
-    async with service.records.lock("threads", place):
-        thread, is_new = await _thread(service, place, thread_id is None, owner, body)
-        record = _new_run(id or str(uuid4()), thread, assistant, body, is_temporary=is_temporary)
-        known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
-        is_told = not is_new and known.items() <= thread["metadata"].items()
-        puts = [*also]
-        if not is_told and not is_temporary:
-            changed = {**thread, "metadata": {**thread["metadata"], **known}}
-            puts.append(("threads", place, changed))
-        return await service.runs.submit(record, puts)
-
-
-async def _thread(
-    service: Service, id: str, is_own: bool, owner: str | None, body: RunBody
-) -> tuple[Record, bool]:
-    """The thread of a run, and whether it is new.
-
-    Args:
-        is_own: whether the run has a thread of its own.
-    """
-    if is_own:
-        return new_thread(id, owner or "", {}), True
-    found = await service.records.find("threads", id)
-    if found is None and body.if_not_exists == "create":
-        return new_thread(id, owner or "", {}), True
-    if found is None or (owner is not None and found["owner"] != owner):
-        way_out = "create it, or pass if_not_exists='create'"
-        raise Refused(404, f"there is no thread {id!r}: {way_out}")
-    return found, False
-
-
 def _place(execution: Execution) -> dict[str, str]:
     place = f"/threads/{execution.thread_id}/runs/{execution.id}"
     return {"Location": place, "Content-Location": place}
-
-
-def _new_run(
-    id: str, thread: Record, assistant: Record, body: RunBody, *, is_temporary: bool
-) -> Record:
-    """A run as it is stored, with all that it takes to begin it again."""
-    if body.after_seconds:
-        raise Refused(422, "after_seconds is not offered: create the run when it is to begin")
-    at = now()
-    known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
-    metadata = {**assistant["metadata"], **thread["metadata"], **(body.metadata or {}), **known}
-    return {
-        "run_id": id,
-        "thread_id": thread["thread_id"],
-        "assistant_id": assistant["assistant_id"],
-        "graph_id": assistant["graph_id"],
-        "created_at": at,
-        "updated_at": at,
-        "status": "pending",
-        "metadata": metadata,
-        "multitask_strategy": body.multitask_strategy or "enqueue",
-        "owner": thread["owner"],
-        "kwargs": {
-            "input": body.input,
-            "command": body.command.model_dump() if body.command else None,
-            "config": _run_config(thread, assistant, body, metadata),
-            "context": {**assistant["context"], **(body.context or {})},
-            "stream_mode": body.modes,
-            "subgraphs": body.stream_subgraphs,
-            "resumable": body.stream_resumable,
-            "interrupt_before": body.interrupt_before,
-            "interrupt_after": body.interrupt_after,
-            "durability": body.durability,
-            "temporary": is_temporary,
-        },
-    }
-
-
-def _run_config(
-    thread: Record, assistant: Record, body: RunBody, metadata: dict[str, Any]
-) -> dict[str, Any]:
-    """The config of a run: the assistant's, the request's, and what the server says itself."""
-    theirs = body.config or {}
-    kept = ("tags", "recursion_limit", "max_concurrency")
-    both = {**assistant["config"], **theirs}
-    config = {key: both[key] for key in kept if key in both}
-    free = {
-        key: value
-        for given in (assistant["config"], theirs)
-        for key, value in given.get("configurable", {}).items()
-        if not key.startswith(("__", "checkpoint_")) and key != "thread_id"
-    }
-    at = body.checkpoint or {"checkpoint_id": body.checkpoint_id}
-    place = {k: at[k] for k in ("checkpoint_id", "checkpoint_ns") if at.get(k)}
-    configurable = {**free, **place, "thread_id": thread["thread_id"]}
-    return {**config, "metadata": metadata, "configurable": configurable}

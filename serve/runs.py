@@ -4,60 +4,35 @@ disk before it begins, so that a server that was killed goes on with it when it 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import logging
+import time
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ..checkpoint.base import ERROR
 from ..pregel.app import Pregel
-from ..pregel.control import RunControl
 from ..pregel.errors import GraphDrained
-from ..pregel.names import COPY
-from ..pregel.types import Command, Send
-from .encode import describe_error
+from .ended import EndedRuns
 from .errors import Refused
-from .events import EventLog
-from .messages import MessageEvents
+from .execution import Execution, Stop, stream_run, take_back
 from .records import Put, Record, Records, now
 
-Stop = Literal["interrupt", "rollback"]
-KEPT_RUNS: Final = 1000
-"""Of so many ended runs the events are kept, for readers who come back."""
+LOG = logging.getLogger("stategraph.serve")
 
-
-class Execution:
-    """A run in this process.
-
-    Attributes:
-        record: what is stored of it.
-        result: the state at its end, or `{"__error__": ...}`.
-        stopped: how it was told to end, if it was.
-        instead_of: the runs of its thread that are taken back before it begins, oldest first.
-    """
-
-    def __init__(self, record: Record) -> None:
-        self.record = record
-        self.events: EventLog = EventLog()
-        self.control: RunControl = RunControl()
-        self.ended: asyncio.Event = asyncio.Event()
-        self.result: Any = None
-        self.task: asyncio.Task[None] | None = None
-        self.stopped: Stop | None = None
-        self.instead_of: list[Execution] = []
-
-    @property
-    def id(self) -> str:
-        return str(self.record["run_id"])
-
-    @property
-    def thread_id(self) -> str:
-        return str(self.record["thread_id"])
+PAUSES: Final = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds between tries to store the end of a run; those who wait for it are told after the
+first."""
 
 
 @dataclass
 class _Lane:
-    """The runs of one thread: the one under way, and those that wait for it."""
+    """The runs of one thread: the one under way, and those that wait for it.
+
+    Whoever changes them holds the lock of the thread's record until that is stored.
+    """
 
     waiting: deque[Execution] = field(default_factory=deque)
     current: Execution | None = None
@@ -78,23 +53,44 @@ class Runs:
     def __init__(self, graphs: Mapping[str, Pregel], records: Records, most: int) -> None:
         self._graphs, self._records, self._most = graphs, records, most
         self._lanes: dict[str, _Lane] = {}
-        self._ended: dict[str, Execution] = {}
+        self._ended = EndedRuns()
         self._live: dict[str, Execution] = {}
-        self._is_stopping = False
+        self._background: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+        self._stopped_at = 0.0  # when the stop began, by the monotonic clock
 
     # -- begin -------------------------------------------------------------------------------------
 
     async def recover(self) -> int:
-        """Go on with what an earlier server has left; how many runs that are."""
-        left = await self._records.search("unfinished", sort_by="created_at", sort_order="asc")
-        for pointer in left:
+        """Go on with what an earlier server has left; how many runs that are. Those of a graph that
+        is not served stay as they are."""
+        self._loop = asyncio.get_running_loop()
+        passed_over: Counter[str] = Counter()
+        count = 0
+        for pointer in await self._records.search(
+            "unfinished", sort_by="created_at", sort_order="asc"
+        ):
             record = await self._records.find("runs", pointer["run_id"], pointer["thread_id"])
-            if record is not None:
-                self._enqueue(Execution(record))
-        return len(left)
+            if record is not None and record["graph_id"] not in self._graphs:
+                passed_over[record["graph_id"]] += 1
+            elif record is not None:
+                count += 1
+                self._enqueue(Execution(record, pointer.get("stopped")))
+        if passed_over:
+            LOG.warning("runs of graphs that are not served stay pending: %s", dict(passed_over))
+        return count
+
+    def _enqueue(self, execution: Execution) -> None:
+        self._live[execution.id] = execution
+        lane = self._lanes.setdefault(execution.thread_id, _Lane())
+        lane.waiting.append(execution)
+        if lane.worker is None:
+            lane.worker = asyncio.create_task(self._work(execution.thread_id, lane))
 
     async def submit(self, record: Record, also: Sequence[Put] = ()) -> Execution:
-        """Store a run, and begin it as soon as its thread is free.
+        """Store a run, and begin it as soon as its thread is free. The caller holds the lock of the
+        thread's record.
 
         Args:
             also: records that are written with it, all or none.
@@ -107,65 +103,147 @@ class Runs:
         if len(self._live) >= self._most:
             raise Refused(429, f"{self._most} runs are under way already: try again later")
         execution = Execution(record)
-        strategy = record["multitask_strategy"]
-        lane = self._lanes.setdefault(execution.thread_id, _Lane())
-        before = lane.live()
+        self._live[execution.id] = execution
+        try:
+            await self._store(execution, also)
+        except BaseException:
+            del self._live[execution.id]
+            raise
+        if self._is_stopping:
+            execution.leave()
+        else:
+            self._enqueue(execution)
+        return execution
+
+    async def _store(self, execution: Execution, also: Sequence[Put]) -> None:
+        """Store a new run, and in the same write that others end in its favour."""
+        before = self._live_of(execution.thread_id)
+        strategy = execution.record["multitask_strategy"]
         if before and strategy == "reject":
             raise Refused(
                 409,
                 "the thread is busy: wait for its run to end, or choose another multitask_strategy",
             )
-        self._live[execution.id] = execution  # at once: whoever comes next finds the thread busy
-        lane.waiting.append(execution)
-        try:
-            await self._records.put(
-                ("runs", execution.id, record, execution.thread_id),
-                ("unfinished", execution.id, {k: record[k] for k in _POINTER}),
-                *also,
-            )
-        except BaseException:
-            lane.waiting.remove(execution)
-            del self._live[execution.id]
-            raise
-        if strategy in ("interrupt", "rollback"):
-            execution.instead_of = before if strategy == "rollback" else []
-            for other in before:
-                self.stop(other, strategy)
-        self._wake(execution.thread_id)
-        return execution
+        stopped = before if strategy in ("interrupt", "rollback") else []
+        await self._records.put(
+            ("runs", execution.id, execution.record, execution.thread_id),
+            ("unfinished", execution.id, _pointer(execution)),
+            *(("unfinished", each.id, _pointer(each, strategy)) for each in stopped),
+            *also,
+        )
+        for each in stopped:
+            await self._stop(each, strategy)
 
-    def _enqueue(self, execution: Execution) -> None:
-        self._live[execution.id] = execution
-        self._lanes.setdefault(execution.thread_id, _Lane()).waiting.append(execution)
-        self._wake(execution.thread_id)
+    # -- the runs of a thread ----------------------------------------------------------------------
 
-    def _wake(self, thread_id: str) -> None:
-        lane = self._lanes[thread_id]
-        if lane.worker is None:
-            lane.worker = asyncio.create_task(self._work(thread_id, lane))
+    def _live_of(self, thread_id: str) -> list[Execution]:
+        lane = self._lanes.get(thread_id)
+        return [] if lane is None else lane.live()
 
     async def _work(self, thread_id: str, lane: _Lane) -> None:
+        """Run what waits, one run after the other."""
         while lane.waiting and not self._is_stopping:
             execution = lane.current = lane.waiting.popleft()
-            execution.task = asyncio.create_task(self._run(execution))
-            await asyncio.wait([execution.task])
-            if not execution.task.cancelled() and execution.task.exception() is not None:
-                raise execution.task.exception()  # type: ignore[misc]
-            lane.current = None
+            if execution.stopped is None:
+                app = self._graphs[execution.record["graph_id"]]
+                execution.task = asyncio.create_task(stream_run(app, execution))
+                await asyncio.wait([execution.task])
+            async with self._records.lock("threads", thread_id):
+                await self._finish(execution)
+                lane.current = None
+                self._drop_idle(thread_id, lane)
+            self._release(execution)  # at last: whoever has waited finds the thread idle
         lane.worker = None
-        if not lane.waiting:
-            self._lanes.pop(thread_id, None)
+        self._drop_idle(thread_id, lane)
+
+    def _drop_idle(self, thread_id: str, lane: _Lane) -> None:
+        """A run that comes later opens a new lane."""
+        if not lane.live() and self._lanes.get(thread_id) is lane:
+            del self._lanes[thread_id]
+
+    async def _finish(self, execution: Execution) -> None:
+        """Store the end of a run. Never raises: a run whose end cannot be stored goes on in the
+        next server."""
+        status = self._status_at_end(execution)
+        if status is None:
+            execution.is_left = True
+            return
+        for pause in (*PAUSES, 0.0):
+            try:
+                await self._end(execution, status)
+                break
+            except Exception:
+                LOG.exception("the end of the run %s could not be stored", execution.id)
+            execution.close()
+            if self._is_stopping:
+                break
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+
+    def _release(self, execution: Execution) -> None:
+        """Tell all that a run has ended here, and keep it for those who come back."""
+        self._live.pop(execution.id, None)
+        if execution.is_left:
+            execution.leave()
+        else:
+            execution.close()
+            self._ended.add(execution)
+
+    def _status_at_end(self, execution: Execution) -> str | None:
+        """How a run has ended; None if it goes on in the next server."""
+        task = execution.task
+        if task is None:
+            return "interrupted"
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            return "success"
+        if isinstance(error, GraphDrained | asyncio.CancelledError):
+            if execution.stopped is not None:
+                return "interrupted"
+            if self._is_stopping:
+                return None
+        execution.fail(error)
+        return "error"
+
+    async def _end(self, execution: Execution, status: str) -> None:
+        record = {**execution.record, "status": status, "updated_at": now()}
+        await self._records.put(*await self._last_changes(execution, record))
+        execution.record = record
+
+    async def _last_changes(self, execution: Execution, record: Record) -> list[Put]:
+        """What is written at the end of a run."""
+        thread_id, run_id = execution.thread_id, execution.id
+        app = self._graphs[record["graph_id"]]
+        is_temporary = record["kwargs"]["temporary"]
+        if is_temporary:
+            saver: Any = app.checkpointer
+            await saver.adelete_thread(thread_id)
+        elif execution.stopped == "rollback":
+            await take_back(app, thread_id, run_id)
+        is_kept = not is_temporary and execution.stopped != "rollback"
+        changes: list[Put] = [
+            ("unfinished", run_id, None),
+            ("runs", run_id, record if is_kept else None, thread_id),
+        ]
+        thread = None if is_temporary else await self._records.find("threads", thread_id)
+        if thread is not None:
+            config: Any = {"configurable": {"thread_id": thread_id}}
+            state = await app.aget_state(config)
+            error = execution.result[ERROR] if record["status"] == "error" else None
+            settled = "interrupted" if state.next else "idle"
+            more = {"status": "error" if error else settled, "error": error, "updated_at": now()}
+            changes.append(("threads", thread_id, {**thread, **more}))
+        return changes
 
     # -- look --------------------------------------------------------------------------------------
 
     def is_busy(self, thread_id: str) -> bool:
         """Whether a run of the thread is under way, or waits."""
-        lane = self._lanes.get(thread_id)
-        return lane is not None and bool(lane.live())
+        return thread_id in self._lanes
 
     def busy_threads(self) -> list[str]:
         """The threads of which that is so."""
-        return [thread_id for thread_id in self._lanes if self.is_busy(thread_id)]
+        return [*self._lanes]
 
     def live(self) -> list[Execution]:
         """The runs that are under way, or wait."""
@@ -173,7 +251,7 @@ class Runs:
 
     def find(self, run_id: str) -> Execution | None:
         """A run of this process, also one that has ended not long ago."""
-        return self._live.get(run_id) or self._ended.get(run_id)
+        return self._live.get(run_id) or self._ended.find(run_id)
 
     def status(self, record: Record) -> str:
         """How a stored run stands at this moment."""
@@ -183,165 +261,70 @@ class Runs:
 
     # -- stop --------------------------------------------------------------------------------------
 
-    def stop(self, execution: Execution, how: Stop) -> None:
-        """Let a run end: "interrupt" at its next barrier, "rollback" at once."""
-        execution.stopped = how
-        execution.control.request_drain(f"the run was stopped: {how}")
-        if how == "rollback" and execution.task is not None:
+    async def cancel(self, execution: Execution, how: Stop) -> bool:
+        """Let a run end at once, in this server or the next; whether it had not ended yet."""
+        async with self._records.lock("threads", execution.thread_id):
+            if execution not in self._live_of(execution.thread_id):
+                return False
+            await self._records.put(("unfinished", execution.id, _pointer(execution, how)))
+            await self._stop(execution, how)
+        return True
+
+    def cancel_soon(self, execution: Execution) -> None:
+        """`cancel` for those who have no time to wait."""
+        task = asyncio.create_task(self.cancel(execution, "interrupt"))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _stop(self, execution: Execution, how: Stop) -> None:
+        """Stop a run, after that was stored, with the lock of its thread."""
+        if execution.stopped != "rollback":
+            execution.stopped = how
+        lane = self._lanes[execution.thread_id]
+        if execution in lane.waiting:
+            lane.waiting.remove(execution)  # at once, lest it begins meanwhile
+            await self._finish(execution)
+            self._release(execution)
+        elif execution.task is not None:
             execution.task.cancel()
 
-    def cancel(self, execution: Execution) -> None:
-        """Let a run end at once; what it has stored stays."""
-        execution.stopped = execution.stopped or "interrupt"
-        if execution.task is not None:
-            execution.task.cancel()
-        else:
-            execution.control.request_drain("the run was cancelled")
+    def begin_to_stop(self) -> None:
+        """Take no more runs, and let those under way pause at their next barrier, so that all who
+        read or wait come to an end. For any thread, and for a signal handler."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._begin_to_stop)
+
+    def _begin_to_stop(self) -> None:
+        if self._is_stopping:
+            return
+        self._stopping.set()
+        self._stopped_at = time.monotonic()
+        for execution in self.live():
+            execution.control.request_drain("the server stops")
+        for lane in self._lanes.values():
+            for execution in lane.waiting:
+                execution.leave()
 
     async def close(self, seconds: float) -> None:
-        """Let all runs pause at their next barrier; the next server goes on with them."""
-        self._is_stopping = True
-        for execution in self._live.values():
-            execution.control.request_drain()
+        """Let all runs pause at their next barrier; the next server goes on with them. After so
+        many seconds from the beginning of the stop they are cut off."""
+        self._begin_to_stop()
+        left = self._stopped_at + seconds - time.monotonic()
         workers = [lane.worker for lane in self._lanes.values() if lane.worker is not None]
         if workers:
-            await asyncio.wait(workers, timeout=seconds)
-        for execution in [*self._live.values()]:
+            await asyncio.wait(workers, timeout=max(0.0, left))
+        for execution in self.live():
             if execution.task is not None:
                 execution.task.cancel()
-        if workers:
-            await asyncio.wait(workers)
+        if left_over := {*workers, *self._background}:
+            await asyncio.wait(left_over)
 
-    # -- run ---------------------------------------------------------------------------------------
-
-    async def _run(self, execution: Execution) -> None:
-        status = "success"
-        try:
-            if execution.stopped is not None:
-                status = "interrupted"
-            else:
-                await self._stream(execution)
-        except (GraphDrained, asyncio.CancelledError):
-            if execution.stopped is None:  # the server stops: the next one goes on
-                execution.events.close()
-                execution.ended.set()
-                self._live.pop(execution.id, None)
-                return
-            status = "interrupted"
-        except Exception as error:
-            status = "error"
-            execution.result = {ERROR: describe_error(error)}
-            execution.events.add("error", describe_error(error))
-        await asyncio.shield(self._end(execution, status))
-
-    async def _end(self, execution: Execution, status: str) -> None:
-        record = {**execution.record, "status": status, "updated_at": now()}
-        run_id = execution.id
-        async with self._records.lock("threads", execution.thread_id):
-            await self._records.put(*await self._last_changes(execution, record))
-        execution.record = record
-        self._live.pop(run_id, None)
-        self._ended[run_id] = execution
-        while len(self._ended) > KEPT_RUNS:
-            del self._ended[next(iter(self._ended))]
-        execution.events.close()
-        execution.ended.set()
-
-    async def _last_changes(self, execution: Execution, record: Record) -> list[Put]:
-        """What is written at the end of a run."""
-        thread_id, run_id = execution.thread_id, execution.id
-        changes: list[Put] = [("unfinished", run_id, None)]
-        if record["kwargs"]["temporary"]:
-            app = self._graphs[record["graph_id"]]
-            saver: Any = app.checkpointer
-            await saver.adelete_thread(thread_id)
-            changes += [("runs", run_id, None, thread_id)]
-        else:
-            changes += [("runs", run_id, record, thread_id)]
-            thread = await self._records.find("threads", thread_id)
-            if thread is not None:
-                state = await self._graphs[record["graph_id"]].aget_state(_config(thread_id))
-                error = execution.result[ERROR] if record["status"] == "error" else None
-                settled = "error" if error else ("interrupted" if state.next else "idle")
-                more = {"status": settled, "error": error, "updated_at": now()}
-                changes += [("threads", thread_id, {**thread, **more})]
-        return changes
-
-    async def _stream(self, execution: Execution) -> None:
-        record = execution.record
-        asked = record["kwargs"]
-        app = self._graphs[record["graph_id"]]
-        wanted = asked["stream_mode"]
-        modes = {"messages" if mode == "messages-tuple" else mode for mode in wanted} | {"values"}
-        execution.events.add("metadata", {"run_id": execution.id, "attempt": 1})
-        partial = MessageEvents() if "messages" in wanted else None
-        for other in execution.instead_of:
-            await take_back(app, other)
-        config = {**asked["config"], "run_id": execution.id}
-        chunks = app.astream(
-            _input(asked),
-            config,
-            stream_mode=sorted(modes),  # type: ignore[arg-type]
-            subgraphs=True,
-            control=execution.control,
-            **_options(asked),
-        )
-        chunk: Any
-        async for ns, mode, chunk in chunks:
-            if mode == "values" and not ns:
-                execution.result = chunk
-            if ns and not asked["subgraphs"] and mode != "messages":
-                continue
-            place = "|".join(["", *ns]) if asked["subgraphs"] else ""
-            if mode == "messages":
-                if "messages-tuple" in wanted:
-                    execution.events.add(f"messages{place}", chunk)
-                if partial is not None:
-                    for name, data in partial.of(chunk):
-                        execution.events.add(f"{name}{place}", data)
-            elif mode in wanted:
-                execution.events.add(f"{mode}{place}", chunk)
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stopping.is_set()
 
 
-_POINTER = ("run_id", "thread_id", "created_at")
-
-
-async def take_back(app: Pregel, execution: Execution) -> None:
-    """Let a thread stand where it stood before a run, whose steps stay in its history. Of a thread
-    that began with the run nothing is left."""
-    thread: Any = _config(execution.thread_id)
-    saver: Any = app.checkpointer
-    steps = [step async for step in saver.alist(thread, filter={"run_id": execution.id})]
-    if not steps:
-        return
-    before = steps[-1].parent_config
-    if before is None:
-        await saver.adelete_thread(execution.thread_id)
-    else:
-        await app.aupdate_state(before, None, as_node=COPY)
-
-
-def _config(thread_id: str) -> Any:
-    return {"configurable": {"thread_id": thread_id}}
-
-
-def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a request is options of a call."""
-    names = ("interrupt_before", "interrupt_after", "durability")
-    given = {name: asked[name] for name in names if asked.get(name) is not None}
-    return given | ({"context": asked["context"]} if asked.get("context") else {})
-
-
-def _input(asked: Mapping[str, Any]) -> Any:
-    """The input of a call: a state, a command, or None to go on."""
-    command = asked.get("command")
-    if command is None:
-        return asked.get("input")
-    goto = command.get("goto")
-    ends = goto if isinstance(goto, list) else [goto] if goto else []
-    parts = {name: command[name] for name in ("resume", "update") if command.get(name) is not None}
-    return Command(goto=[_goto(each) for each in ends], **parts)
-
-
-def _goto(end: Any) -> Any:
-    return end if isinstance(end, str) else Send(end["node"], end.get("input"))
+def _pointer(execution: Execution, stopped: str | None = None) -> dict[str, Any]:
+    """What says that a run has not ended: the next server goes on with it, or ends it."""
+    names = ("run_id", "thread_id", "created_at")
+    return {**{name: execution.record[name] for name in names}, "stopped": stopped}

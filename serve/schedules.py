@@ -15,8 +15,8 @@ from starlette.routing import Route
 from ..workers.cron import check_cron
 from .bodies import CronBody, CronChange, CronSearch, RunBody
 from .errors import Refused
+from .new_runs import begin_run
 from .records import Put, Record, containing, now, select
-from .run_routes import begin_run
 from .service import Service, answer, validate
 
 LOG = logging.getLogger("stategraph.serve")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,17 @@ from stategraph import StateGraph, START, interrupt
 class State(TypedDict, total=False):
     log: Annotated[list, operator.add]
     asks: bool
+    hangs: bool
+    pace: float
 
 def step(name):
     async def run(state: State) -> State:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(state.get("pace") or 0.1)
+        while name == "b" and state.get("hangs"):
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:  # it takes its time to end
+                pass
         if name == "c" and state.get("asks"):
             return {"log": [interrupt("name?")]}
         return {"log": [name]}
@@ -55,15 +63,18 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def process(tmp_path: Path, db: str, port: int, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     """`stategraph serve` in a process of its own, killed at the end of the `with` block."""
     (tmp_path / "flows.py").write_text(GRAPH)
-    command = [sys.executable, "-P", "-m", "stategraph", "serve", "flows.py:flow", "--db", db, "--port", str(port), *more]
     with (tmp_path / "log").open("ab") as log:
-        running = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, env={**os.environ})
+        running = subprocess.Popen([*command(db, port), *more], cwd=tmp_path, stdout=log, stderr=log, env={**os.environ})
     try:
         wait_for(port, running, tmp_path / "log")
         yield running
     finally:
         running.kill()
         running.wait(20)
+
+
+def command(db: str, port: int) -> list[str]:
+    return [sys.executable, "-P", "-m", "stategraph", "serve", "flows.py:flow", "--db", db, "--port", str(port)]
 
 
 def wait_for(port: int, running: subprocess.Popen[bytes], log: Path) -> None:
@@ -123,3 +134,75 @@ def test_an_observer_of_the_command_line_is_told_of_all_runs(tmp_path: Path) -> 
     with process(tmp_path, str(tmp_path / "served.db"), port, *more), get_sync_client(url=f"http://127.0.0.1:{port}") as client:
         client.runs.wait(None, "flow", input={"log": ["in"]})
     assert (tmp_path / "noted").read_text().split("\n") == ["a finished", "b finished", "c finished", "d finished", ""]
+
+
+@pytest.mark.parametrize("how", ["interrupt", "rollback", "cancel", "cancel and roll back"])
+def test_a_stopped_run_does_not_go_on_after_a_crash(tmp_path: Path, how: str) -> None:
+    db, port = str(tmp_path / "served.db"), free_port()
+    with process(tmp_path, db, port) as first, get_sync_client(url=f"http://127.0.0.1:{port}") as client:
+        thread = client.threads.create()["thread_id"]
+        client.runs.wait(thread, "flow", input={"log": ["in0"]})
+        old = client.runs.create(thread, "flow", input={"log": ["in1"], "hangs": True})["run_id"]
+        while client.threads.get_state(thread)["next"] != ["b"]:
+            time.sleep(0.02)
+        calm: Any = {"log": ["in2"], "hangs": False}
+        if how in ("interrupt", "rollback"):
+            client.runs.create(thread, "flow", input=calm, multitask_strategy=how)
+        elif how == "cancel":
+            client.runs.cancel(thread, old)
+        else:
+            httpx.post(f"http://127.0.0.1:{port}/runs/cancel?action=rollback", json={"run_ids": [old]})
+        first.send_signal(signal.SIGKILL)
+        first.wait(30)
+    with process(tmp_path, db, port), get_sync_client(url=f"http://127.0.0.1:{port}") as client:
+        if not how.startswith("cancel"):
+            client.runs.join(thread, client.runs.list(thread)[0]["run_id"])
+        steps = ["a", "b", "c", "d"]
+        logged = ["in0", *steps]
+        logged += ["in1", "a"] if how in ("interrupt", "cancel") else []
+        logged += ["in2", *steps] if not how.startswith("cancel") else []
+        while client.threads.get(thread)["status"] == "busy":
+            time.sleep(0.02)
+        assert client.threads.get_state(thread)["values"]["log"] == logged
+        statuses = {run["run_id"]: run["status"] for run in client.runs.list(thread)}
+        assert statuses.get(old) == (None if "roll" in how else "interrupted")
+
+
+def test_sigterm_ends_open_streams_and_their_runs_go_on(tmp_path: Path) -> None:
+    db, port = str(tmp_path / "served.db"), free_port()
+    url = f"http://127.0.0.1:{port}"
+    with process(tmp_path, db, port) as first, get_sync_client(url=url) as client:
+        thread = client.threads.create()["thread_id"]
+        runs = [
+            client.runs.create(thread, "flow", input={"log": [name], "pace": pace})["run_id"]
+            for name, pace in (("in1", 0.7), ("in2", 0.1))
+        ]
+        with ThreadPoolExecutor() as pool:
+            streams = [pool.submit(lambda id: [*client.runs.join_stream(thread, id)], run) for run in runs]
+            joined = [pool.submit(httpx.get, f"{url}/threads/{thread}/runs/{run}/join", timeout=30) for run in runs]
+            while client.threads.get_state(thread)["next"] != ["b"]:
+                time.sleep(0.02)
+            first.send_signal(signal.SIGTERM)
+            first.wait(30)
+            answers = [each.result(30) for each in joined]
+            assert [each.status_code for each in answers] == [503, 503]
+            assert "next one goes on with the run" in answers[0].text
+            assert all(each.result(30) is not None for each in streams)
+    with process(tmp_path, db, port), get_sync_client(url=url) as client:
+        for run in runs:
+            client.runs.join(thread, run)
+        steps = ["a", "b", "c", "d"]
+        assert client.threads.get_state(thread)["values"]["log"] == ["in1", *steps, "in2", *steps]
+
+
+def test_the_command_says_what_it_serves_and_where(tmp_path: Path) -> None:
+    (tmp_path / "flows.py").write_text(GRAPH)
+    running = subprocess.Popen(command("served.db", 0), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert running.stdout is not None
+        line = running.stdout.readline().decode()
+        assert line.startswith("stategraph serves flow at http://127.0.0.1:")
+        assert httpx.get(f"{line.split()[-1]}/ok").status_code == 200
+    finally:
+        running.kill()
+        running.communicate()

@@ -1,0 +1,44 @@
+"""Runs that have ended, for readers who come back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .execution import Execution
+
+MOST_RUNS: Final = 1000
+MOST_BYTES: Final = 256 * 1024 * 1024
+
+
+class EndedRuns:
+    """The runs that ended last, with their events and results.
+
+    Args:
+        most_runs: so many of them.
+        most_bytes: so much of them together, as JSON; the newest is kept in any case.
+    """
+
+    def __init__(self, most_runs: int = MOST_RUNS, most_bytes: int = MOST_BYTES) -> None:
+        self._most_runs, self._most_bytes = most_runs, most_bytes
+        self._runs: dict[str, Execution] = {}
+        self._bytes = 0
+
+    def find(self, run_id: str) -> Execution | None:
+        """A run, if it is still there."""
+        return self._runs.get(run_id)
+
+    def add(self, execution: Execution) -> None:
+        """Keep a run, and drop the oldest beyond the bounds."""
+        self.drop(execution.id)
+        self._runs[execution.id] = execution
+        self._bytes += execution.size
+        while len(self._runs) > 1 and self._is_full():
+            self.drop(next(iter(self._runs)))
+
+    def drop(self, run_id: str) -> None:
+        """Keep a run no more."""
+        if (execution := self._runs.pop(run_id, None)) is not None:
+            self._bytes -= execution.size
+
+    def _is_full(self) -> bool:
+        return len(self._runs) > self._most_runs or self._bytes > self._most_bytes

@@ -1,0 +1,163 @@
+"""One run in this process: what it was asked, what it sends, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ..checkpoint.base import ERROR
+from ..pregel.app import Pregel
+from ..pregel.control import RunControl
+from ..pregel.names import COPY
+from ..pregel.types import Command, Send
+from .encode import describe_error, encode
+from .errors import Refused
+from .events import EventLog
+from .messages import MessageEvents
+from .records import Record
+
+Stop = Literal["interrupt", "rollback"]
+"""How a run is stopped, at once. "interrupt": what it has stored stays. "rollback": its thread
+stands where it stood before, and its record is deleted."""
+
+
+class Execution:
+    """A run in this process.
+
+    Attributes:
+        record: what is stored of it.
+        result: the newest state, or `{"__error__": ...}`.
+        body: the result at its end, as JSON.
+        stopped: how it was told to end, if it was.
+        is_left: it goes on in the next server, as this one stops.
+    """
+
+    def __init__(self, record: Record, stopped: Stop | None = None) -> None:
+        self.record = record
+        self.stopped: Stop | None = stopped
+        self.events: EventLog = EventLog()
+        self.control: RunControl = RunControl()
+        self.ended: asyncio.Event = asyncio.Event()
+        self.result: Any = None
+        self.body: bytes = b"null"
+        self.task: asyncio.Task[None] | None = None
+        self.is_left: bool = False
+
+    @property
+    def id(self) -> str:
+        return str(self.record["run_id"])
+
+    @property
+    def thread_id(self) -> str:
+        return str(self.record["thread_id"])
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept for readers who come back."""
+        return self.events.size + len(self.body)
+
+    def fail(self, error: BaseException) -> None:
+        """Note what the graph has raised, and tell the readers."""
+        described = describe_error(error)
+        self.result = {ERROR: described}
+        self.events.add("error", described)
+
+    def close(self) -> None:
+        """Tell all who read or wait that nothing more comes."""
+        if self.ended.is_set():
+            return
+        try:
+            self.body = encode(self.result)
+        except TypeError as error:
+            self.body = encode({ERROR: describe_error(error)})
+        self.result = None
+        self.events.close()
+        self.ended.set()
+
+    def leave(self) -> None:
+        """Let the next server go on with it."""
+        self.is_left = True
+        self.events.close()
+        self.ended.set()
+
+    async def answer(self) -> bytes:
+        """The state at its end, as JSON.
+
+        Raises:
+            Refused: it has not come to its end in this server.
+        """
+        await self.ended.wait()
+        if self.is_left:
+            raise Refused(503, "the server stops, and the next one goes on with the run: join it")
+        return self.body
+
+
+async def stream_run(app: Pregel, execution: Execution) -> None:
+    """Run a graph as it was asked for, and keep what it sends."""
+    asked = execution.record["kwargs"]
+    wanted = asked["stream_mode"]
+    modes = {"messages" if mode == "messages-tuple" else mode for mode in wanted} | {"values"}
+    execution.events.add("metadata", {"run_id": execution.id, "attempt": 1})
+    partial = MessageEvents() if "messages" in wanted else None
+    config: Any = {**asked["config"], "run_id": execution.id}
+    chunks = app.astream(
+        _input(asked),
+        config,
+        stream_mode=sorted(modes),  # type: ignore[arg-type]
+        subgraphs=True,
+        control=execution.control,
+        **_options(asked),
+    )
+    chunk: Any
+    async for ns, mode, chunk in chunks:
+        if mode == "values" and not ns:
+            execution.result = chunk
+        if ns and not asked["subgraphs"] and mode != "messages":
+            continue
+        place = "|".join(["", *ns]) if asked["subgraphs"] else ""
+        if mode == "messages":
+            if "messages-tuple" in wanted:
+                execution.events.add(f"messages{place}", chunk)
+            if partial is not None:
+                for name, data in partial.of(chunk):
+                    execution.events.add(f"{name}{place}", data)
+        elif mode in wanted:
+            execution.events.add(f"{mode}{place}", chunk)
+
+
+async def take_back(app: Pregel, thread_id: str, run_id: str) -> None:
+    """Let a thread stand where it stood before a run, whose steps stay in its history. Of a thread
+    that began with the run nothing is left. Doing it twice does no harm."""
+    thread: Any = {"configurable": {"thread_id": thread_id}}
+    saver: Any = app.checkpointer
+    steps = [step async for step in saver.alist(thread, filter={"run_id": run_id})]
+    if not steps:
+        return
+    before = steps[-1].parent_config
+    if before is None:
+        await saver.adelete_thread(thread_id)
+    else:
+        await app.aupdate_state(before, None, as_node=COPY)
+
+
+def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a request is options of a call."""
+    names = ("interrupt_before", "interrupt_after", "durability")
+    given = {name: asked[name] for name in names if asked.get(name) is not None}
+    return given | ({"context": asked["context"]} if asked.get("context") else {})
+
+
+def _input(asked: Mapping[str, Any]) -> Any:
+    """The input of a call: a state, a command, or None to go on."""
+    command = asked.get("command")
+    if command is None:
+        return asked.get("input")
+    goto = command.get("goto")
+    ends = goto if isinstance(goto, list) else [goto] if goto else []
+    parts = {name: command[name] for name in ("resume", "update") if command.get(name) is not None}
+    return Command(goto=[_goto(each) for each in ends], **parts)
+
+
+def _goto(end: Any) -> Any:
+    return end if isinstance(end, str) else Send(end["node"], end.get("input"))

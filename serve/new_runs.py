@@ -1,0 +1,122 @@
+"""A request for a run, checked and stored: what it takes to begin it, now or again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from .bodies import RunBody
+from .errors import Refused
+from .execution import Execution
+from .records import Put, Record, now
+from .service import Service
+from .threads import new_thread
+
+
+async def begin_run(
+    service: Service,
+    body: RunBody,
+    thread_id: str | None,
+    owner: str | None,
+    id: str | None = None,
+    also: Sequence[Put] = (),
+) -> Execution:
+    """Begin a run.
+
+    Args:
+        thread_id: None for a run on a thread of its own.
+        id: the run's; a new one by default.
+        also: records that are written with the run, all or none.
+
+    Raises:
+        Refused: it cannot be.
+    """
+    _, assistant = await service.graph_of(body.assistant_id, owner)
+    is_temporary = thread_id is None and body.on_completion != "keep"
+    place = thread_id or str(uuid4())
+    async with service.records.lock("threads", place):
+        thread, is_new = await _thread(service, place, thread_id is None, owner, body)
+        record = _new_run(id or str(uuid4()), thread, assistant, body, is_temporary=is_temporary)
+        known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
+        is_told = not is_new and known.items() <= thread["metadata"].items()
+        puts = [*also]
+        if not is_told and not is_temporary:
+            changed = {**thread, "metadata": {**thread["metadata"], **known}}
+            puts.append(("threads", place, changed))
+        return await service.runs.submit(record, puts)
+
+
+async def _thread(
+    service: Service, id: str, is_own: bool, owner: str | None, body: RunBody
+) -> tuple[Record, bool]:
+    """The thread of a run, and whether it is new.
+
+    Args:
+        is_own: whether the run has a thread of its own.
+    """
+    if is_own:
+        return new_thread(id, owner or "", {}), True
+    found = await service.records.find("threads", id)
+    if found is None and body.if_not_exists == "create":
+        return new_thread(id, owner or "", {}), True
+    if found is None or (owner is not None and found["owner"] != owner):
+        way_out = "create it, or pass if_not_exists='create'"
+        raise Refused(404, f"there is no thread {id!r}: {way_out}")
+    return found, False
+
+
+def _new_run(
+    id: str, thread: Record, assistant: Record, body: RunBody, *, is_temporary: bool
+) -> Record:
+    """A run as it is stored, with all that it takes to begin it again."""
+    if body.after_seconds:
+        raise Refused(422, "after_seconds is not offered: create the run when it is to begin")
+    at = now()
+    known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
+    metadata = {**assistant["metadata"], **thread["metadata"], **(body.metadata or {}), **known}
+    return {
+        "run_id": id,
+        "thread_id": thread["thread_id"],
+        "assistant_id": assistant["assistant_id"],
+        "graph_id": assistant["graph_id"],
+        "created_at": at,
+        "updated_at": at,
+        "status": "pending",
+        "metadata": metadata,
+        "multitask_strategy": body.multitask_strategy or "enqueue",
+        "owner": thread["owner"],
+        "kwargs": {
+            "input": body.input,
+            "command": body.command.model_dump() if body.command else None,
+            "config": _run_config(thread, assistant, body, metadata),
+            "context": {**assistant["context"], **(body.context or {})},
+            "stream_mode": body.modes,
+            "subgraphs": body.stream_subgraphs,
+            "resumable": body.stream_resumable,
+            "interrupt_before": body.interrupt_before,
+            "interrupt_after": body.interrupt_after,
+            "durability": body.durability,
+            "temporary": is_temporary,
+        },
+    }
+
+
+def _run_config(
+    thread: Record, assistant: Record, body: RunBody, metadata: dict[str, Any]
+) -> dict[str, Any]:
+    """The config of a run: the assistant's, the request's, and what the server says itself."""
+    theirs = body.config or {}
+    kept = ("tags", "recursion_limit", "max_concurrency")
+    both = {**assistant["config"], **theirs}
+    config = {key: both[key] for key in kept if key in both}
+    free = {
+        key: value
+        for given in (assistant["config"], theirs)
+        for key, value in given.get("configurable", {}).items()
+        if not key.startswith(("__", "checkpoint_")) and key != "thread_id"
+    }
+    at = body.checkpoint or {"checkpoint_id": body.checkpoint_id}
+    place = {k: at[k] for k in ("checkpoint_id", "checkpoint_ns") if at.get(k)}
+    configurable = {**free, **place, "thread_id": thread["thread_id"]}
+    return {**config, "metadata": metadata, "configurable": configurable}

@@ -1,0 +1,201 @@
+"""Runs in the server's own process: when they begin, how they are stopped, and what a database that
+fails does to them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import httpx
+import pytest
+from langgraph_sdk import get_sync_client
+from langgraph_sdk.errors import ConflictError
+
+from stategraph import InMemorySaver
+from stategraph.serve import create_app
+from stategraph.serve.ended import EndedRuns
+from stategraph.serve.execution import Execution
+from stategraph.store import InMemoryStore
+
+from .serving import Gates, make_flow, serving
+
+
+@pytest.fixture
+def gates() -> Gates:
+    return Gates()
+
+
+class Failing(InMemoryStore):
+    """Refuses the writes that `refuses` returns True for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refuses: Any = lambda ops: False
+        self.refused = 0
+
+    async def abatch(self, ops: Any) -> Any:
+        ops = [*ops]
+        if self.refuses(ops):
+            self.refused += 1
+            raise OSError("the disk is full")
+        return await super().abatch(ops)
+
+
+def stores(ops: Any, kind: str, *, ends: bool) -> bool:
+    """Whether a write makes a record of this kind, or ends it."""
+    named = [op for op in ops if getattr(op, "namespace", ())[1:2] == (kind,) and hasattr(op, "value")]
+    return any((op.value is None) == ends for op in named)
+
+
+def new_thread(client: Any) -> str:
+    return str(client.threads.create()["thread_id"])
+
+
+def test_a_run_that_could_not_be_stored_does_not_begin(gates: Gates) -> None:
+    store = Failing()
+    with serving(create_app({"flow": make_flow(gates)}, store=store)) as url, get_sync_client(url=url) as client:
+        thread = new_thread(client)
+        gates.close("first")
+        gates.close("second")
+        first = client.runs.create(thread, "flow", input={"topic": "first"})["run_id"]
+        assert gates.reached["first"].wait(10)
+
+        def refuse(ops: Any) -> bool:
+            if not stores(ops, "unfinished", ends=False):
+                return False
+            gates.open("first")  # its thread would be free now
+            return True
+
+        store.refuses = refuse
+        asked = {"assistant_id": "flow", "input": {"topic": "second"}}
+        assert httpx.post(f"{url}/threads/{thread}/runs", json=asked).status_code == 500
+        store.refuses = lambda ops: False
+        client.runs.join(thread, first)
+        assert client.runs.wait(thread, "flow", input={"topic": ""})["log"] == ["a", "b", "a", "b"]
+        assert not gates.reached["second"].is_set()
+
+
+@pytest.mark.parametrize("tries", [1, 100])
+def test_an_end_that_cannot_be_stored_holds_nobody_up(
+    gates: Gates, tries: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("stategraph.serve.runs.PAUSES", (0.01,))
+    store = Failing()
+    store.refuses = lambda ops: stores(ops, "unfinished", ends=True) and store.refused < tries
+    app = create_app({"flow": make_flow(gates)}, store=store)
+    with serving(app) as url, get_sync_client(url=url, timeout=10) as client:
+        thread = new_thread(client)
+        assert client.runs.wait(thread, "flow", input={"log": ["x"]})["log"] == ["x", "a", "b"]
+        [run] = client.runs.list(thread)
+        assert len([*client.runs.join_stream(thread, run["run_id"], last_event_id="-1")]) == 4
+        assert client.runs.wait(thread, "flow", input={})["log"] == ["x", "a", "b", "a", "b"]
+        if tries == 1:
+            assert client.runs.get(thread, run["run_id"])["status"] == "success"
+    assert f"the end of the run {run['run_id']} could not be stored" in caplog.text
+
+
+def test_an_interrupt_cuts_the_run_at_once(gates: Gates) -> None:
+    with serving(create_app({"flow": make_flow(gates)})) as url, get_sync_client(url=url, timeout=10) as client:
+        thread = new_thread(client)
+        gates.close("slow")  # and nobody opens it
+        old = client.runs.create(thread, "flow", input={"log": ["1"], "topic": "slow"})["run_id"]
+        waits = client.runs.create(thread, "flow", input={"log": ["2"], "topic": ""})["run_id"]
+        assert gates.reached["slow"].wait(10)
+        result = client.runs.wait(
+            thread, "flow", input={"log": ["3"], "topic": ""}, multitask_strategy="interrupt"
+        )
+        assert result["log"] == ["1", "a", "3", "a", "b"]
+        assert {client.runs.get(thread, run)["status"] for run in (old, waits)} == {"interrupted"}
+
+
+def test_a_run_that_waits_is_cancelled_before_the_one_that_runs_has_ended(gates: Gates) -> None:
+    with serving(create_app({"flow": make_flow(gates)})) as url, get_sync_client(url=url, timeout=10) as client:
+        thread = new_thread(client)
+        gates.close("slow")
+        first = client.runs.create(thread, "flow", input={"topic": "slow"})["run_id"]
+        waits = client.runs.create(thread, "flow", input={"log": ["never"]})["run_id"]
+        assert gates.reached["slow"].wait(10)
+        cancelled = httpx.post(f"{url}/threads/{thread}/runs/{waits}/cancel?wait=true", timeout=10)
+        assert cancelled.status_code == 200
+        assert client.runs.get(thread, waits)["status"] == "interrupted"
+        assert client.runs.get(thread, first)["status"] == "running"
+        gates.open("slow")
+        assert client.runs.join(thread, first)["log"] == ["a", "b"]
+
+
+def test_a_run_that_has_ended_is_not_rolled_back(gates: Gates) -> None:
+    with serving(create_app({"flow": make_flow(gates)})) as url, get_sync_client(url=url) as client:
+        thread = new_thread(client)
+        client.runs.wait(thread, "flow", input={"log": []})
+        [run] = client.runs.list(thread)
+        client.runs.cancel(thread, run["run_id"])  # nothing is left to do
+        with pytest.raises(ConflictError, match="has ended"):
+            client.runs.cancel(thread, run["run_id"], action="rollback")
+        assert client.threads.get_state(thread)["values"]["log"] == ["a", "b"]
+
+
+def test_runs_of_a_graph_that_is_not_served_stay_pending(gates: Gates, caplog: pytest.LogCaptureFixture) -> None:
+    store, saver = InMemoryStore(), InMemorySaver()
+
+    def app(*names: str) -> Any:
+        graphs = {name: make_flow(gates) for name in names}
+        return create_app(graphs, checkpointer=saver, store=store, drain_seconds=0)
+
+    gates.close("slow")
+    with serving(app("flow", "other")) as url, get_sync_client(url=url) as client:
+        thread = new_thread(client)
+        run = client.runs.create(thread, "other", input={"topic": "slow"})["run_id"]
+        assistant = client.assistants.search(graph_id="other")[0]["assistant_id"]
+        assert gates.reached["slow"].wait(10)
+    caplog.set_level(logging.WARNING)
+    with serving(app("flow")) as url, get_sync_client(url=url) as client:
+        assert "graphs that are not served" in caplog.text and "'other': 1" in caplog.text
+        assert client.runs.get(thread, run)["status"] == "pending"
+        for call in (
+            lambda: client.runs.join(thread, run),
+            lambda: client.runs.wait(None, assistant, input={}),
+        ):
+            with pytest.raises(Exception, match=r"409|not served"):
+                call()
+        assert client.threads.get(thread)["status"] == "idle"
+    gates.open("slow")
+    with serving(app("flow", "other")) as url, get_sync_client(url=url) as client:
+        assert client.runs.join(thread, run)["log"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "?limit=many"),
+        ("GET", "?offset=-1"),
+        ("GET", "/{run}/stream?cancel_on_disconnect=perhaps"),
+        ("POST", "/{run}/cancel?wait=perhaps"),
+        ("POST", "/{run}/cancel?action=explode"),
+    ],
+)
+def test_bad_query_parameters_are_refused(gates: Gates, method: str, path: str) -> None:
+    with serving(create_app({"flow": make_flow(gates)})) as url, get_sync_client(url=url) as client:
+        thread = new_thread(client)
+        run = client.runs.create(thread, "flow", input={})["run_id"]
+        place = f"{url}/threads/{thread}/runs{path.format(run=run)}"
+        assert httpx.request(method, place).status_code == 422
+        bad_id = {"last-event-id": "--1"}
+        assert httpx.get(f"{url}/threads/{thread}/runs/{run}/stream", headers=bad_id).status_code == 422
+
+
+def test_what_is_kept_of_ended_runs_is_bounded() -> None:
+    kept = EndedRuns(most_runs=3, most_bytes=1000)
+    for number in range(5):
+        kept.add(ended(str(number), 10))
+    assert [kept.find(str(number)) is not None for number in range(5)] == [False, False, True, True, True]
+    kept.add(ended("long", 900))
+    assert kept.find("4") is not None and kept.find("2") is None
+    kept.add(ended("longer", 5000))
+    assert kept.find("longer") is not None and kept.find("long") is None
+
+
+def ended(id: str, size: int) -> Execution:
+    execution = Execution({"run_id": id, "thread_id": "t"})
+    execution.result = "x" * size
+    execution.close()
+    return execution
