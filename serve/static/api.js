@@ -11,6 +11,8 @@ export class ApiError extends Error {
 }
 
 const RETRY_SECONDS = [0.5, 1, 2, 4, 8, 15];
+// The server says every 15 seconds that it lives: after so long without a word the connection is dead.
+const SILENCE_SECONDS = 45;
 
 export class Api {
   /** @param {(isThere: boolean) => void} onReach told whether the server could be reached */
@@ -106,7 +108,7 @@ export async function* readEvents(body) {
   let rest = "";
   try {
     while (true) {
-      const { done, value } = await reader.read();
+      const { done, value } = await withinSilence(reader.read());
       if (done) return;
       rest += value;
       const frames = rest.split(/\r?\n\r?\n/);
@@ -118,6 +120,17 @@ export async function* readEvents(body) {
     }
   } finally {
     reader.cancel().catch(() => {});
+  }
+}
+
+async function withinSilence(reading) {
+  const end = new AbortController();
+  const silence = pause(SILENCE_SECONDS, end.signal).then(() => { throw new Error("the stream is silent"); });
+  silence.catch(() => {});
+  try {
+    return await Promise.race([reading, silence]);
+  } finally {
+    end.abort();
   }
 }
 

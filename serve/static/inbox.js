@@ -24,11 +24,14 @@ class Inbox {
 
   /** Read the states of threads that are new or have changed; forms that are being filled stay. */
   async load() {
-    const found = await this.api.post("threads/search", { status: "interrupted", limit: this.most + 1, select: FIELDS }, this.signal);
-    const shown = found.slice(0, this.most);
+    const find = (status) => this.api.post("threads/search", { status, limit: this.most + 1, select: FIELDS }, this.signal);
+    // An answer that did not fit failed its run, and the question is still open.
+    const found = (await Promise.all(["interrupted", "error"].map(find))).flat();
+    const shown = found.sort((one, other) => (one.updated_at < other.updated_at ? 1 : -1)).slice(0, this.most);
     const entries = await Promise.all(shown.map((thread) => this.entry(thread)));
-    this.entries = new Map(entries.map((entry) => [entry.thread.thread_id, entry]));
-    this.draw(found.length > this.most);
+    // Those not found stay known: a thread comes back with its next question, and with what was typed.
+    for (const entry of entries) this.entries.set(entry.thread.thread_id, entry);
+    this.draw(entries, found.length > this.most);
   }
 
   async entry(thread) {
@@ -78,8 +81,8 @@ class Inbox {
     } catch { /* the next look shows how it stands */ }
   }
 
-  draw(hasMore) {
-    const asking = [...this.entries.values()].filter((entry) => entry.asks);
+  draw(entries, hasMore) {
+    const asking = entries.filter((entry) => entry.asks);
     const elements = asking.map((entry) => entry.element);
     this.count.textContent = asking.length === 1 ? "1 thread asks" : `${asking.length}${hasMore ? "+" : ""} threads ask`;
     if (!elements.length) elements.push((this.nothing ??= make("p.empty", {}, "Nobody asks. Questions of all threads appear here.")));
