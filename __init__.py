@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from .pregel.errors import (
         WorkerLostError as WorkerLostError,
     )
-    from .pregel.observer import Observer, RunInfo, TaskInfo
+    from .pregel.observer import Observer, Operation, RunInfo, TaskInfo
     from .pregel.observers import add_observer
     from .pregel.program.node import NodeBuilder
     from .pregel.runtime import (
@@ -116,7 +116,7 @@ __all__ = [
     # see
     "StateSnapshot", "StateUpdate", "PregelTask",
     # observe
-    "Observer", "RunInfo", "TaskInfo", "add_observer",
+    "Observer", "Operation", "RunInfo", "TaskInfo", "add_observer",
     # errors and signals
     "StateGraphError", "InvalidGraphError", "InvalidUpdateError", "InvalidRouteError",
     "EmptyInputError", "EmptyChannelError",
@@ -135,7 +135,7 @@ _NAMES = {
     ".pregel.types": "CachePolicy Command Interrupt Overwrite PregelTask RetryPolicy "
     "RunnableConfig Send StateSnapshot StateUpdate StreamWriter TimeoutPolicy",
     ".pregel.control": "RunControl",
-    ".pregel.observer": "Observer RunInfo TaskInfo",
+    ".pregel.observer": "Observer Operation RunInfo TaskInfo",
     ".pregel.observers": "add_observer",
     ".pregel.drivers.limit": "Limit",
     ".pregel.runtime": "IsLastStep NodeError RemainingSteps Runtime get_config "

@@ -191,7 +191,8 @@ class TaskProxy:
             return function
         from ..pregel.superstep.observed import load_attempt
 
-        return load_attempt(data, loads).surround(function, is_async=is_async)
+        observed = self.current.observed = load_attempt(data, loads)
+        return observed.surround(function, is_async=is_async)
 
     def heartbeat(self) -> None:
         """Tell an idle timeout that the node is alive."""

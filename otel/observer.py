@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from time import perf_counter
 from typing import Any
 
 from opentelemetry import metrics, trace
@@ -13,9 +14,10 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from ..pregel.observer import EndStatus, Observer, RunInfo, TaskInfo
+from ..pregel.observer import EndStatus, Observer, Operation, RunInfo, TaskInfo
 from ..pregel.observers import add_observer
 from ..pregel.types import Interrupt
+from .gen_ai import GEN_AI_METRIC_KEYS, SCHEMA_URL, gen_ai_request, gen_ai_response, gen_ai_tool
 
 SCOPE = "stategraph"
 CURRENT: ContextVar[TaskInfo | None] = ContextVar("stategraph_otel_task", default=None)
@@ -39,7 +41,8 @@ def instrument(
 
 
 class OpenTelemetry(Observer):
-    """Makes a span of each run, task and attempt, and measures them.
+    """Makes a span of each run, task and attempt, and of each request to a model and each call of a
+    tool; and measures them.
 
     A run's span is a child of the one that is current where the graph is called, or of the one
     that was current where its job was submitted. That of an attempt is current inside the node, so
@@ -57,8 +60,12 @@ class OpenTelemetry(Observer):
         tracer_provider: trace.TracerProvider | None = None,
         meter_provider: metrics.MeterProvider | None = None,
     ) -> None:
-        self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
-        self._meters = Meters(metrics.get_meter(SCOPE, meter_provider=meter_provider))
+        self._tracer = trace.get_tracer(
+            SCOPE, tracer_provider=tracer_provider, schema_url=SCHEMA_URL
+        )
+        self._meters = Meters(
+            metrics.get_meter(SCOPE, meter_provider=meter_provider, schema_url=SCHEMA_URL)
+        )
         self._runs: dict[RunInfo, Span] = {}
         self._tasks: dict[RunInfo, dict[TaskInfo, Span]] = {}
 
@@ -183,6 +190,45 @@ class OpenTelemetry(Observer):
         finally:
             CURRENT.reset(token)
 
+    # -- models and tools --------------------------------------------------------------------------
+
+    def around_operation(
+        self, task: TaskInfo, operation: Operation, call: Callable[[], Any]
+    ) -> Any:
+        """A span of a request to a model, or of the call of a tool."""
+        with self._operation(task, operation):
+            return call()
+
+    async def aaround_operation(
+        self, task: TaskInfo, operation: Operation, call: Callable[[], Awaitable[Any]]
+    ) -> Any:
+        """`around_operation` for what is awaited."""
+        with self._operation(task, operation):
+            return await call()
+
+    @contextmanager
+    def _operation(self, task: TaskInfo, operation: Operation) -> Iterator[None]:
+        is_chat = operation.kind == "chat"
+        attributes = gen_ai_request(operation) if is_chat else gen_ai_tool(operation)
+        attributes["gen_ai.conversation.id"] = task.run.thread_id
+        name = f"{operation.kind} {operation.name}".rstrip()
+        kind = SpanKind.CLIENT if is_chat else SpanKind.INTERNAL
+        span = self._start(name, None, attributes, kind)
+        began, failure = perf_counter(), {}
+        try:
+            with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+                yield
+        except BaseException as error:
+            failure = {"error.type": type(error).__qualname__}
+            self._end(span, "failed" if isinstance(error, Exception) else "stopped", error)
+            raise
+        else:
+            span.set_attributes(gen_ai_response(operation))
+            self._end(span, "finished", None)
+        finally:
+            if is_chat:
+                self._meters.record_chat(operation, perf_counter() - began, failure)
+
     # -- what else is measured ---------------------------------------------------------------------
 
     def step_ended(self, run: RunInfo, step: int, seconds: float) -> None:
@@ -207,9 +253,15 @@ class OpenTelemetry(Observer):
 
     # -- spans -------------------------------------------------------------------------------------
 
-    def _start(self, name: str, context: Context | None, attributes: Mapping[str, Any]) -> Span:
+    def _start(
+        self,
+        name: str,
+        context: Context | None,
+        attributes: Mapping[str, Any],
+        kind: SpanKind = SpanKind.INTERNAL,
+    ) -> Span:
         known = {key: value for key, value in attributes.items() if value is not None}
-        return self._tracer.start_span(name, context, SpanKind.INTERNAL, known)
+        return self._tracer.start_span(name, context, kind, known)
 
     def _note(self, task: TaskInfo, name: str, attributes: Mapping[str, Any]) -> None:
         span = self._tasks.get(task.run, {}).get(task)
@@ -256,6 +308,24 @@ class Meters:
         self.lost: metrics.Counter = meter.create_counter(
             "stategraph.workers.lost", "{worker}", "Dead workers"
         )
+        self.chats: metrics.Histogram = meter.create_histogram(
+            "gen_ai.client.operation.duration", "s", "Requests to models"
+        )
+        self.tokens: metrics.Histogram = meter.create_histogram(
+            "gen_ai.client.token.usage", "{token}", "Tokens of requests and answers"
+        )
+
+    def record_chat(
+        self, chat: Operation, seconds: float, failure: Mapping[str, str]
+    ) -> None:
+        """Measure a request to a model."""
+        known = {**gen_ai_request(chat), **gen_ai_response(chat)}
+        about = {key: known[key] for key in GEN_AI_METRIC_KEYS if known.get(key) is not None}
+        self.chats.record(seconds, {**about, **failure})
+        for kind in ("input", "output"):
+            count = chat.response.get(f"{kind}_tokens")
+            if count is not None:
+                self.tokens.record(count, {**about, "gen_ai.token.type": kind})
 
 
 def _attributes_of(task: TaskInfo) -> dict[str, Any]:

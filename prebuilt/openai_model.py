@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from ..extras import install_command
+from ..graph.messages.operations import note_response
 from ..graph.messages.strip import strip_messages
 
 Message = dict[str, Any]
@@ -32,6 +33,9 @@ class OpenAIModel:
     Raises:
         ValueError: no model is named.
     """
+
+    provider: str = "openai"
+    """For observers: who offers it; may be set."""
 
     def __init__(
         self,
@@ -121,7 +125,13 @@ def _load() -> Any:
 
 
 def _message(completion: Any) -> Message:
-    return _clean(completion.choices[0].message.to_dict())
+    choice, usage = completion.choices[0], completion.usage
+    _note(completion, choice.finish_reason, usage and usage.to_dict())
+    return _clean(choice.message.to_dict())
+
+
+def _note(answer: Any, finish_reason: Any, usage: Any) -> None:
+    note_response(id=answer.id, model=answer.model, finish_reason=finish_reason, usage=usage)
 
 
 def _is_whole(answer: Any) -> bool:
@@ -131,12 +141,20 @@ def _is_whole(answer: Any) -> bool:
 
 
 def _whole(response: Any) -> Message:
-    return _clean(response.json()["choices"][0]["message"])
+    body = response.json()
+    choice, given = body["choices"][0], body.get
+    note_response(
+        id=given("id"), model=given("model"), usage=given("usage"),
+        finish_reason=choice.get("finish_reason"),
+    )  # fmt: skip
+    return _clean(choice["message"])
 
 
 def _part(chunk: Any) -> Message:
     """A part of a message. The last one may have no choice and tell the usage."""
     delta = chunk.choices[0].delta.to_dict() if chunk.choices else {}
+    reason = chunk.choices[0].finish_reason if chunk.choices else None
+    _note(chunk, reason, chunk.usage and chunk.usage.to_dict())
     usage = {"usage": chunk.usage.to_dict()} if chunk.usage else {}
     return {**_clean(delta), **usage}
 

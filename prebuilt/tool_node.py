@@ -7,14 +7,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 from pydantic_core import to_json
 
 from ..graph.functional import TaskFunction, task
+from ..graph.messages.operations import describe_tool
 from ..pregel.errors import nearest
 from ..pregel.names import END, EndName
+from ..pregel.running import find_observed
 from ..pregel.superstep.interrupts import interrupt
 from ..pregel.types import Command
 from .tool import Tool, ToolCallError, as_tool
@@ -125,7 +128,7 @@ class ToolNode:
             prepared = self._prepare(call, state)
             if isinstance(prepared, str):
                 return self._answer(call, prepared, status="error")
-            return self._take(call, self._tool(call).function(**prepared))
+            return self._take(call, self._run(call, prepared))
         except Exception as error:
             return self._handle(call, error)
 
@@ -134,9 +137,21 @@ class ToolNode:
             prepared = self._prepare(call, state)
             if isinstance(prepared, str):
                 return self._answer(call, prepared, status="error")
-            return self._take(call, await self._tool(call).function(**prepared))
+            return self._take(call, await self._arun(call, prepared))
         except Exception as error:
             return self._handle(call, error)
+
+    def _run(self, call: Message, prepared: dict[str, Any]) -> Any:
+        function = partial(self._tool(call).function, **prepared)
+        observed = find_observed()
+        return function() if observed is None else observed.operate(describe_tool(call), function)
+
+    async def _arun(self, call: Message, prepared: dict[str, Any]) -> Any:
+        function = partial(self._tool(call).function, **prepared)
+        observed = find_observed()
+        if observed is None:
+            return await function()
+        return await observed.aoperate(describe_tool(call), function)
 
     def _refuse(self, call: Message, state: Any) -> Any:
         name = call["function"]["name"]

@@ -64,6 +64,28 @@ class TaskInfo:
     carried: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Operation:
+    """What a task asks of a model or a tool: by `call_model`, `create_agent` or a `ToolNode`.
+
+    Attributes:
+        kind: "chat": a model is asked; "execute_tool": a tool is called.
+        name: of the model, if it has one, or of the tool.
+        provider: who offers the model, such as "openai".
+        call_id: by which the model knows the call of a tool.
+        options: of the request to the model.
+        response: what is known of the model's answer once `call` has returned, as far as the model
+            tells: `id`, `model`, `finish_reasons`, `input_tokens`, `output_tokens`.
+    """
+
+    kind: Literal["chat", "execute_tool"]
+    name: str = ""
+    provider: str = ""
+    call_id: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    response: dict[str, Any] = field(default_factory=dict)
+
+
 class Observer:
     """Is told what runs do, and may surround the code of their nodes. Derive from it and define
     what you need; whatever you leave out costs nothing.
@@ -76,9 +98,9 @@ class Observer:
     from several threads at a time: keep them short. They must not wait. What one raises is logged
     once (logger "stategraph") and does not change the run.
 
-    `around` and `aaround` run where the node's function runs, which may be another process. An
-    observer that defines one of them is pickled for that; one that was given by name
-    ("module:name") is imported there instead.
+    `around`, `around_operation` and their twins run where the node's function runs, which may be
+    another process. An observer that defines one of them is pickled for that; one that was given by
+    name ("module:name") is imported there instead.
 
     >>> class Count(Observer):
     ...     ended = 0
@@ -181,6 +203,18 @@ class Observer:
 
     async def aaround(self, task: TaskInfo, call: Callable[[], Awaitable[Any]]) -> Any:
         """`around` for what is awaited: coroutine functions, and nested graphs in an async run."""
+        return await call()
+
+    def around_operation(
+        self, task: TaskInfo, operation: Operation, call: Callable[[], Any]
+    ) -> Any:
+        """Surrounds what a task asks of a model or a tool, as `around` surrounds the task."""
+        return call()
+
+    async def aaround_operation(
+        self, task: TaskInfo, operation: Operation, call: Callable[[], Awaitable[Any]]
+    ) -> Any:
+        """`around_operation` for what is awaited."""
         return await call()
 
     def carry(self, about: RunInfo | TaskInfo | None) -> Mapping[str, str]:

@@ -34,6 +34,12 @@ def running(what: str) -> Any:
     return task
 
 
+def find_observed() -> Any:
+    """What tells observers of the attempt that runs in this context; None if there are none."""
+    task = RUNNING.get()
+    return None if task is None else task.current.observed
+
+
 class Transaction(NamedTuple):
     """A transaction that a task has asked for.
 

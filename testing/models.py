@@ -34,6 +34,8 @@ class ScriptedModel:
     ['3369', ' m']
     """
 
+    provider: str = "stategraph.testing"
+
     def __init__(self, script: Iterable[Line]) -> None:
         self._script: Iterator[Line] = iter(script)
         self.requests: list[tuple[list[Message], dict[str, Any]]] = []

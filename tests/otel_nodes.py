@@ -7,6 +7,10 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
+from stategraph import Observer
+from stategraph.graph import call_model
+from stategraph.testing import ScriptedModel
+
 
 def context_of(span: Any) -> list[str]:
     found = span.get_span_context()
@@ -26,6 +30,26 @@ def elsewhere(state: Any) -> Any:
     span: Any = trace.get_current_span()
     parent = getattr(span, "parent", None)
     return {"x": [[*context_of(span), None if parent is None else f"{parent.span_id:016x}"]]}
+
+
+TOLD: list[str] = []
+
+
+class Telling(Observer):
+    def around_operation(self, task: Any, operation: Any, call: Any) -> Any:
+        TOLD.append(f"before {operation.kind} {operation.options['whose']}")
+        answer = call()
+        TOLD.append("after")
+        return answer
+
+
+told = Telling()
+
+
+def ask(state: Any) -> Any:
+    """In a worker process: a model, and what an observer was told of it."""
+    call_model(ScriptedModel(["yes"]), [], whose="ScriptedModel's")
+    return {"x": [TOLD]}
 
 
 def set_up() -> None:

@@ -178,6 +178,7 @@ DEFERRED = {
     (".graph.validate", ".graph.paths"): "loaded for graphs in which several edges lead to one node",
     (".graph.compile", ".pregel.program.flow"): "loaded for graphs with a join that does not wait for all, or several deferred nodes",
     (".graph.compile", ".pregel.superstep.flow_machine"): "loaded with the Flow of such a graph",
+    (".graph.messages.models", ".graph.messages.operations"): "loaded with the first model that is observed",
     (".pregel.run_api", ".visualize*"): "a call can show its progress, though drawing sits above the engine",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
     (".graph.compile", ".graph.validation"): "loaded when a graph validates",

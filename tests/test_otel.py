@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ pytest.importorskip("opentelemetry.sdk")
 
 import cluster
 import otel_nodes
+from chat_server import server
 from fleet import working
 from opentelemetry import context, trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -36,7 +38,9 @@ from stategraph import (
     task,
 )
 from stategraph.otel import OpenTelemetry
+from stategraph.prebuilt import OpenAIModel, create_agent
 from stategraph.pregel.observers import EVERYWHERE, add_observer, extend_job
+from stategraph.testing import ScriptedModel, tool_call
 from stategraph.workers import Queue
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
@@ -264,3 +268,111 @@ def test_an_otlp_receiver_gets_the_spans(drive: Drive, receiver: Any) -> None:
         ("task a", "invoke_workflow g"),
         ("attempt a", "task a"),
     }
+
+
+# -- models and tools -----------------------------------------------------------------------------
+
+
+def height(name: str) -> int:
+    """Height in metres."""
+    return {"Etna": 3369}[name]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_models_and_tools_of_an_agent_have_spans_by_the_semantic_conventions(
+    drive: Drive, traced: Traced, streamed: bool
+) -> None:
+    model = ScriptedModel([{"tool_calls": [tool_call("height", id="c1", name="Etna")]}, "3369 m"])
+    app = create_agent(model, [height])
+    question: Any = {"messages": [{"role": "user", "content": "How high?"}]}
+    if streamed:
+        drive.stream(app, question, THREAD, stream_mode="messages", observer=traced.observer)
+    else:
+        drive.invoke(app, question, THREAD, observer=traced.observer)
+    parents = traced.parents()
+    assert [pair for pair in parents if pair[0] in ("chat", "execute_tool height")] == [
+        ("chat", "attempt model"), ("execute_tool height", "attempt height"), ("chat", "attempt model"),
+    ]  # fmt: skip
+    chat, tool = traced.spans["chat"], traced.spans["execute_tool height"]
+    assert (chat.kind, tool.kind) == (trace.SpanKind.CLIENT, trace.SpanKind.INTERNAL)
+    said = {key: value for key, value in chat.attributes.items() if key.startswith("gen_ai")}
+    assert said == {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "stategraph.testing", "gen_ai.conversation.id": "1"}
+    said = {key: value for key, value in tool.attributes.items() if key.startswith("gen_ai")}
+    assert said == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "height",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "c1",
+        "gen_ai.conversation.id": "1",
+    }
+    assert chat.instrumentation_scope.schema_url == "https://opentelemetry.io/schemas/1.41.0"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_a_server_says_of_its_answer_is_on_the_span_and_measured(
+    drive: Drive, traced: Traced, streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("openai")
+    usage = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
+    common = {"id": "chatcmpl-7", "created": 1, "model": "m-2026"}
+    if streamed:
+        parts = [
+            {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "hi"}, "finish_reason": None}]},
+            {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+            {"choices": [], "usage": usage},
+        ]
+        lines = [f"data: {json.dumps({**common, 'object': 'chat.completion.chunk', **part})}\n\n" for part in parts]
+        answer = ("text/event-stream", ("".join(lines) + "data: [DONE]\n\n").encode())
+    else:
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}
+        body = {**common, "object": "chat.completion", "choices": [choice], "usage": usage}
+        answer = ("application/json", json.dumps(body).encode())
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with server([answer]) as (url, _):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        app = create_agent(OpenAIModel("m", temperature=0.5), [])
+        question: Any = {"messages": [{"role": "user", "content": "Hi"}]}
+        mode = "messages" if streamed else "updates"
+        drive.stream(app, question, stream_mode=mode, observer=traced.observer)
+    span = traced.spans["chat m"]
+    assert {key: value for key, value in span.attributes.items() if key.startswith("gen_ai")} == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "m",
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.response.id": "chatcmpl-7",
+        "gen_ai.response.model": "m-2026",
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.input_tokens": 12,
+        "gen_ai.usage.output_tokens": 5,
+    }
+    about = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.model": "m-2026",
+    }
+    assert [dict(point.attributes) for point in traced.points("gen_ai.client.operation.duration")] == [about]
+    tokens = {point.attributes["gen_ai.token.type"]: point.sum for point in traced.points("gen_ai.client.token.usage")}
+    assert tokens == {"input": 12, "output": 5}
+
+
+def test_a_model_that_fails_and_a_tool_that_fails_say_so(drive: Drive, traced: Traced) -> None:
+    broken = ScriptedModel([{"tool_calls": [tool_call("height", id="c1", name="K2")]}])
+    with pytest.raises(KeyError, match="K2"):
+        drive.invoke(create_agent(broken, [height]), {"messages": []}, observer=traced.observer)
+    with pytest.raises(TimeoutError):
+        drive.invoke(create_agent(ScriptedModel([TimeoutError("late")]), []), {"messages": []}, observer=traced.observer)
+    assert traced.spans["execute_tool height"].attributes["error.type"] == "KeyError"
+    assert traced.spans["chat"].attributes["error.type"] == "TimeoutError"
+    assert {point.attributes.get("error.type"): point.count for point in traced.points("gen_ai.client.operation.duration")} == {
+        None: 1, "TimeoutError": 1,
+    }  # fmt: skip
+
+
+def test_a_model_that_a_node_of_another_process_asks_is_below_its_attempt(traced: Traced) -> None:
+    with ProcessExecutor(1) as executor:
+        app = one(otel_nodes.ask).compile(executor=executor, observer="otel_nodes:told")
+        ((seen,),) = app.invoke({"x": []}).values()
+    assert seen == ["before chat ScriptedModel's", "after"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from ...pregel.run.tokens import emitter, message_id, sending, with_id
-from ...pregel.running import RUNNING
+from ...pregel.running import RUNNING, find_observed
 from .normalize import AnyMessage, unchunk
 from .parts import add_parts
 
@@ -32,6 +32,15 @@ def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     Raises:
         ValueError: the model's stream was empty.
     """
+    observed = find_observed()
+    if observed is not None:
+        from .operations import chat_inside
+
+        return chat_inside(observed, model, options, partial(_ask, model, messages, options))
+    return _ask(model, messages, options)
+
+
+def _ask(model: Any, messages: Any, options: dict[str, Any]) -> Any:
     emit = _token_emitter(model, "stream")
     if emit is None:
         return model.invoke(messages, **options)
@@ -44,6 +53,16 @@ def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
 
 async def acall_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     """`call_model` by the model's `ainvoke` and `astream`."""
+    observed = find_observed()
+    if observed is not None:
+        from .operations import achat_inside
+
+        ask = partial(_aask, model, messages, options)
+        return await achat_inside(observed, model, options, ask)
+    return await _aask(model, messages, options)
+
+
+async def _aask(model: Any, messages: Any, options: dict[str, Any]) -> Any:
     emit = _token_emitter(model, "astream")
     if emit is None:
         return await model.ainvoke(messages, **options)

@@ -23,6 +23,9 @@ from ..superstep.task import Task
 from .config import scalars
 from .effects import Effects, Load, RunTasks
 
+SURROUNDING = ("around", "aaround", "around_operation", "aaround_operation")
+"""The methods that surround the code of users, wherever it runs."""
+
 
 def observe(*given: Iterable[Watcher]) -> Observing | None:
     """What tells these observers of one run, each of them once; None without any."""
@@ -42,7 +45,7 @@ class Observing:
 
     def __init__(self, watchers: tuple[Watcher, ...]) -> None:
         self.watchers = watchers
-        self.surrounds: bool = any(defines(w.observer, "around", "aaround") for w in watchers)
+        self.surrounds: bool = any(defines(w.observer, *SURROUNDING) for w in watchers)
         self.sees_routes: bool = any(defines(w.observer, "see_route") for w in watchers)
         self.info: RunInfo | None = None
         self._began: dict[str, float] = {}
@@ -132,7 +135,7 @@ class Observing:
         if not self.surrounds:
             return ()
         mine = [each for each in self.watchers if each.nodes is None or node in each.nodes]
-        return [each for each in mine if defines(each.observer, "around", "aaround")]
+        return [each for each in mine if defines(each.observer, *SURROUNDING)]
 
     def fail_attempt(self, task: Task, error: BaseException, delay: float | None) -> None:
         """An attempt has raised; another one begins in so many seconds, if in any."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..observer import Observer, TaskInfo
+from ..observer import Observer, Operation, TaskInfo
 from ..observers import REPORTED, Watcher, carry, read_one, report_mistake
 
 
@@ -43,6 +43,20 @@ class ObservedAttempt:
         """The same for one that gives an awaitable."""
         for watcher in reversed(self._watchers):
             function = partial(_asurround, watcher.observer, self._task, function)
+        return function()
+
+    def operate(self, operation: Operation, function: Callable[[], Any]) -> Any:
+        """Call what asks a model or a tool inside them."""
+        for watcher in reversed(self._watchers):
+            surround = partial(_surround, method="around_operation", more=(operation,))
+            function = partial(surround, watcher.observer, self._task, function)
+        return function()
+
+    def aoperate(self, operation: Operation, function: Callable[[], Any]) -> Any:
+        """The same for one that gives an awaitable."""
+        for watcher in reversed(self._watchers):
+            surround = partial(_asurround, method="aaround_operation", more=(operation,))
+            function = partial(surround, watcher.observer, self._task, function)
         return function()
 
     def surround(self, function: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
@@ -116,31 +130,43 @@ class _Outcome:
         return False
 
 
-def _surround(observer: Observer, task: TaskInfo, function: Callable[[], Any]) -> Any:
+def _surround(
+    observer: Observer,
+    task: TaskInfo,
+    function: Callable[[], Any],
+    method: str = "around",
+    more: tuple[Any, ...] = (),
+) -> Any:
     outcome = _Outcome(function)
     try:
-        result = observer.around(task, outcome.call)
+        result = getattr(observer, method)(task, *more, outcome.call)
     except Exception as error:
-        if outcome.fail(observer, "around", error):
+        if outcome.fail(observer, method, error):
             raise
         result = None
     if not outcome.called and result is None:
         return outcome.call()
-    _check_returned(observer, "around", outcome, result)
+    _check_returned(observer, method, outcome, result)
     return outcome.settle(result)
 
 
-async def _asurround(observer: Observer, task: TaskInfo, function: Callable[[], Any]) -> Any:
+async def _asurround(
+    observer: Observer,
+    task: TaskInfo,
+    function: Callable[[], Any],
+    method: str = "aaround",
+    more: tuple[Any, ...] = (),
+) -> Any:
     outcome = _Outcome(function)
     try:
-        result = await observer.aaround(task, outcome.acall)
+        result = await getattr(observer, method)(task, *more, outcome.acall)
     except Exception as error:
-        if outcome.fail(observer, "aaround", error):
+        if outcome.fail(observer, method, error):
             raise
         result = None
     if not outcome.called and result is None:
         return await outcome.acall()
-    _check_returned(observer, "aaround", outcome, result)
+    _check_returned(observer, method, outcome, result)
     return outcome.settle(result)
 
 
