@@ -6,16 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.memory import InMemorySaver
@@ -24,6 +21,8 @@ from ..store.base import BaseStore
 from ..store.memory import InMemoryStore
 from .assistants import Assistants
 from .errors import Refused
+from .guards import Limited, OriginCheck
+from .limits import OpenRequests
 from .page import Page
 from .page_lists import PageLists
 from .protocols import Protocols
@@ -49,6 +48,8 @@ def create_app(
     hosts: frozenset[str] | None = LOOPBACK,
     most_bytes: int = 4 * MEGABYTE,
     most_runs: int = 10_000,
+    most_requests: int = 5_000,
+    most_requests_of_one: int = 500,
     drain_seconds: float = 10.0,
 ) -> Starlette:
     """An ASGI app that offers graphs over HTTP, as the official clients of LangGraph's server
@@ -68,6 +69,9 @@ def create_app(
             sites away from a server on loopback. None for any name, which needs `auth`.
         most_bytes: the longest body of a request.
         most_runs: how many runs may be under way or waiting at once; further ones get 429.
+        most_requests: how many requests may be open at once; further ones get 429. A stream is one
+            for as long as it is read, a wait until its run ends.
+        most_requests_of_one: how many of them may be one user's. Without `auth` it has no effect.
         drain_seconds: how long a server that stops waits for its runs to reach their next step. An
             ASGI server ends the lifespan after its connections, which may be streams that never
             end: call `app.state.begin_to_stop()` when it gets the signal, from any thread.
@@ -85,8 +89,9 @@ def create_app(
         name: graph.copy({"checkpointer": saver, "store": memory}) for name, graph in graphs.items()
     }
     records = Records(memory)
-    service = Service(bound, memory, records, Runs(bound, records, most_runs), auth, most_bytes)
-
+    requests = OpenRequests(most_requests, most_requests_of_one)
+    runs = Runs(bound, records, most_runs)
+    service = Service(bound, memory, records, runs, auth, most_bytes, requests)
     schedules = Schedules(service)
 
     @asynccontextmanager
@@ -121,7 +126,10 @@ def create_app(
     app = Starlette(
         routes=[Route("/ok", ok), Route("/info", info), *routes],
         lifespan=lifespan,
-        middleware=[Middleware(OriginCheck, hosts=hosts)],
+        middleware=[
+            Middleware(OriginCheck, hosts=hosts),
+            Middleware(Limited, requests=requests),
+        ],
         exception_handlers=handlers,
     )
     app.state.begin_to_stop = service.runs.begin_to_stop
@@ -136,44 +144,3 @@ async def _refuse(_: Request, error: Refused | HTTPException) -> Response:
 async def _fail(_: Request, error: Exception) -> Response:
     """A fault of the server: its log says which, the client is told no secrets."""
     return answer({"detail": "the server has failed; its log says why"}, 500)
-
-
-class OriginCheck:
-    """Turns away what a page of another site lets a browser send: requests under a name that is not
-    the server's (DNS rebinding), and those that come from another origin.
-
-    Args:
-        hosts: the server's names, without ports; None for any.
-    """
-
-    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
-        self._app, self._hosts = app, hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wrong = None if scope["type"] == "lifespan" else self._wrong(Headers(scope=scope))
-        if wrong is None:
-            await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            await answer({"detail": wrong}, 403)(scope, receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1008, "reason": wrong})
-
-    def _wrong(self, headers: Headers) -> str | None:
-        host, origin = headers.get("host", ""), headers.get("origin")
-        if self._hosts is not None and _name(host) not in self._hosts:
-            return f"this server does not answer under the name {host!r}"
-        if origin is not None and origin.partition("://")[2] != host:
-            return f"requests from {origin} are not allowed"
-        # A link to a page is followed; what a page of another site loads or sends is not answered.
-        foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
-        if origin is None and foreign and headers.get("sec-fetch-mode") != "navigate":
-            return "requests from other sites are not allowed"
-        return None
-
-
-def _name(host: str) -> str | None:
-    """The name in a Host header, without the port; None if there is none."""
-    try:
-        return urlsplit(f"//{host}").hostname
-    except ValueError:
-        return None

@@ -22,6 +22,7 @@ Record = dict[str, Any]
 Put = tuple[Kind, str, Record | None, *tuple[str, ...]]
 """A record to write, or None to delete it, and the records within which it lies."""
 
+LONGEST_ID: Final = 255
 ALL: Final = 1_000_000
 """A limit that lets all records through."""
 
@@ -64,7 +65,16 @@ class Records:
         return None if item is None else dict(item.value)
 
     async def put(self, *records: Put) -> None:
-        """Write records, or delete those that are None; all or none."""
+        """Write records, or delete those that are None; all or none.
+
+        Raises:
+            Refused: an id of one, or something in it, cannot be stored.
+        """
+        for _, id, record, *_ in records:
+            if record is not None and not (0 < len(id) <= LONGEST_ID and id.isprintable()):
+                shown = id if len(id) <= LONGEST_ID else f"{id[:40]}..."
+                why = f"must have 1 to {LONGEST_ID} printable characters, got {shown!r}"
+                raise Refused(422, f"an id {why}")
         await self._store.abatch(
             [PutOp(_space(kind, *within), id, record) for kind, id, record, *within in records]
         )

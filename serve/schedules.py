@@ -121,9 +121,7 @@ class Schedules:
             new["payload"] = {**old["payload"], **body.run()}
             validate(RunBody, new["payload"])
             moment = datetime.now(UTC)
-            new["next_run_date"] = _next(
-                new["schedule"], new["timezone"], moment, new["end_time"]
-            )
+            new["next_run_date"] = _next(new["schedule"], new["timezone"], moment, new["end_time"])
             await self._put(new)
         return answer(select(new, None))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,7 +11,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID, uuid5
 
 from pydantic import BaseModel, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ..checkpoint.errors import DamagedError, StorageError, StoredError
@@ -19,12 +20,15 @@ from ..pregel.errors import StateGraphError
 from ..store.base import BaseStore
 from .encode import encode
 from .errors import Refused
+from .limits import OpenRequests
 from .records import Record, Records, may_see, now
 from .runs import Runs
 
 Auth = Callable[[Request], Awaitable[str | None] | str | None]
 """Says who asks: the id of a user, who finds the own threads only; None refuses the request."""
 
+BODY_SECONDS: float = 30.0
+"""The body of a request has to come within so long."""
 Found = TypeVar("Found")
 Asked = TypeVar("Asked", bound=BaseModel)
 # Makes the id of a graph's own assistant: the peer's server has the same.
@@ -48,13 +52,15 @@ class Service:
     runs: Runs
     auth: Auth | None
     most_bytes: int
+    requests: OpenRequests
     is_open: bool = False
 
     async def user(self, request: Request) -> str | None:
         """Who asks; None without `auth`.
 
         Raises:
-            Refused: it is nobody known, or the app around this one has not opened it.
+            Refused: it is nobody known, one with too many requests, or the app around this one has
+                not opened it.
         """
         if not self.is_open:
             raise Refused(503, "the server is not open: an app around it must run its lifespan")
@@ -64,6 +70,7 @@ class Service:
         user = await found if inspect.isawaitable(found) else found
         if not user:
             raise Refused(401, "log in first")
+        self.requests.name(request.scope, str(user))
         return str(user)
 
     async def body(self, request: Request, kind: type[Asked]) -> Asked:
@@ -75,14 +82,13 @@ class Service:
         sent = request.headers.get("content-type", "").partition(";")[0].strip()
         if sent not in ("application/json", ""):
             raise Refused(415, f"the body must be application/json, got {sent}")
-        parts, size = [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > self.most_bytes:
-                raise Refused(413, f"the body must have at most {self.most_bytes} bytes")
-            parts.append(part)
         try:
-            text = b"".join(parts)
+            text = await asyncio.wait_for(self._read(request), BODY_SECONDS)
+        except TimeoutError:
+            raise Refused(408, f"the body must come within {BODY_SECONDS:g} seconds") from None
+        except ClientDisconnect:
+            raise Refused(400, "the client has gone before the end of the body") from None
+        try:
             given = json.loads(text or b"{}", parse_constant=_refuse_constant)
             if b"\\u" in text:
                 json.dumps(given, ensure_ascii=False).encode()
@@ -91,6 +97,15 @@ class Service:
         except (ValueError, RecursionError) as error:
             raise Refused(422, f"the body is not JSON: {error}") from None
         return validate(kind, given)
+
+    async def _read(self, request: Request) -> bytes:
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > self.most_bytes:
+                raise Refused(413, f"the body must have at most {self.most_bytes} bytes")
+            parts.append(part)
+        return b"".join(parts)
 
     def query(self, request: Request, kind: type[Asked]) -> Asked:
         """The parameters behind the `?` of a request; those that a body of the kind may have.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Mount, Route
 
 from stategraph.store import InMemoryStore
 
@@ -32,3 +33,14 @@ async def asking(app: Starlette, **options: Any) -> AsyncIterator[httpx.AsyncCli
         httpx.AsyncClient(transport=transport, base_url="http://localhost", **options) as client,
     ):
         yield client
+
+
+def routes_of(routes: list[BaseRoute], before: str = "") -> Iterator[tuple[str, str]]:
+    """Each method and path of an app."""
+    for route in routes:
+        if isinstance(route, Mount):
+            yield from routes_of([*route.routes], before + route.path)
+        else:
+            assert isinstance(route, Route), f"{route!r} needs a test of its own"
+            for method in sorted((route.methods or {"GET", "POST"}) - {"HEAD"}):
+                yield method, before + route.path

@@ -27,6 +27,7 @@ class Gates:
     def __init__(self) -> None:
         self._gates: dict[str, threading.Event] = {}
         self.reached: dict[str, threading.Event] = {}
+        self._passing: dict[str, int] = {}
 
     def close(self, topic: str) -> None:
         self._gates[topic], self.reached[topic] = threading.Event(), threading.Event()
@@ -34,8 +35,14 @@ class Gates:
     def open(self, topic: str) -> None:
         self._gates[topic].set()
 
+    async def are_reached(self, topic: str, number: int) -> None:
+        """Wait until so many nodes are at a gate."""
+        while self._passing.get(topic, 0) < number:
+            await asyncio.sleep(0.005)
+
     async def pass_through(self, topic: str) -> None:
         if topic in self._gates:
+            self._passing[topic] = self._passing.get(topic, 0) + 1
             self.reached[topic].set()
             while not self._gates[topic].is_set():
                 await asyncio.sleep(0.005)

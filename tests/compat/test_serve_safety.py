@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from stategraph.serve import create_app
+from stategraph.serve import create_app, service
+from stategraph.serve.bodies import Body, RunBody
 
-from .in_process import asking
+from .in_process import asking, routes_of
 from .serving import Gates, make_flow
+
+
+@pytest.fixture
+def gates() -> Gates:
+    made = Gates()
+    made.close("slow")
+    return made
 
 
 def app_of(**options: Any) -> Any:
     return create_app({"flow": make_flow(Gates())}, **options)
+
+
+ROUTES = [*routes_of(app_of().routes)]
 
 
 @pytest.mark.parametrize(
@@ -74,3 +88,125 @@ def test_what_a_form_can_send_is_no_request(kind: str) -> None:
             return answered.status_code
 
     assert asyncio.run(post()) == 415
+
+
+def test_a_user_has_so_many_open_requests_and_all_together_have_so_many(gates: Gates) -> None:
+    async def ask() -> None:
+        app = create_app(
+            {"flow": make_flow(gates)},
+            auth=lambda request: request.headers.get("x-user"),
+            hosts=None,
+            most_requests=3,
+            most_requests_of_one=2,
+        )
+        run = {"assistant_id": "flow", "input": {"topic": "slow"}}
+        async with asking(app) as client:
+
+            def begin(user: str) -> asyncio.Task[Any]:
+                return asyncio.create_task(client.post("/runs/wait", json=run, headers={"x-user": user}))
+
+            async def status(user: str) -> int:
+                return (await client.post("/threads/search", json={}, headers={"x-user": user})).status_code
+
+            waits = [begin("ann"), begin("ann")]
+            await gates.are_reached("slow", 2)
+            assert (await status("ann"), await status("bob")) == (429, 200)
+            waits.append(begin("bob"))
+            await gates.are_reached("slow", 3)
+            assert (await status("bob"), await status("eve")) == (429, 429)
+            gates.open("slow")
+            await asyncio.gather(*waits)
+            assert [await status(user) for user in ("ann", "bob", "eve")] == [200] * 3
+
+    asyncio.run(asyncio.wait_for(ask(), 30))
+
+
+async def call(app: Any, parts: list[Any], path: str = "/threads") -> list[Any]:
+    """What an app sends to a client that sends these messages and then nothing more."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return parts.pop(0) if parts else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "POST", "path": path, "raw_path": path.encode(),
+        "query_string": b"", "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1), "scheme": "http",
+        "root_path": "", "server": ("localhost", 80),
+    }  # fmt: skip
+    async with app.router.lifespan_context(app):
+        await app(scope, receive, send)
+    return sent
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "BODY_SECONDS", 0.01)
+    begun = [{"type": "http.request", "body": b"{", "more_body": True}]
+    sent = asyncio.run(asyncio.wait_for(call(app_of(), begun), 20))
+    assert sent[0]["status"] == 408
+
+
+def test_a_client_that_goes_before_its_body_has_come_is_no_fault_of_the_server() -> None:
+    begun = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+    assert asyncio.run(call(app_of(), begun))[0]["status"] == 400
+
+
+@pytest.mark.parametrize("id", ["", "x" * 256, "x" * 1_000_000, "a\nb", "a\x00b"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/threads", lambda id: {"thread_id": id}),
+        ("/assistants", lambda id: {"graph_id": "flow", "assistant_id": id}),
+    ],
+    ids=["threads", "assistants"],
+)
+def test_an_id_that_cannot_be_stored_is_refused(path: str, body: Any, id: str) -> None:
+    async def post() -> Any:
+        async with asking(app_of()) as client:
+            return await client.post(path, json=body(id))
+
+    answered = asyncio.run(post())
+    if id:
+        assert answered.status_code == 422 and len(answered.text) < 1000
+    else:
+        assert answered.status_code == 200  # as if none were named
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(), max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+FIELDS = sorted({name for kind in Body.__subclasses__() for name in kind.model_fields} | {*RunBody.model_fields})
+LIKELY: dict[str, Any] = {
+    "assistant_id": "flow", "graph_id": "flow", "schedule": "0 7 * * *", "key": "k", "namespace": ["a"], "text": "x",
+    "value": {}, "thread_ids": [], "version": 1, "if_not_exists": "create", "checkpoint": {},
+}  # fmt: skip
+BODIES = st.fixed_dictionaries(
+    {name: st.just(value) | JSON for name, value in LIKELY.items()},
+    optional={name: JSON for name in FIELDS if name not in LIKELY},
+)
+
+
+@pytest.mark.parametrize(("method", "path"), [each for each in ROUTES if each[0] != "GET"])
+def test_no_body_makes_the_server_fail(method: str, path: str) -> None:
+    """Whatever is in a body, the answer is the asked one or says what is wrong."""
+
+    @settings(max_examples=30, deadline=None, derandomize=True)
+    @given(st.lists(BODIES, max_size=8))
+    def check(bodies: list[Any]) -> None:
+        asyncio.run(ask(bodies))
+
+    async def ask(bodies: list[Any]) -> None:
+        async with asking(app_of()) as client:
+            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            run = {"assistant_id": "flow", "input": {"log": []}}
+            await client.post(f"/threads/{thread}/runs/wait", json=run)
+            place = path.replace("{thread_id}", thread).replace("{assistant_id}", "flow")
+            for body in bodies:
+                answered = await client.request(method, place, content=json.dumps(body))
+                assert answered.status_code < 500, answered.text
+
+    check()

@@ -1,0 +1,59 @@
+"""How many requests may be under way at once: of one user, and in all. A stream is one until its
+reader has gone."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from starlette.types import Scope
+
+from .errors import Refused
+
+_USER = "stategraph.user"
+
+
+class OpenRequests:
+    """Counts the requests under way. Belongs to one event loop.
+
+    Args:
+        most: how many there may be in all.
+        most_of_one: how many one user may have.
+    """
+
+    def __init__(self, most: int, most_of_one: int) -> None:
+        self._most, self._most_of_one = most, most_of_one
+        self._open = 0
+        self._of_user: Counter[str] = Counter()
+
+    def enter(self) -> None:
+        """A request has come.
+
+        Raises:
+            Refused: there are too many.
+        """
+        if self._open >= self._most:
+            raise Refused(429, f"{self._most} requests are under way: try again later")
+        self._open += 1
+
+    def name(self, scope: Scope, user: str) -> None:
+        """Say whose request it is.
+
+        Raises:
+            Refused: the user has too many.
+        """
+        if _USER in scope:
+            return
+        if self._of_user[user] >= self._most_of_one:
+            why = f"{self._most_of_one} of your requests are under way: close some, or try later"
+            raise Refused(429, why)
+        self._of_user[user] += 1
+        scope[_USER] = user
+
+    def leave(self, scope: Scope) -> None:
+        """A request has been answered, or its client has gone."""
+        self._open -= 1
+        user = scope.get(_USER)
+        if user is not None:
+            self._of_user[user] -= 1
+            if not self._of_user[user]:
+                del self._of_user[user]
