@@ -196,8 +196,11 @@ class Assistants:
         app = self._service.graph((await self._one(request))["graph_id"])
         namespace = request.path_params.get("namespace")
         recurse = self._service.query(request, SubgraphsQuery).recurse
-        found = app.get_subgraphs(namespace=namespace, recurse=recurse)
-        return answer({place: _schemas(inner) for place, inner in found})
+        try:
+            found = dict(app.get_subgraphs(namespace=namespace, recurse=recurse))
+        except ValueError as error:
+            raise Refused(404, str(error)) from None
+        return answer({place: _schemas(inner) for place, inner in found.items()})
 
 
 def _schemas(app: Any) -> dict[str, Any]:

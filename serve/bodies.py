@@ -4,9 +4,9 @@ newer clients send more; one that is known and not offered is refused."""
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 Strategy = Literal["reject", "interrupt", "rollback", "enqueue"]
 Mode = Literal[
@@ -14,6 +14,16 @@ Mode = Literal[
 ]
 Order = Literal["asc", "desc"]
 Many = dict[str, Any]
+
+
+def _check_graph_id(metadata: Many) -> Many:
+    if not isinstance(metadata.get("graph_id", ""), str):
+        raise ValueError("graph_id must be the name of a graph")
+    return metadata
+
+
+ThreadMetadata = Annotated[Many, AfterValidator(_check_graph_id)]
+"""In which `graph_id` says whose state the thread has."""
 
 
 class Body(BaseModel):
@@ -107,7 +117,7 @@ class ThreadBody(Body):
     """A new thread."""
 
     thread_id: str | None = None
-    metadata: Many = {}
+    metadata: ThreadMetadata = {}
     if_exists: Literal["raise", "do_nothing"] | None = None
     supersteps: list[Superstep] | None = None
 
@@ -115,7 +125,7 @@ class ThreadBody(Body):
 class ThreadChange(Body):
     """What changes about a thread."""
 
-    metadata: Many = {}
+    metadata: ThreadMetadata = {}
 
 
 class ThreadSearch(Page):

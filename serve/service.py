@@ -29,6 +29,10 @@ Auth = Callable[[Request], Awaitable[str | None] | str | None]
 
 BODY_SECONDS: float = 30.0
 """The body of a request has to come within so long."""
+BODY_SECONDS: float = 30.0
+"""The body of a request has to come within so long."""
+MOST_LEVELS: Final = 64
+"""So deep lists and objects may lie within one another in the body of a request."""
 Found = TypeVar("Found")
 Asked = TypeVar("Asked", bound=BaseModel)
 # Makes the id of a graph's own assistant: the peer's server has the same.
@@ -92,10 +96,12 @@ class Service:
             given = json.loads(text or b"{}", parse_constant=_refuse_constant)
             if b"\\u" in text:
                 json.dumps(given, ensure_ascii=False).encode()
+            if text.count(b"[") + text.count(b"{") > MOST_LEVELS and not _is_flat(given):
+                raise ValueError(f"it must not be nested deeper than {MOST_LEVELS} levels")
         except UnicodeEncodeError:
             raise Refused(422, "the body holds half of a surrogate pair") from None
         except (ValueError, RecursionError) as error:
-            raise Refused(422, f"the body is not JSON: {error}") from None
+            raise Refused(422, f"the body is not JSON that can be taken: {error}") from None
         return validate(kind, given)
 
     async def _read(self, request: Request) -> bytes:
@@ -225,6 +231,21 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
     """A response with a value as JSON."""
     body = encode(value)
     return Response(body, status, headers, media_type="application/json")
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether a value of JSON has no more levels than may be."""
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, list | dict)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return True
+    return not any(isinstance(each, list | dict) for each in level)
 
 
 def _refuse_constant(name: str) -> None:

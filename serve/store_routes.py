@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ..store.base import Namespace, SearchItem
 from .bodies import ItemBody, ItemPlace, ItemSearch, NamespaceSearch
 from .errors import Refused
-from .records import ROOT
+from .records import ALL, ROOT
 from .service import Service, answer, refusing
 
 
@@ -57,32 +59,49 @@ class StoreRoutes:
         """Items that have something, or are about something."""
         body = await self._service.body(request, ItemSearch)
         prefix = await self._place(request, body.namespace_prefix)
-        found = await refusing(
-            self._store.asearch(
-                prefix, query=body.query, filter=body.filter, limit=body.limit, offset=body.offset
+        end = body.offset + body.limit
+        found: list[SearchItem] = []
+        for place in await self._places(prefix):
+            found += await refusing(
+                self._store.asearch(place, query=body.query, filter=body.filter, limit=end)
             )
-        )
-        return answer({"items": [item.dict() for item in found if item.namespace[0] != ROOT]})
+        found.sort(key=_rank, reverse=True)
+        return answer({"items": [item.dict() for item in found[body.offset : end]]})
 
     async def namespaces(self, request: Request) -> Response:
         """The namespaces that hold items."""
         body = await self._service.body(request, NamespaceSearch)
         prefix = await self._place(request, body.prefix or [])
-        found = await refusing(
-            self._store.alist_namespaces(
-                prefix=prefix,
-                suffix=None if body.suffix is None else tuple(body.suffix),
-                max_depth=body.max_depth,
-                limit=body.limit,
-                offset=body.offset,
+        end = body.offset + body.limit
+        found: list[Namespace] = []
+        for place in await self._places(prefix):
+            found += await refusing(
+                self._store.alist_namespaces(
+                    prefix=place,
+                    suffix=None if body.suffix is None else tuple(body.suffix),
+                    max_depth=body.max_depth,
+                    limit=end,
+                )
             )
-        )
-        return answer({"namespaces": [[*each] for each in found if each[0] != ROOT]})
+        return answer({"namespaces": [[*each] for each in sorted(found)[body.offset : end]]})
+
+    async def _places(self, prefix: Namespace) -> list[Namespace]:
+        """Where to look below a prefix, so that the server's records are not among what is found:
+        a page of those would be a page of nothing."""
+        if prefix and prefix[0] != "*":
+            return [prefix]
+        roots = await self._store.alist_namespaces(max_depth=1, limit=ALL)
+        return [(*root, *prefix[1:]) for root in roots if root != (ROOT,)]
 
     async def _place(self, request: Request, namespace: list[str]) -> tuple[str, ...]:
         user = await self._service.user(request)
         if namespace[:1] == [ROOT]:
             raise Refused(403, f"the namespace {ROOT!r} is the server's own")
-        if user is not None and namespace[:1] != [user]:
+        if user is not None and (namespace[:1] != [user] or user == "*"):
             raise Refused(403, f"the namespace must begin with {user!r}, got {namespace}")
         return tuple(namespace)
+
+
+def _rank(item: SearchItem) -> tuple[float, datetime]:
+    """What is nearest to a query stands first, then what was written last."""
+    return (float("-inf") if item.score is None else item.score, item.updated_at)

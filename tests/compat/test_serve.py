@@ -190,6 +190,9 @@ def test_the_store_is_the_one_of_the_nodes(client: Any) -> None:
     assert client.store.get_item(["notes"], "n")["value"] == {"text": "hi"}
     assert [each["key"] for each in client.store.search_items([])["items"]] == ["n"]
     assert client.store.list_namespaces()["namespaces"] == [["notes"]]
+    client.runs.wait(new_thread(client), "flow", input={"log": []})  # its records are newer, and not among the items
+    assert [each["key"] for each in client.store.search_items([], limit=1)["items"]] == ["n"]
+    assert client.store.list_namespaces(limit=1)["namespaces"] == [["notes"]]
     client.store.delete_item(["notes"], "n")
     assert client.store.get_item(["notes"], "n") is None
 
