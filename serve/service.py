@@ -29,8 +29,6 @@ Auth = Callable[[Request], Awaitable[str | None] | str | None]
 
 BODY_SECONDS: float = 30.0
 """The body of a request has to come within so long."""
-BODY_SECONDS: float = 30.0
-"""The body of a request has to come within so long."""
 MOST_LEVELS: Final = 64
 """So deep lists and objects may lie within one another in the body of a request."""
 Found = TypeVar("Found")

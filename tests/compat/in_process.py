@@ -38,7 +38,9 @@ async def asking(app: Starlette, **options: Any) -> AsyncIterator[httpx.AsyncCli
 def routes_of(routes: list[BaseRoute], before: str = "") -> Iterator[tuple[str, str]]:
     """Each method and path of an app."""
     for route in routes:
-        if isinstance(route, Mount):
+        if isinstance(route, Mount) and not route.routes:  # another app, to which all is sent
+            yield "POST", before + route.path
+        elif isinstance(route, Mount):
             yield from routes_of([*route.routes], before + route.path)
         else:
             assert isinstance(route, Route), f"{route!r} needs a test of its own"

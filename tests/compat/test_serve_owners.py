@@ -63,13 +63,14 @@ class Scene:
         run = {"assistant_id": "flow", "input": {"log": [SECRET]}}
         await made(f"/threads/{thread}/runs/wait", run)
         listed = await self.ask("ann", "GET", f"/threads/{thread}/runs")
-        state = await self.ask("ann", "GET", f"/threads/{thread}/state")
+        _, step, before = (await self.ask("ann", "GET", f"/threads/{thread}/history?limit=3")).json()
         named = {"graph_id": "flow", "name": SECRET}
         cron = {"assistant_id": "flow", "schedule": "0 7 * * *", "input": {"log": [SECRET]}}
         self.ids = {
             "thread_id": thread,
             "run_id": listed.json()[0]["run_id"],
-            "checkpoint_id": state.json()["checkpoint"]["checkpoint_id"],
+            "checkpoint_id": step["checkpoint"]["checkpoint_id"],
+            "task_id": before["tasks"][0]["id"],
             "assistant_id": (await made("/assistants", named))["assistant_id"],
             "cron_id": (await made("/runs/crons", cron))["cron_id"],
         }
@@ -78,10 +79,15 @@ class Scene:
     def path(self, path: str) -> str:
         for name, id in self.ids.items():
             path = path.replace(f"{{{name}}}", id)
-        return path.replace("{namespace:path}", "").rstrip("/") + "?namespace=ann.notes&key=k"
+        key, at = ("k" if path.startswith("/store") else "log"), self.ids["checkpoint_id"]
+        asked = f"namespace=ann.notes&key={key}&at={at}&one={at}&other={at}&id={self.ids['task_id']}"
+        return path.replace("{namespace:path}", "").rstrip("/") + f"?{asked}"
 
-    def body(self) -> dict[str, Any]:
-        """What fits every route: a body takes what it knows and passes over the rest."""
+    def body(self, path: str) -> dict[str, Any]:
+        """What fits a route: a body takes what it knows and passes over the rest."""
+        if path.startswith("/ag-ui/"):
+            empty: dict[str, Any] = {"messages": [], "tools": [], "context": [], "forwardedProps": {}}
+            return {**empty, "threadId": self.ids["thread_id"], "runId": "r", "state": {"log": ["of bob"]}}
         checkpoint = {key: self.ids[key] for key in ("thread_id", "checkpoint_id")} | {"checkpoint_ns": ""}
         return {
             **self.ids,
@@ -128,7 +134,7 @@ async def scene() -> AsyncIterator[Scene]:
 def test_nobody_gets_an_answer(method: str, path: str) -> None:
     async def ask() -> httpx.Response:
         async with scene() as filled:
-            return await filled.ask("", method, filled.path(path), filled.body())
+            return await filled.ask("", method, filled.path(path), filled.body(path))
 
     status = asyncio.run(ask()).status_code
     assert status == 401 or ((method, path) in PUBLIC and status in (200, 404)) or (method, path) in REFUSED
@@ -139,7 +145,7 @@ def test_another_user_sees_and_changes_nothing(method: str, path: str) -> None:
     async def ask() -> None:
         async with scene() as filled:
             before = filled.kept()
-            asked = method, filled.path(path), filled.body()
+            asked = method, filled.path(path), filled.body(path)
             bobs = await filled.ask("bob", *asked)
             assert bobs.status_code < 500, bobs.text
             if bobs.status_code < 300:

@@ -104,6 +104,8 @@ def test_a_schedule_is_changed_at_the_same_time_by_several() -> None:
     [
         "/threads/{}/history?limit=x",
         "/threads/{}/history?limit=-1",
+        "/threads/{}/runs?limit=x",
+        "/threads/{}/runs?offset=-1",
         "/threads/{}/state?subgraphs=perhaps",
         "/threads/{}/state/nothing-of-the-kind",
         "/assistants/flow/graph?xray=²",
