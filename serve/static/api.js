@@ -79,13 +79,15 @@ export class Api {
 
   /**
    * The events of a stream, `{id, event, data}`, until it ends. When the connection breaks, it is
-   * joined again behind the last event seen. `last` "-1" begins with the first that is kept.
+   * joined again behind the last event seen. `last` "-1" begins with the first that is kept, null
+   * with the next.
    */
   async *events(path, { last = "-1", signal } = {}) {
     let failures = 0;
     while (true) {
       try {
-        const response = await this.fetch("GET", path, undefined, { "Last-Event-ID": last }, signal);
+        const seen = last === null ? {} : { "Last-Event-ID": last };
+        const response = await this.fetch("GET", path, undefined, seen, signal);
         for await (const event of readEvents(response.body)) {
           if (event.id !== undefined) last = event.id;
           failures = 0;

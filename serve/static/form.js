@@ -23,7 +23,7 @@ let numbers = 0;
  */
 export function makeForm(schema, { label = "" } = {}) {
   const asFields = schemaField(schema ?? {}, { label, root: schema ?? {}, depth: 0, isRequired: true });
-  if (asFields.isFree) return asFields;
+  if (asFields.isFree) return { element: make("div.form", {}, asFields.element), read: asFields.read };
   const asJson = jsonField({ label: "JSON", isRequired: true });
   let shown = asFields;
   const element = make("div.form");

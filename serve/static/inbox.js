@@ -1,6 +1,6 @@
 // The inbox: all threads that wait for an answer, each answered where it stands.
 import { ApiError, poll } from "./api.js";
-import { button, fill, make, say, sentence, when } from "./dom.js";
+import { button, fill, make, say, sentence } from "./dom.js";
 import { Questions, questionsOf } from "./questions.js";
 
 const SECONDS = 4;
@@ -17,7 +17,7 @@ class Inbox {
   constructor(main, api, signal) {
     Object.assign(this, { api, signal, most: PAGE, entries: new Map() });
     this.count = make("span.sub");
-    this.list = make("div", { role: "list" });
+    this.list = make("ul.entries");
     this.foot = make("div.line.foot");
     main.append(make("div.line.top", {}, make("h1", {}, "Inbox"), this.count), this.list, this.foot);
   }
@@ -54,10 +54,10 @@ class Inbox {
   card(thread) {
     const id = thread.thread_id;
     const questions = new Questions((answers) => this.answer(id, answers));
-    const element = make("section.inbox-entry", { role: "listitem" },
+    const element = make("li.inbox-entry", {},
       make("div.line.who", {},
         make("a.mono", { href: `#/thread/${encodeURIComponent(id)}`, "data-row": id }, id),
-        make("span.sub", {}, thread.metadata.graph_id ?? "", " · ", when(thread.updated_at))),
+        make("span.sub", {}, thread.metadata.graph_id ?? "")),
       questions.element);
     return { thread, questions, element };
   }
@@ -85,7 +85,7 @@ class Inbox {
     const asking = entries.filter((entry) => entry.asks);
     const elements = asking.map((entry) => entry.element);
     this.count.textContent = asking.length === 1 ? "1 thread asks" : `${asking.length}${hasMore ? "+" : ""} threads ask`;
-    if (!elements.length) elements.push((this.nothing ??= make("p.empty", {}, "Nobody asks. Questions of all threads appear here.")));
+    if (!elements.length) elements.push((this.nothing ??= make("li.empty", {}, "Nobody asks. Questions of all threads appear here.")));
     // A form that is being filled must not lose the focus: only what differs is moved.
     const same = elements.length === this.list.children.length && elements.every((each, place) => this.list.children[place] === each);
     if (!same) place(this.list, elements);

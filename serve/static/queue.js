@@ -29,16 +29,16 @@ function draw({ fleet, runs, workers, jobs, dead }) {
 
 function table(title, rows, row, nothing) {
   return make("section.card", {}, make("h2", {}, title, make("span.sub", {}, rows.length ? ` ${rows.length}` : "")),
-    rows.length ? make("div.list.flat", { role: "list" }, rows.map(row)) : make("p.sub", {}, nothing));
+    rows.length ? make("ul.list.flat", {}, rows.map(row)) : make("p.sub", {}, nothing));
 }
 
 const threadLink = (id) => make("a.mono.id", { href: `#/thread/${encodeURIComponent(id)}`, "data-row": id }, id);
 
-const runRow = (run) => make("div.row", { role: "listitem" }, threadLink(run.thread_id), make("span", {}, run.graph_id),
+const runRow = (run) => make("li.row", {}, threadLink(run.thread_id), make("span", {}, run.graph_id),
   make("span.sub.said", {}, "run ", run.run_id), make("span.right", {}, when(run.created_at), chip(run.status)));
 
-const jobRow = (job) => make("div.row", { role: "listitem" }, threadLink(job.thread_id), make("span", {}, job.graph_id),
+const jobRow = (job) => make("li.row", {}, threadLink(job.thread_id), make("span", {}, job.graph_id),
   make("span.sub.said", {}, job.error ? brief(job.error, 120) : `attempt ${job.attempts}`), make("span.right", {}, when(job.created_at), chip(job.status)));
 
-const workerRow = (worker) => make("div.row", { role: "listitem" }, make("span.mono.id", {}, worker.id), make("span", {}, worker.graph_id),
+const workerRow = (worker) => make("li.row", {}, make("span.mono.id", {}, worker.id), make("span", {}, worker.graph_id),
   make("span.sub.said", {}, `${worker.busy} of ${worker.slots} at work`), make("span.right", {}, when(worker.seen_at)));

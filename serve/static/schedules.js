@@ -17,7 +17,7 @@ class Schedules {
   constructor(main, api, signal) {
     Object.assign(this, { api, signal, seen: "" });
     this.form = make("div");
-    this.rows = make("div.list", { role: "list" });
+    this.rows = make("ul.list");
     main.append(
       make("div.line.top", {}, make("h1", {}, "Schedules"), make("span.push"), button("New schedule", () => this.make(), { kind: "main", title: "n" })),
       this.form, this.rows);
@@ -30,7 +30,7 @@ class Schedules {
     if (seen === this.seen) return;
     this.seen = seen;
     fill(this.rows, found.length ? found.map((cron) => this.row(cron))
-      : make("p.empty", {}, "There are no schedules. One begins a run at each time that its cron expression names."));
+      : make("li.empty", {}, "There are no schedules. One begins a run at each time that its cron expression names."));
   }
 
   async names() {
@@ -42,7 +42,7 @@ class Schedules {
     const { cron_id: id, schedule, timezone, enabled, next_run_date: next, thread_id: thread, payload } = cron;
     const path = `runs/crons/${encodeURIComponent(id)}`;
     const act = (action) => async () => { await action(); await this.load(); };
-    return make("div.row.schedule", { role: "listitem", tabindex: 0, "data-row": id },
+    return make("li.row.schedule", { tabindex: 0, "data-row": id },
       make("code", {}, schedule), make("span", {}, this.graphs.get(cron.assistant_id) ?? "", make("span.sub", {}, ` ${timezone ?? "UTC"}`)),
       make("span.sub.said", {}, thread ? make("a", { href: `#/thread/${encodeURIComponent(thread)}` }, thread) : "a thread for each run",
         payload?.input != null && ` · ${brief(payload.input, 70)}`),

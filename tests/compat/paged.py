@@ -141,6 +141,14 @@ class Reader:
         """Wait until the page shows a text no more."""
         self.until(f"!document.querySelector({json.dumps(within)})?.innerText.includes({json.dumps(text)})")
 
+    def asks_for(self, end: str) -> None:
+        """Wait until the page has asked for an address with this end, and a moment longer."""
+        for _ in range(PATIENCE // 20):
+            self.browser.run("new Promise(done => setTimeout(done, 20))")
+            if any(each.endswith(end) for each in self.browser.asked_for):
+                return
+        raise AssertionError(f"nothing was asked for that ends with {end}: {self.browser.asked_for}")
+
     def text(self) -> str:
         return str(self.browser.run("document.body.innerText"))
 

@@ -241,6 +241,7 @@ def test_a_run_can_be_cancelled(page: Reader, client: httpx.Client, speech: Spee
     client.post("/threads/chat/runs", json={"assistant_id": "chat", "input": {"messages": [{"role": "user", "content": "hello"}]}})
     page.go("#/thread/chat")
     page.sees("busy", within=".thread-head")
+    page.asks_for("/stream")
     page.press_button("Cancel")
     page.sees("paused", within=".thread-head")
     speech.go_on.release(9)
