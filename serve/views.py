@@ -29,6 +29,10 @@ MOST_INDEXES: Final = 32
 THREADS: Final = 2
 """So many requests are worked on at once: runs have the other threads."""
 
+NEWEST: Final = 150
+"""So many checkpoints are read where a client asks for the newest of a thread that is not known
+yet: it does not wait until all are."""
+
 Ask = Callable[[ThreadPages, Request], Any]
 
 
@@ -124,6 +128,13 @@ class Views:
 
 def _read(known: _Known, app: Pregel, ask: Ask, request: Request) -> Any:
     try:
+        if not known.index.is_whole and _text(request, "newest") == "1":
+            newest = ThreadIndex(known.index.thread_id)
+            newest.refresh(app, NEWEST)
+            try:
+                return ask(ThreadPages(app, newest), request)
+            except NotThereError:
+                pass  # it is older
         with known.lock:
             known.index.refresh(app)
             return ask(ThreadPages(app, known.index), request)

@@ -117,3 +117,17 @@ def test_drawings_bring_no_styles_of_their_own() -> None:
     for svg in (pages.timeline(), pages.tree()):
         assert "<style" not in svg and "style=" not in svg
     json.dumps(pages.branches())
+
+
+def test_the_newest_steps_of_a_long_thread_are_told_before_all_are_known() -> None:
+    app, thread = told.long(300)
+    index = ThreadIndex(thread["configurable"]["thread_id"])
+    index.refresh(app, 50)
+    assert not index.is_whole and len(index.points) == 50
+    pages, whole = ThreadPages(app, index), pages_of(app, thread)
+    found, wanted = pages.steps(count=20), whole.steps(count=20)
+    assert found.pop("whole") is False and wanted.pop("whole") is True
+    assert found == wanted, "the steps count up from 0, so the estimate is right"
+    assert pages.step(found["head"]) == whole.step(found["head"])
+    index.refresh(app)
+    assert index.is_whole and ThreadPages(app, index).steps() == whole.steps()

@@ -3,7 +3,7 @@
 import { fill, make, sentence } from "./dom.js";
 import { countOf } from "./elements.js";
 import { drawChanges, drawHead } from "./step-view.js";
-import { viewPath } from "./thread-steps.js";
+import { oneAtATime, viewPath } from "./thread-steps.js";
 
 const SIDES = ["A", "B"];
 
@@ -20,6 +20,8 @@ export async function mount(element, context) {
 class BranchesTab {
   constructor(element, context) {
     Object.assign(this, { context, chosen: context.path.slice(0, 2), seen: "", branches: [], head: "" });
+    /** There may be new branches. */
+    this.changed = oneAtATime(() => this.load());
     this.list = make("section.card", { "aria-label": "Branches" });
     this.tree = make("section.card.branch-tree", { "aria-label": "Tree of the branches", hidden: true });
     this.sides = make("div.compared", { "aria-live": "polite" });
@@ -27,8 +29,6 @@ class BranchesTab {
   }
 
   ask(view, asked) { return this.context.api.get(viewPath(this.context.threadId, view, asked), this.context.signal); }
-
-  changed() { return this.load(); }
 
   moved(path) {
     this.chosen = path.slice(0, 2);

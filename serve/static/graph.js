@@ -4,7 +4,7 @@ import { fill, make } from "./dom.js";
 import { countOf } from "./elements.js";
 import { fadeOthers, isWithin, makeChoosable } from "./picture.js";
 import { drawHead } from "./step-view.js";
-import { ThreadSteps, viewPath } from "./thread-steps.js";
+import { oneAtATime, ThreadSteps, viewPath } from "./thread-steps.js";
 
 const URGENT = ["failed", "paused", "running", "done", "waiting", "lost"]; // which of several states a node shows
 const LONGEST = 12; // characters of a badge
@@ -22,9 +22,14 @@ export async function mount(element, context) {
 
 class GraphTab {
   constructor(element, context) {
-    Object.assign(this, { context, thread: context.thread, node: null, busy: null, keys: {
+    Object.assign(this, { context, thread: context.thread, node: null, keys: {
       Escape: ["all nodes", () => this.choose(null)],
     } });
+    this.refresh = oneAtATime(async () => {
+      if (!this.data) return;
+      await this.data.refresh();
+      this.show();
+    });
     this.picture = make("section.card.graph-picture", { "aria-label": "Graph" });
     this.side = make("section.card.graph-side", { "aria-label": "Steps of the node" });
     element.append(make("div.graph-view", {}, this.picture, this.side));
@@ -32,7 +37,7 @@ class GraphTab {
 
   async open() {
     const { api, threadId, signal } = this.context;
-    this.data = new ThreadSteps(api, threadId, signal, { nested: true, piece: MOST });
+    this.data = new ThreadSteps(api, threadId, signal, { nested: true, piece: MOST, newest: true });
     const [svg, nodes] = await Promise.all([
       api.svg(viewPath(threadId, "graph")), api.get(viewPath(threadId, "nodes"), signal), this.data.load(),
     ]);
@@ -44,22 +49,9 @@ class GraphTab {
   }
 
   /** There may be new steps, or the thread stands otherwise now. */
-  async changed(thread) {
+  changed(thread) {
     this.thread = thread ?? this.thread;
-    if (!this.data) return;
-    if (this.busy) { this.again = true; return; }
-    try {
-      do {
-        this.again = false;
-        this.busy = this.data.refresh();
-        await this.busy;
-        this.show();
-      } while (this.again);
-    } catch (error) {
-      if (error.name !== "AbortError") throw error;
-    } finally {
-      this.busy = null;
-    }
+    return this.refresh();
   }
 
   show() {

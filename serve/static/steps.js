@@ -4,7 +4,7 @@ import { fill, make } from "./dom.js";
 import { countOf } from "./elements.js";
 import { StepDetail } from "./step-detail.js";
 import { drawHead } from "./step-view.js";
-import { ThreadSteps } from "./thread-steps.js";
+import { oneAtATime, ThreadSteps } from "./thread-steps.js";
 import { VirtualList } from "./virtual.js";
 
 const ROW = 36;
@@ -21,7 +21,9 @@ export async function mount(element, context) {
 
 class StepsTab {
   constructor(element, context) {
-    Object.assign(this, { element, context, chosen: -1, data: null, busy: null });
+    Object.assign(this, { element, context, chosen: -1, data: null });
+    /** There may be new steps. */
+    this.changed = oneAtATime(() => this.refresh());
     this.list = new VirtualList({
       height: ROW, label: "Steps", kind: "steps-list",
       draw: (place) => this.drawRow(place),
@@ -53,9 +55,13 @@ class StepsTab {
     await this.data.load();
     this.drawNotes();
     this.show();
-    if (at) return this.moved([at, tip]);
-    this.list.revealEnd();
-    return this.choose(this.data.rows - 1, false);
+    if (at) {
+      await this.moved([at, tip]);
+    } else {
+      this.list.revealEnd();
+      await this.choose(this.data.rows - 1, false);
+    }
+    if (!this.data.isWhole) this.changed();
   }
 
   async moved([at = "", tip = ""]) {
@@ -68,31 +74,24 @@ class StepsTab {
     return this.choose(place, false);
   }
 
-  /** There may be new steps. One look at a time: the last word is asked for when it has come. */
-  async changed() {
-    if (this.data?.tip !== "" || this.busy) { this.again = Boolean(this.busy); return; }
-    try {
-      do {
-        this.again = false;
-        this.busy = this.refresh();
-        await this.busy;
-      } while (this.again);
-    } catch (error) {
-      if (error.name !== "AbortError") throw error;
-    } finally {
-      this.busy = null;
-    }
-  }
-
   async refresh() {
-    const wasAtEnd = this.list.isAtEnd;
-    const wasOpen = this.detail.at === "open";
+    if (!this.data || this.data.tip) return; // the line to a checkpoint stays as it is
+    const at = this.data.nameOf(this.chosen), wasOpen = this.detail.at === "open", wasWhole = this.data.isWhole;
     if (!await this.data.refresh()) return;
+    const isAtEnd = this.list.isAtEnd; // the reader may have moved the list meanwhile
+    if (!wasWhole) this.shift(this.data.placeOf(at) - this.chosen);
     this.drawNotes();
     this.show();
-    if (wasAtEnd) this.list.revealEnd();
+    if (isAtEnd) this.list.revealEnd();
     if (this.chosen >= this.data.rows) await this.choose(this.data.rows - 1, false);
     else if (wasOpen) await this.detail.show(this.data.nameOf(this.chosen), { again: true });
+  }
+
+  /** The places of the steps were an estimate, by so many too low. */
+  shift(by) {
+    if (by === 0 || this.chosen + by < 0) return;
+    this.chosen += by;
+    this.list.element.scrollTop += by * ROW;
   }
 
   close() {
@@ -135,6 +134,7 @@ class StepsTab {
   async goTo(text) {
     const number = Number.parseInt(text, 10);
     if (!(number >= 0)) return;
+    if (!this.data.isWhole) await this.refresh();
     const place = await this.data.findNumber(number);
     this.list.reveal(place, "center");
     await this.data.fetch(place, place);

@@ -1,8 +1,34 @@
 // The steps of a thread as far as they were looked at, by their places on the line to its newest
 // checkpoint, or to another one.
+import { ApiError } from "./api.js";
+
 const PIECE = 100; // steps that are asked for at once
 const MOST = 500; // steps that the server tells at once
 const CALM = 60; // milliseconds without a move of the list before missing steps are asked for
+
+/**
+ * The action, to be called whenever it may be due: never twice at a time, and once more after a call
+ * that came while it was under way. A server that does not answer is passed over: the next call
+ * tries again.
+ */
+export function oneAtATime(action) {
+  let isBusy = false, isDue = false;
+  return async () => {
+    isDue = true;
+    if (isBusy) return;
+    isBusy = true;
+    try {
+      while (isDue) {
+        isDue = false;
+        await action();
+      }
+    } catch (error) {
+      if (error.name !== "AbortError" && !(error instanceof ApiError)) throw error;
+    } finally {
+      isBusy = false;
+    }
+  };
+}
 
 /** The address of one of the views of a thread (serve/views.py). */
 export function viewPath(threadId, view, asked = {}) {
@@ -15,9 +41,10 @@ export class ThreadSteps {
    * @param tip the checkpoint to which the line leads; "" for the newest, whichever that is
    * @param nested tell of the tasks of nested graphs, too
    * @param piece so many steps are read at first
+   * @param newest only the newest are ever looked at: a server that knows no others is not asked for them
    */
-  constructor(api, threadId, signal, { tip = "", nested = false, piece = PIECE } = {}) {
-    Object.assign(this, { api, threadId, signal, tip, piece, nested: nested ? "1" : "", count: 0, open: null, head: "", remarks: [] });
+  constructor(api, threadId, signal, { tip = "", nested = false, piece = PIECE, newest = false } = {}) {
+    Object.assign(this, { api, threadId, signal, tip, piece, newest, nested: nested ? "1" : "", isWhole: false, count: 0, open: null, head: "", remarks: [] });
     this.steps = new Map();
     this.asked = new Set();
     this.timer = 0;
@@ -29,25 +56,35 @@ export class ThreadSteps {
 
   askSteps(asked) { return this.ask("steps", { tip: this.tip, nested: this.nested, ...asked }); }
 
-  /** Read the newest steps. */
-  async load() {
+  /**
+   * Read the newest steps. Of a long thread that the server has not read yet it tells no others at
+   * first, and how many they are is an estimate: `isWhole` is false then, until `refresh`.
+   */
+  async load(newest = !this.tip) {
+    const found = await this.askSteps({ count: this.piece, newest: newest ? "1" : "" });
     this.steps.clear();
     this.asked.clear();
-    this.take(await this.askSteps({ count: this.piece }));
+    this.take(found);
   }
 
   /** Read what is new; true if something is different. */
   async refresh() {
-    const before = this.count && this.steps.get(this.count - 1)?.c;
-    const seen = JSON.stringify([this.head, this.count, this.open]);
+    const seen = JSON.stringify([this.head, this.count, this.open, this.isWhole]);
+    if (this.newest) await this.load();
+    else if (!this.isWhole) await this.load(false);
+    else await this.readNew();
+    return seen !== JSON.stringify([this.head, this.count, this.open, this.isWhole]);
+  }
+
+  async readNew() {
+    const last = this.count && this.steps.get(this.count - 1)?.c;
     const found = await this.askSteps({ first: Math.max(this.count - 1, 0), count: MOST });
-    if (this.count && found.steps[0]?.c !== before) await this.load(); // another branch is the newest now
+    if (this.count && found.steps[0]?.c !== last) await this.load(false); // another branch is the newest now
     else this.take(found);
-    return seen !== JSON.stringify([this.head, this.count, this.open]);
   }
 
   take(found) {
-    Object.assign(this, { count: found.count, open: found.open, head: found.head, remarks: found.remarks });
+    Object.assign(this, { count: found.count, open: found.open, head: found.head, remarks: found.remarks, isWhole: found.whole });
     found.steps.forEach((step, at) => this.steps.set(found.first + at, step));
   }
 
@@ -67,6 +104,7 @@ export class ThreadSteps {
   }
 
   async fetch(first, last) {
+    if (!this.isWhole) return; // what is known of the places is an estimate
     for (let from = first - (first % PIECE); from <= last; from += PIECE) {
       const to = Math.min(from + PIECE, this.count);
       if (this.asked.has(from) || this.isKnown(from, to)) continue;
@@ -91,13 +129,21 @@ export class ThreadSteps {
   /** The place of the step that made a checkpoint; -1 if it is not on this line. */
   async find(at) {
     if (at === "open") return this.open ? this.count : this.count - 1;
-    for (const [place, step] of this.steps) if (step.c === at) return place;
+    const known = this.placeOf(at);
+    if (known >= 0) return known;
+    if (!this.isWhole) await this.load(false);
     try {
       return (await this.ask("find", { tip: this.tip, at })).place;
     } catch (error) {
       if (error.status === 404) return -1;
       throw error;
     }
+  }
+
+  /** The place of a step that was read; -1 if it was not. */
+  placeOf(at) {
+    for (const [place, step] of this.steps) if (step.c === at) return place;
+    return at === "open" && this.open ? this.count : -1;
   }
 
   /** The place of the first step with at least this number. */

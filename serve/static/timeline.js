@@ -2,7 +2,7 @@
 import { fill, make } from "./dom.js";
 import { countOf } from "./elements.js";
 import { fadeOthers } from "./picture.js";
-import { ThreadSteps, viewPath } from "./thread-steps.js";
+import { oneAtATime, ThreadSteps, viewPath } from "./thread-steps.js";
 
 const ACROSS = matchMedia("(max-width: 640px)").matches ? 20 : 60; // steps that are shown at once
 
@@ -18,7 +18,9 @@ export async function mount(element, context) {
 
 class TimelineTab {
   constructor(element, context) {
-    Object.assign(this, { context, first: 0, isNewest: true, busy: null, node: null });
+    Object.assign(this, { context, first: 0, isNewest: true, node: null });
+    /** There may be new steps. */
+    this.changed = oneAtATime(() => this.refresh());
     const press = (label, title, action) => make("button", { type: "button", title, "aria-label": title, onclick: action }, label);
     this.older = press("‹ Older", "Older steps", () => this.move(this.first - ACROSS));
     this.newer = press("Newer ›", "Newer steps", () => this.move(this.first + ACROSS));
@@ -47,24 +49,13 @@ class TimelineTab {
     await this.data.load();
     this.first = this.last;
     await this.show();
+    if (!this.data.isWhole) this.changed();
   }
 
-  async changed() {
-    if (this.busy) { this.again = true; return; }
-    try {
-      do {
-        this.again = false;
-        this.busy = this.data.refresh();
-        if (await this.busy) {
-          if (this.isNewest) this.first = this.last;
-          await this.show();
-        }
-      } while (this.again);
-    } catch (error) {
-      if (error.name !== "AbortError") throw error;
-    } finally {
-      this.busy = null;
-    }
+  async refresh() {
+    if (!await this.data?.refresh()) return;
+    if (this.isNewest) this.first = this.last;
+    await this.show();
   }
 
   async move(first) {
@@ -83,8 +74,10 @@ class TimelineTab {
     this.newer.disabled = first === this.last;
     this.where.textContent = isLong
       ? `${(first + 1).toLocaleString("en")} to ${last.toLocaleString("en")} of ${countOf(data.count, "step")}` : countOf(data.rows, "step");
-    const asked = viewPath(context.threadId, "timeline", { tip: data.head, first, count: ACROSS, width: this.picture.clientWidth || undefined });
-    const svg = await context.api.svg(asked);
+    // Of a thread that the server has not read yet the newest part is asked for, wherever that begins.
+    const part = data.isWhole ? { tip: data.head, first } : { newest: "1" };
+    const asked = { ...part, count: ACROSS, width: this.picture.clientWidth || undefined };
+    const svg = await context.api.svg(viewPath(context.threadId, "timeline", asked));
     if (this.first === first) fill(this.picture, svg);
   }
 
@@ -93,7 +86,7 @@ class TimelineTab {
     const column = event.target.closest("[data-step]"), row = event.target.closest(".row[data-node]");
     if (column) {
       const place = Math.min(this.first + +column.dataset.step, this.data.rows - 1);
-      await this.data.fetch(place, place);
+      if (!this.data.at(place)) await this.data.fetch(place, place);
       const at = this.data.nameOf(place);
       if (at) location.hash = this.context.address("steps", at);
     } else if (row) {

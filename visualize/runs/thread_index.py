@@ -59,12 +59,14 @@ class ThreadIndex:
 
     Attributes:
         points: by id, the oldest first.
+        is_whole: whether all of them are known; if not, the newest are.
     """
 
     def __init__(self, thread_id: str, ns: str = "") -> None:
         self.thread_id = thread_id
         self.ns = ns
         self.points: dict[str, Point] = {}
+        self.is_whole: bool = False
         self._order: list[str] = []
         self._places: dict[str, int] = {}
         self._lines: dict[str, Line] = {}
@@ -75,12 +77,17 @@ class ThreadIndex:
         """The id of the newest checkpoint; empty if there is none."""
         return self._order[-1] if self._order else ""
 
-    def refresh(self, app: Pregel) -> None:
+    def refresh(self, app: Pregel, newest: int | None = None) -> None:
         """Read what was stored since the last time. What was deleted meanwhile is forgotten, what a
-        run has taken back too."""
-        if self._order and not self._is_stored(app, self._order[0]):
+        run has taken back too.
+
+        Args:
+            newest: read so many at most, for a first look at a long thread. Only before all are
+                known.
+        """
+        if not self.is_whole or (self._order and not self._is_stored(app, self._order[0])):
             self._forget(0)
-        history = app.get_state_history(address(self.thread_id, self.ns))
+        history = app.get_state_history(address(self.thread_id, self.ns), limit=newest)
         fresh: list[StateSnapshot] = []
         known = 0
         for snapshot in history:
@@ -91,6 +98,7 @@ class ThreadIndex:
                 break
             fresh.append(snapshot._replace(values=None))
         points = {id_of(snapshot): _read_point(snapshot) for snapshot in reversed(fresh)}
+        self.is_whole = self.is_whole or newest is None or len(fresh) < newest
         if points == {id: self.points[id] for id in self._order[known:]}:
             return
         self._forget(known)

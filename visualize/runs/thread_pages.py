@@ -35,7 +35,7 @@ from .step_data import (
     without_empty,
 )
 from .step_reader import read_open_step, read_steps
-from .thread_index import ThreadIndex, shared
+from .thread_index import Line, ThreadIndex, shared
 from .timeline import Timeline, build_timeline
 from .trace import Trace, TraceStep, TraceTask
 from .values import block
@@ -70,7 +70,8 @@ class ThreadPages:
     """One thread of a graph. Reads only, through the sync faces of its saver.
 
     Args:
-        index: of the thread; `refresh` it before.
+        index: of the thread; `refresh` it before. Where it knows the newest checkpoints only, the
+            older steps cannot be asked for, and how many they are is an estimate.
     """
 
     def __init__(self, app: Pregel, index: ThreadIndex) -> None:
@@ -111,6 +112,7 @@ class ThreadPages:
             keys[id(step)] = _touched(before, after)
 
         rows = line.rows[first : first + count]
+        left_out = 0 if self._index.is_whole else self._estimate_older(line)
         most_nested = MOST_NESTED if nested else 0
         found = read_steps(self._app, self._index, tip, rows, visit, most_nested=most_nested)
         timeline = self._timeline(found)
@@ -122,8 +124,9 @@ class ThreadPages:
         return {
             "tip": tip,
             "head": self._index.head,
-            "count": len(line.rows),
-            "first": first,
+            "count": left_out + len(line.rows),
+            "first": left_out + first,
+            "whole": self._index.is_whole,
             "steps": steps,
             "open": None if opened is None else self._head_of_open(opened),
             "remarks": [drop_illegal(remark) for remark in left.remarks],
@@ -250,6 +253,10 @@ class ThreadPages:
         }
 
     # -- reading -----------------------------------------------------------------------------------
+
+    def _estimate_older(self, line: Line) -> int:
+        """How many steps are older than those that are known: steps count up from 0."""
+        return max(self._index.points[line.rows[0]].number, 0) if line.rows else 0
 
     def _tip(self, tip: str) -> str:
         return self._known(tip) if tip else self._index.head
