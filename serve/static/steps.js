@@ -68,6 +68,7 @@ class StepsTab {
     if (tip !== this.data.tip) return this.open([at, tip]);
     if (!at) return this.choose(this.data.rows - 1, false);
     const place = await this.data.find(at);
+    this.show(); // to find it may have taken to read all
     if (place < 0) return this.open([at, at]); // of another branch: the line that ends with it
     this.list.reveal(place, "center");
     await this.data.fetch(place, place);
