@@ -113,7 +113,7 @@ clean: ## remove what was built and cached; the two venvs stay
 .compat/stamp: pyproject.toml
 	@.compat/bin/python -c 'import pip' 2>/dev/null || { echo "making .compat"; $(PYTHON) -m venv .compat; }
 	@.compat/bin/python $(PIP) install --upgrade pip
-	@.compat/bin/python $(PIP) install -e ".[serve,ag-ui]" --group compat
+	@.compat/bin/python $(PIP) install -e ".[serve,ag-ui,mcp]" --group compat
 	@touch $@
 
 .clients/stamp: tests/compat/clients/package.json

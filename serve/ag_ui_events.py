@@ -41,6 +41,7 @@ from ag_ui.core.version import PROTOCOL_VERSION
 from ..checkpoint.base import INTERRUPT, SLEEP
 from .ag_ui_messages import CallPiece, calls_of, from_graph, role_of, text_of
 from .json_patch import diff
+from .questions import prompt_of
 
 MESSAGES: Final = "messages"
 """The key of a state that is the conversation."""
@@ -231,19 +232,11 @@ def _question(asked: Mapping[str, Any]) -> Interrupt:
     return Interrupt(
         id=asked["id"],
         reason="input_required" if call_id is None else "tool_call",
-        message=_prompt(value),
+        message=prompt_of(value),
         tool_call_id=call_id,
         response_schema=schema if isinstance(schema, dict) else None,
         metadata={"value": value},
     )
-
-
-def _prompt(value: Any) -> str | None:
-    """What a person is asked, if the question is a text or holds one."""
-    if isinstance(value, dict):
-        texts = (value.get(key) for key in ("message", "question", "prompt"))
-        value = next((each for each in texts if isinstance(each, str)), None)
-    return value if isinstance(value, str) else None
 
 
 def failure(data: Mapping[str, Any]) -> BaseEvent:

@@ -92,7 +92,7 @@ def create_app(
     requests = OpenRequests(most_requests, most_requests_of_one)
     runs = Runs(bound, records, most_runs)
     service = Service(bound, memory, records, runs, auth, most_bytes, requests)
-    schedules = Schedules(service)
+    schedules, protocols = Schedules(service), Protocols(service)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -103,6 +103,7 @@ def create_app(
         finally:
             firing.cancel()
             await service.runs.close(drain_seconds)
+            await protocols.close()
 
     async def ok(_: Request) -> Response:
         return answer({"ok": True})
@@ -115,9 +116,10 @@ def create_app(
 
     rooms: list[Any] = [
         schedules,
+        protocols,
         *(
             room(service)
-            for room in (Assistants, Threads, RunRoutes, StoreRoutes, PageLists, Views, Protocols)
+            for room in (Assistants, Threads, RunRoutes, StoreRoutes, PageLists, Views)
         ),
         Page(),
     ]

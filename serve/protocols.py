@@ -9,6 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from ..extras import install_command
 from .errors import Refused
@@ -16,20 +17,48 @@ from .service import Service
 
 
 class Protocols:
-    """The handlers of `/ag-ui`."""
+    """The handlers of `/ag-ui` and `/mcp`."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._mcp = Mcp(service)
 
     def routes(self) -> list[Route]:
         """Where they are."""
-        return [Route("/ag-ui/{assistant_id}", self.run_agent, methods=["POST"])]
+        return [
+            Route("/ag-ui/{assistant_id}", self.run_agent, methods=["POST"]),
+            Route("/mcp", self._mcp),
+        ]
 
     async def run_agent(self, request: Request) -> Response:
         """Run a graph as AG-UI has it."""
         module = await _load("ag_ui", "ag-ui", needs="ag_ui")
         response: Response = await module.run_agent(self._service, request)
         return response
+
+    async def close(self) -> None:
+        """End what is open of them."""
+        await self._mcp.close()
+
+
+class Mcp:
+    """The server of MCP, which begins with the first request."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._server: Any = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        module = await _load("mcp_server", "mcp", needs="mcp")
+        if self._server is None:
+            self._server = module.McpServer(self._service)
+        await self._server(scope, receive, send)
+
+    async def close(self) -> None:
+        """End its sessions."""
+        if self._server is not None:
+            await self._server.close()
+            self._server = None
 
 
 async def _load(name: str, extra: str, needs: str) -> Any:

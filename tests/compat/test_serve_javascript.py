@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stategraph import entrypoint
 from stategraph.serve import create_app
 
 from .agents import make_desk
@@ -65,3 +66,27 @@ def test_a_session_of_the_ag_ui_client() -> None:
     assert "RUN_FINISHED" not in found["left"] and found["back"] == ["assistant", "You said hi."]
     assert len(found["missing"]) == 1 and "HTTP 404" in found["missing"][0]
     assert found["held"] == found["stored"]["ids"] and found["last"]["log"] == found["stored"]["log"]
+
+
+@entrypoint()
+def double(number: int) -> int:
+    """Doubles a number."""
+    return 2 * number
+
+
+def test_sessions_of_the_mcp_client() -> None:
+    gates = Gates()
+    gates.close("wait")
+    graphs = {"desk": make_desk(gates), "flow": make_flow(gates), "double": double}
+    with serving(create_app(graphs)) as url:
+        found = run_client("mcp.mjs", url)
+    assert [name for name, _ in found["tools"]] == ["desk", "flow", "double", "answer_question"]
+    assert found["tools"][2][1] == "Doubles a number."
+    assert found["doubled"] == {"result": 8}
+    assert found["waited"] == {"log": ["x", "a", "b"]} and found["progress"] == [[1, "a"], [2, "b"]]
+    assert found["answered"] == {"log": ["a", "Ann"], "topic": "ask"}
+    assert found["approved"] == ["approve", "Let me see.", "True", "Done: True"]
+    assert [message.partition("\n")[0] for message, _ in found["asked"]] == ["name?", "Really?"]
+    assert found["failed"] == [True, "ValueError: boom"]
+    assert "there is no tool 'none'" in found["missing"] and "enough" in found["left"]
+    assert found["question"] == {"question": "name?"} and found["told"]["log"] == ["a", "Bo"]

@@ -1,0 +1,261 @@
+"""A graph as a tool of MCP, its result as a tool's, its questions as forms. Pure."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unused-ignore]
+from mcp.types import CallToolResult, TextContent, Tool
+
+from ..checkpoint.base import INTERRUPT
+from ..pregel.app import Pregel
+from .questions import prompt_of
+
+ANSWER: Final = "answer_question"
+"""The tool that answers a question, for clients that cannot show one."""
+_THREAD: Final = {
+    "type": "string",
+    "description": "Goes on with the thread of an earlier call; a new one by default.",
+}
+_QUESTION: Final = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "value": {}, "response_schema": {}},
+    "required": ["id"],
+}
+_PRIMITIVE: Final = ("string", "number", "integer", "boolean")
+_LIMITS: Final = ("minimum", "maximum", "minLength", "maxLength")
+_KEPT: Final = frozenset(("type", "title", "description", "default", "enum", "format", *_LIMITS))
+_FORMATS: Final = ("email", "uri", "date", "date-time")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTool:
+    """A graph as a tool.
+
+    Attributes:
+        graph_id: the name under which the graph is served.
+        takes_object, gives_object: whether the graph's input and output are objects; a tool's have
+            to be, so others stand in the arguments as `input`, in the result as `result`.
+        takes_thread: whether `thread_id` is an argument of the tool's own.
+    """
+
+    graph_id: str
+    tool: Tool
+    takes_object: bool
+    gives_object: bool
+    takes_thread: bool
+
+    def read(self, arguments: Mapping[str, Any]) -> tuple[str | None, Any]:
+        """The thread that a call wants, and the graph's input.
+
+        Raises:
+            ValueError: the arguments do not match the tool's schema.
+        """
+        validator = Draft202012Validator(self.tool.input_schema)
+        wrong = [f"{each.json_path}: {each.message}" for each in validator.iter_errors(arguments)]
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        given = dict(arguments)
+        thread_id = given.pop("thread_id", None) if self.takes_thread else None
+        return thread_id, given if self.takes_object else given["input"]
+
+
+def make_tools(graphs: Mapping[str, Pregel]) -> dict[str, GraphTool]:
+    """The tools of some graphs, by their names: those of the graphs, with `_` for what a name of a
+    tool cannot have."""
+    return {_name(graph_id): _make_tool(graph_id, app) for graph_id, app in graphs.items()}
+
+
+def _name(graph_id: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", graph_id)[:64]
+
+
+def _make_tool(graph_id: str, app: Pregel) -> GraphTool:
+    given, made = app.get_input_jsonschema(), app.get_output_jsonschema()
+    inputs, outputs = _object(given, "input"), _object(made, "result")
+    takes_thread = "thread_id" not in inputs["properties"]
+    if takes_thread:
+        inputs["properties"] = {**inputs["properties"], "thread_id": _THREAD}
+    # A graph that asks has no output yet, and a key that no node has written is missing.
+    outputs.pop("required", None)
+    asked = {INTERRUPT: {"type": "array", "items": _QUESTION}, "thread_id": {"type": "string"}}
+    outputs["properties"] = {**asked, **outputs["properties"]}
+    tool = Tool(
+        name=_name(graph_id),
+        description=_describe(graph_id, app, given),
+        input_schema=inputs,
+        output_schema=outputs,
+    )
+    return GraphTool(graph_id, tool, _is_object(given), _is_object(made), takes_thread)
+
+
+def _is_object(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") == "object" and "properties" in schema
+
+
+def _object(schema: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A schema of an object: this one, or that of an object that has the value as `key`."""
+    if _is_object(schema):
+        return dict(schema)
+    inner = {name: value for name, value in schema.items() if name != "$defs"}
+    defs = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    return {"type": "object", "properties": {key: inner}, "required": [key], **defs}
+
+
+def _describe(graph_id: str, app: Pregel, schema: Mapping[str, Any]) -> str:
+    """What its input's docstring says, or that of the function that it is made of."""
+    if text := schema.get("description"):
+        return str(text)
+    node = app.nodes.get(app.name)
+    if node is not None and len(app.nodes) == 1 and node.bound:
+        function: Any = node.bound[0].source
+        if inspect.isfunction(function) and function.__doc__:
+            return inspect.cleandoc(function.__doc__)
+    return f"Runs the graph {graph_id}."
+
+
+def make_answer_tool() -> Tool:
+    """The tool that answers a question."""
+    arguments = {
+        "thread_id": {"type": "string", "description": "The thread that asks."},
+        "answer": {"description": "The answer, as the question's response_schema wants it."},
+        "question": {"type": "string", "description": "Its id, if the thread asks several."},
+    }
+    return Tool(
+        name=ANSWER,
+        description="Answers a question that another tool of this server has returned.",
+        input_schema={
+            "type": "object",
+            "properties": arguments,
+            "required": ["thread_id", "answer"],
+        },
+    )
+
+
+# -- results -----------------------------------------------------------------------------------
+
+
+def show_result(values: Any, thread_id: str) -> CallToolResult:
+    """The output of a graph."""
+    shown = values if isinstance(values, dict) else {"result": values}
+    return CallToolResult(
+        content=[TextContent(type="text", text=json.dumps(shown))],
+        structured_content=shown,
+        _meta={"thread_id": thread_id},
+    )
+
+
+def show_questions(questions: Iterable[Mapping[str, Any]], thread_id: str) -> CallToolResult:
+    """What a graph asks, and how it is answered."""
+    asked = [*questions]
+    shown = {INTERRUPT: asked, "thread_id": thread_id}
+    lines = [
+        f"Not done yet: the graph asks. Call {ANSWER} with thread_id={thread_id!r} and the answer.",
+        *(json.dumps(each) for each in asked),
+    ]
+    return CallToolResult(
+        content=[TextContent(type="text", text="\n".join(lines))],
+        structured_content=shown,
+        _meta={"thread_id": thread_id},
+    )
+
+
+def show_error(text: str, thread_id: str | None = None) -> CallToolResult:
+    """What has gone wrong, on a thread if one has begun."""
+    return CallToolResult(
+        content=[TextContent(type="text", text=text)],
+        is_error=True,
+        _meta=None if thread_id is None else {"thread_id": thread_id},
+    )
+
+
+# -- forms -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A question as a form: fields of texts, numbers, choices.
+
+    Attributes:
+        is_value: whether the answer is the value of its one field, not all fields.
+    """
+
+    message: str
+    schema: dict[str, Any]
+    is_value: bool
+
+    def read(self, content: Mapping[str, Any] | None) -> Any:
+        """The answer that the form was filled in with."""
+        filled = dict(content or {})
+        return filled.get("answer") if self.is_value else filled
+
+
+def make_form(question: Mapping[str, Any]) -> Form | None:
+    """A question as a form; None if its answer does not fit into one."""
+    message = _message(question["value"])
+    schema = question["response_schema"]
+    if schema is None:
+        schema = {"type": "string", "title": "Answer"}
+    if not isinstance(schema, dict):
+        return None
+    defs = schema.get("$defs", {})
+    whole = _resolve(schema, defs)
+    if whole.get("type") == "object" and whole.get("properties"):
+        fields = {key: _field(each, defs) for key, each in whole["properties"].items()}
+        if not all(fields.values()):
+            return None
+        required = [key for key in whole.get("required", ()) if key in fields]
+        form = {"type": "object", "properties": fields, "required": required}
+        return Form(message, form, is_value=False)
+    field = _field(whole, defs)
+    if field is None:
+        return None
+    form = {"type": "object", "properties": {"answer": field}, "required": ["answer"]}
+    return Form(message, form, is_value=True)
+
+
+def _message(value: Any) -> str:
+    """What the person reads: the question's text, and what else its value says."""
+    prompt = prompt_of(value)
+    if prompt is None:
+        return json.dumps(value)
+    rest = {key: each for key, each in value.items() if each != prompt} if value != prompt else {}
+    return f"{prompt}\n{json.dumps(rest)}" if rest else prompt
+
+
+def _field(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A field of a form: text, number, yes or no, or a choice of texts; None for others."""
+    found = _resolve(schema, defs)
+    if "const" in found:
+        found = {"type": "string", **found, "enum": [found["const"]]}
+    choices = found.get("enum")
+    if found.get("type") not in _PRIMITIVE:
+        return None
+    if choices is not None and not all(isinstance(each, str) for each in choices):
+        return None
+    kept = {key: value for key, value in found.items() if key in _KEPT and value is not None}
+    if kept.get("format") not in _FORMATS:
+        kept.pop("format", None)
+    return kept
+
+
+def _resolve(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema without references at its root, and without the choice of null."""
+    found = dict(schema)
+    for _ in range(10):
+        if "$ref" in found:
+            place = str(found.pop("$ref")).rpartition("/")[2]
+            found = {**defs.get(place, {}), **found}
+        elif options := [each for each in found.get("anyOf", ()) if each.get("type") != "null"]:
+            if len(options) != 1:
+                return {}
+            del found["anyOf"]
+            found = {**options[0], **found}
+        else:
+            return found
+    return {}
