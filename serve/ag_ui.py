@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from ag_ui.core import BaseEvent, RunAgentInput, UserMessage
@@ -29,6 +30,8 @@ from .frames import HEARTBEAT, read_frames
 from .new_runs import begin_run
 from .service import Service
 
+PATIENCE: Final = 1.0
+"""Seconds for which a new run waits until its thread is free; then it is refused."""
 _MODES: Any = ["values", "tasks", "messages-tuple", "custom"]
 _ENCODER = EventEncoder()
 
@@ -57,7 +60,7 @@ async def run_agent(service: Service, request: Request) -> Response:
     owner = await service.user(request)
     given = await service.body(request, RunAgentInput)
     app, assistant = await service.graph_of(request.path_params["assistant_id"], owner)
-    await _wait_for_stopped(service, given.thread_id)
+    await _wait_until_free(service, given.thread_id)
     thread = await _look(service, app, given.thread_id, owner)
     told = AgUiEvents(given.thread_id, given.run_id, [each.id for each in given.messages])
     call = _call(app, given, thread)
@@ -83,11 +86,14 @@ async def run_agent(service: Service, request: Request) -> Response:
     return _stream(_tell(service, execution, told))
 
 
-async def _wait_for_stopped(service: Service, thread_id: str) -> None:
-    """A client stops a run by leaving, and may be back before the run has ended."""
-    for execution in service.runs.live():
-        if execution.thread_id == thread_id and execution.stopped is not None:
-            await execution.ended.wait()
+async def _wait_until_free(service: Service, thread_id: str) -> None:
+    """Wait a moment for a thread's runs: a client stops one by leaving, and may be back before it
+    has ended."""
+    live = [each for each in service.runs.live() if each.thread_id == thread_id]
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            for execution in live:
+                await execution.ended.wait()
 
 
 async def _look(service: Service, app: Pregel, thread_id: str, owner: str | None) -> _Thread:
@@ -183,23 +189,25 @@ def _repeat(told: AgUiEvents, thread: _Thread) -> Iterator[BaseEvent]:
 
 async def _tell(service: Service, execution: Execution, told: AgUiEvents) -> AsyncIterator[str]:
     """The events of a run, until its end. A reader who leaves stops it: AG-UI has no other way."""
+    has_failed = False
     try:
         yield _ENCODER.encode(told.start())
         async for event, data in read_frames(execution.events.read(0)):
             if event == HEARTBEAT:
                 yield ": heartbeat\n\n"
             elif event == "error":
+                has_failed = True
                 yield _ENCODER.encode(failure(data))
-                return
             else:
                 for each in told.of(event, data):
                     yield _ENCODER.encode(each)
-        status = await _status(service, execution)
-        if status in ("pending", "running"):
+        if has_failed:
+            return
+        if execution.is_left:
             wrong = {"error": "server_stopped", "message": "the next server goes on with the run"}
             yield _ENCODER.encode(failure(wrong))
             return
-        for each in told.end(status):
+        for each in told.end(await _status(service, execution)):
             yield _ENCODER.encode(each)
     finally:
         if not execution.ended.is_set():

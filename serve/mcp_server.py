@@ -49,7 +49,7 @@ from .mcp_tools import (
     show_questions,
     show_result,
 )
-from .run_routes import begin_run
+from .new_runs import begin_run
 from .service import Service
 
 LOG: Final = logging.getLogger("stategraph.serve")
@@ -304,12 +304,12 @@ class McpServer:
                         nodes = []
         finally:
             if not execution.ended.is_set():
-                self._service.runs.cancel(execution)
+                self._service.runs.cancel_soon(execution)
         record = await self._service.records.find("runs", execution.id, thread_id)
         status = record["status"] if record is not None else "interrupted"
         if status == "interrupted":
             outcome.error = "the run was cancelled"
-        elif status in ("pending", "running"):
+        elif execution.is_left:
             outcome.error = f"the server stops; the next one goes on with the thread {thread_id!r}"
         return outcome
 
