@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from typing import Annotated, Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from typing_extensions import TypedDict
 
-from stategraph import Observer
+from stategraph import START, Observer, Send, StateGraph
 from stategraph.graph import call_model
+from stategraph.otel import OpenTelemetry
 from stategraph.testing import ScriptedModel
 
 
@@ -54,3 +59,44 @@ def ask(state: Any) -> Any:
 
 def set_up() -> None:
     trace.set_tracer_provider(TracerProvider())
+
+
+class State(TypedDict):
+    x: Annotated[list, operator.add]
+
+
+class Travelling(OpenTelemetry):
+    """Where it arrives, there is a real provider."""
+
+    def __reduce__(self) -> Any:
+        return arrive, ()
+
+
+def arrive() -> OpenTelemetry:
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):
+        set_up()
+    return OpenTelemetry()
+
+
+def fan_out(state: Any) -> Any:
+    return [Send("a", {}) for _ in range(3)]
+
+
+def check_trace(drive: Any, executor: Any) -> None:
+    """Run on an executor: the span that is current in each node is one attempt's, in its process, below the task's span
+    here; all are of one trace."""
+    spans = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    graph = StateGraph(State).add_node("a", elsewhere).add_conditional_edges(START, fan_out, ["a"])
+    with provider.get_tracer("web").start_as_current_span("request"):
+        app = graph.compile(executor=executor, observer=Travelling(provider))
+        found = drive.invoke(app, {"x": []})["x"]
+    finished = spans.get_finished_spans()
+    tasks = {f"{span.context.span_id:016x}" for span in finished if span.name == "task a"}
+    assert len(tasks) == 3 and {parent for *_, parent in found} == tasks
+    assert len({span for _, span, _ in found}) == 3 and not tasks & {span for _, span, _ in found}
+    assert {trace_id for trace_id, *_ in found} == {f"{span.context.trace_id:032x}" for span in finished}
+    run = next(span for span in finished if span.name.startswith("invoke_workflow"))
+    request = next(span for span in finished if span.name == "request")
+    assert run.parent is not None and run.parent.span_id == request.context.span_id

@@ -33,3 +33,10 @@ def test_a_closed_client_says_so(drive: Drive, client: Any) -> None:
     for size in (1, 100_000):
         with pytest.raises(RuntimeError, match="this distributed.Client is closed"):
             drive.invoke(row(where, executor=other), {"log": ["x" * size]})
+
+
+def test_a_trace_goes_on_in_its_workers(drive: Drive, executor: Any) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    import otel_nodes
+
+    otel_nodes.check_trace(drive, executor)

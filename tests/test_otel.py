@@ -37,7 +37,7 @@ from stategraph import (
     interrupt,
     task,
 )
-from stategraph.otel import OpenTelemetry
+from stategraph.otel import OpenTelemetry, instrument_queue
 from stategraph.prebuilt import OpenAIModel, create_agent
 from stategraph.pregel.observers import EVERYWHERE, add_observer, extend_job
 from stategraph.testing import ScriptedModel, tool_call
@@ -58,7 +58,8 @@ class Traced:
         self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
         self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.observer = OpenTelemetry(self.provider, MeterProvider([self.reader]))
+        self.meters = MeterProvider([self.reader])
+        self.observer = OpenTelemetry(self.provider, self.meters)
 
     @property
     def spans(self) -> dict[str, Any]:
@@ -72,6 +73,8 @@ class Traced:
 
     def points(self, name: str) -> list[Any]:
         found = self.reader.get_metrics_data()
+        if found is None:
+            return []
         every = [m for r in found.resource_metrics for s in r.scope_metrics for m in s.metrics]
         return [point for metric in every if metric.name == name for point in metric.data.data_points]
 
@@ -200,6 +203,30 @@ def test_a_worker_has_observers_of_its_own(traced: Traced, postgres: str) -> Non
     assert "attempt a" in traced.spans
 
 
+def test_depth_and_age_of_a_queue_are_gauges(traced: Traced, postgres: str) -> None:
+    graph = one(otel_nodes.where).compile(name="orders")
+    with Queue.from_conn_string(postgres, graph) as queue:
+        stop = instrument_queue(queue, traced.meters)
+
+        def jobs() -> dict[str, int]:
+            return {point.attributes["status"]: point.value for point in traced.points("stategraph.queue.jobs")}
+
+        none = {"waiting": 0, "delayed": 0, "running": 0, "sleeping": 0, "parked": 0}
+        assert jobs() == none and [point.value for point in traced.points("stategraph.queue.age")] == [0.0]
+        queue.submit("t", {"x": []})
+        queue.submit("u", {"x": []})
+        queue.submit("v", {"x": []}, delay=3600)
+        assert jobs() == {**none, "waiting": 2, "delayed": 1}
+        ages = [traced.points("stategraph.queue.age")[0].value for _ in range(2)]
+        assert 0 < ages[0] < ages[1] == pytest.approx(ages[0], abs=60)
+        assert [dict(point.attributes) for point in traced.points("stategraph.queue.age")] == [{"graph": "orders"}]
+        with working(graph, postgres):
+            assert queue.result("t", wait=30).status == queue.result("u", wait=30).status == "done"
+        assert jobs() == {**none, "delayed": 1}
+        stop()
+        assert traced.points("stategraph.queue.jobs") == []
+
+
 def test_the_trace_goes_on_in_another_process(drive: Drive, traced: Traced) -> None:
     with ProcessExecutor(1) as executor:
         app = one(otel_nodes.elsewhere).compile(executor=executor, observer=traced.observer)
@@ -208,6 +235,11 @@ def test_the_trace_goes_on_in_another_process(drive: Drive, traced: Traced) -> N
     # Nobody has set a provider there, so the span that is current is the task's own.
     assert seen[:2] == otel_nodes.context_of(FakeSpan(traced.spans["task a"]))
     assert seen[0] == f"{task_span.trace_id:032x}"
+
+
+def test_the_span_of_an_attempt_in_another_process_is_below_its_task(drive: Drive) -> None:
+    with ProcessExecutor(2) as executor:
+        otel_nodes.check_trace(drive, executor)
 
 
 def test_what_is_measured(drive: Drive, traced: Traced) -> None:

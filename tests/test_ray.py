@@ -79,3 +79,10 @@ def ends_for_real() -> bool:
 def test_the_module_means_its_cluster() -> None:
     assert isinstance(resolve_executor(ray), RayExecutor)
     assert resolve_executor(ray) is resolve_executor(ray)
+
+
+def test_a_trace_goes_on_in_its_workers(drive: Drive, executor: Any) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    import otel_nodes
+
+    otel_nodes.check_trace(drive, executor)

@@ -14,6 +14,7 @@ from .jobs import (
     STATUSES,
     JobCodec,
     JobResult,
+    OpenJobs,
     WorkerInfo,
     decode_name,
     hash_name,
@@ -64,6 +65,21 @@ class QueueCare(AsyncCaller):
         for graph, state, number in self._database.look_up("counts"):
             found.setdefault(decode_name(graph), {})[state] = number
         return found
+
+    def open_jobs(self) -> list[OpenJobs]:
+        """How many jobs have not ended, and how long the oldest has waited: for each graph that has
+        such jobs, and for this one, a row for each status."""
+        found = {
+            (decode_name(graph), state): (number, age)
+            for graph, state, number, age in self._database.look_up("open")
+        }
+        rows = []
+        for graph in dict.fromkeys((self.graph, *(graph for graph, _ in found))):
+            for status in LISTED:
+                number, age = found.get((graph, status), (0, 0.0))
+                waited = max(0.0, age) if status == "waiting" else 0.0
+                rows.append(OpenJobs(graph, status, number, waited))
+        return rows
 
     def workers(self) -> list[WorkerInfo]:
         """The workers of all graphs. One that died is among them until another has noticed."""

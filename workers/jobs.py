@@ -222,6 +222,20 @@ class WorkerInfo(NamedTuple):
     running: int
 
 
+class OpenJobs(NamedTuple):
+    """How many jobs of a graph stand so that have not ended.
+
+    Attributes:
+        seconds: how long the oldest of those that are "waiting" has waited since it was submitted,
+            or was due; 0 for others.
+    """
+
+    graph: str
+    status: Status
+    jobs: int
+    seconds: float
+
+
 class JobCodec(NamedTuple):
     """How tasks and outcomes become bytes: a serializer, and what guards the rows.
 

@@ -218,6 +218,14 @@ STATEMENTS = {
         SELECT graph, state, count(*)
         FROM stategraph_jobs GROUP BY graph, state ORDER BY graph, state
     """,
+    # By the partial index of what is open, however many jobs have ended.
+    "open": """
+        SELECT graph, state, count(*),
+            extract(epoch FROM now() - min(greatest(submitted, run_at)))::float8
+        FROM stategraph_jobs
+        WHERE state IN ('waiting', 'delayed', 'running', 'sleeping', 'parked')
+        GROUP BY graph, state
+    """,
     "workers": """
         SELECT id, graph, name, leaving, (
             SELECT count(*) FROM stategraph_jobs
