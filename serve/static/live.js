@@ -17,6 +17,8 @@ export class ThreadWatch {
     this.seen = "";
     this.wake = () => {};
     this.following = null;
+    this.joined = { run: "", last: null }; // the last event that was seen, of which run
+    document.addEventListener("visibilitychange", () => this.wake(), { signal });
   }
 
   /** Look at once, because something was just begun. */
@@ -54,18 +56,22 @@ export class ThreadWatch {
     const open = runs.filter((run) => run.status === "running" || run.status === "pending");
     const run = open.find((each) => each.status === "running") ?? open.at(-1);
     if (!run) return false;
-    this.following = run;
-    const isSmall = [run.kwargs?.stream_mode ?? "values"].flat().every((mode) => SMALL.has(mode));
     const path = `threads/${encodeURIComponent(this.threadId)}/runs/${encodeURIComponent(run.run_id)}/stream`;
+    if (this.joined.run !== run.run_id) this.joined = { run: run.run_id, last: firstEvent(run) };
+    this.following = run;
     let told = 0;
     try {
-      for await (const event of this.api.events(path, { last: isSmall ? "-1" : null, signal: this.signal })) {
+      for await (const event of this.api.events(path, { last: this.joined.last, signal: whileShown(this.signal) })) {
+        if (event.id !== undefined) this.joined.last = event.id;
         this.onEvent(event, run);
         if (!event.event.startsWith("messages") && Date.now() - told > 500) {
           told = Date.now();
           this.onSteps();
         }
       }
+    } catch (error) {
+      if (error.name !== "AbortError" || this.signal.aborted) throw error;
+      return false; // nobody looks: the stream is joined again when somebody does
     } finally {
       this.following = null;
     }
@@ -82,4 +88,20 @@ export class ThreadWatch {
     this.signal.removeEventListener("abort", stop);
     this.wake = () => {};
   }
+}
+
+/** From where on a run is read: a stream of states may be as large as all of them, so not from its beginning. */
+function firstEvent(run) {
+  const modes = [run.kwargs?.stream_mode ?? "values"].flat();
+  return modes.every((mode) => SMALL.has(mode)) ? "-1" : null;
+}
+
+/** Ends when a signal does, or when the page is hidden: browsers have six connections for all tabs of a server. */
+function whileShown(signal) {
+  const end = new AbortController();
+  const look = () => { if (document.hidden || signal.aborted) end.abort(); };
+  document.addEventListener("visibilitychange", look, { signal: end.signal });
+  signal.addEventListener("abort", look, { signal: end.signal });
+  look();
+  return end.signal;
 }

@@ -34,10 +34,26 @@ async function fillStart(box, api) {
   box.querySelector("select, textarea, input")?.focus();
 }
 
+/** Show or hide the form that runs a thread's graph with another input. `begin` gets the run's body. */
+export async function openRun(box, api, assistant, begin) {
+  if (box.childElementCount) { fill(box); return; }
+  const graphs = new GraphInput(api, assistant);
+  await graphs.load();
+  const run = button("Run", async () => {
+    await begin({ assistant_id: graphs.chosen, input: graphs.read() });
+    fill(box);
+  }, { kind: "main" });
+  fill(box, make("section.card.start", { "aria-label": "Run" }, make("h2", {}, "Run with another input"), graphs.element,
+    make("div.line", {}, run, button("Close", () => fill(box)))));
+  box.querySelector("select, textarea, input")?.focus();
+}
+
 /** Which assistant, and a form for the input of its graph. */
 export class GraphInput {
-  constructor(api) {
+  /** @param preferred the assistant that is chosen at first */
+  constructor(api, preferred = "") {
     this.api = api;
+    this.preferred = preferred;
     this.select = make("select", { "aria-label": "Graph", onchange: () => this.draw() });
     this.input = make("div");
     this.element = make("div.fields", {}, make("div.field", {}, make("label", {}, "graph", this.select)), this.input);
@@ -51,7 +67,7 @@ export class GraphInput {
   async load() {
     const found = await this.api.post("assistants/search", { limit: 200, sort_by: "name", sort_order: "asc" });
     fill(this.select, found.map(({ assistant_id: id, name, graph_id: graph }) =>
-      make("option", { value: id }, name === graph || !name ? graph : `${name} (${graph})`)));
+      make("option", { value: id, selected: id === this.preferred }, name === graph || !name ? graph : `${name} (${graph})`)));
     await this.draw();
   }
 

@@ -14,6 +14,7 @@
 //   begin(body)             begin a run of the thread's graph: {input}, {command}, {checkpoint_id}, ...
 import { button, chip, fill, make, say, sentence, when } from "./dom.js";
 import { ThreadWatch } from "./live.js";
+import { openRun } from "./start.js";
 
 const TABS = {
   chat: ["Chat", () => import("./chat.js")],
@@ -37,9 +38,10 @@ class ThreadView {
     Object.assign(this, { api, threadId, signal, thread: null, tab: null });
     this.base = `threads/${encodeURIComponent(threadId)}`;
     this.head = make("header.thread-head");
+    this.form = make("div");
     this.bar = make("nav.tabs", { "aria-label": "Views of the thread" });
     this.body = make("section.tab-body");
-    main.append(this.head, this.bar, this.body);
+    main.append(this.head, this.form, this.bar, this.body);
     this.watch = new ThreadWatch(api, threadId, signal, {
       onThread: (thread) => this.show(thread),
       onEvent: (event, run) => this.tab?.shown?.event?.(event, run),
@@ -148,6 +150,7 @@ class ThreadView {
       isBusy && button("Cancel", () => this.cancel(), { title: "Stop the run now; what it has stored stays" }),
       !isBusy && status !== "idle" && metadata.graph_id &&
         button("Go on", () => this.begin({ input: null }), { title: "Run what is pending once more, without an answer" }),
+      button("Run", () => openRun(this.form, this.api, metadata.assistant_id, (body) => this.begin(body)), { title: "Run with another input" }),
       !isBusy && button("Copy", () => this.copy(), { title: "A new thread with the same history" }),
       !isBusy && button("Delete", () => this.remove(), { kind: "danger", title: "Delete the thread with its history" }),
     ];
@@ -155,8 +158,8 @@ class ThreadView {
 
   /** Begin a run. Its events come in by `event`. */
   async begin(body) {
-    const assistant = this.thread.metadata.assistant_id ?? this.thread.metadata.graph_id;
-    if (!assistant) throw new Error("no graph has run on this thread yet: start it from the list of threads");
+    const assistant = body.assistant_id ?? this.thread.metadata.assistant_id ?? this.thread.metadata.graph_id;
+    if (!assistant) throw new Error("no graph has run on this thread yet: choose one with “Run”");
     const run = await this.api.post(`${this.base}/runs`, { assistant_id: assistant, stream_mode: MODES, ...body });
     this.watch.look();
     return run;

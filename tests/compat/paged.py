@@ -160,12 +160,31 @@ class Reader:
         )
         self.until(find)
         self.browser.run(f"(() => {{ document.querySelector('[data-wanted]')?.removeAttribute('data-wanted'); {find}.setAttribute('data-wanted', ''); }})()")
-        self.browser.click("[data-wanted]")
+        self.click("[data-wanted]")
+
+    def click(self, selector: str) -> None:
+        """Click an element, when it has stopped moving."""
+        self.browser.run(
+            f"""new Promise((resolve) => {{
+                const element = document.querySelector({json.dumps(selector)});
+                element.scrollIntoView({{block: "center"}});
+                let before = "", calm = 0;
+                const look = () => {{
+                    const now = JSON.stringify(element.getBoundingClientRect());
+                    calm = now === before ? calm + 1 : 0;
+                    before = now;
+                    if (calm > 5) resolve();
+                    else setTimeout(look, 16);
+                }};
+                look();
+            }})"""
+        )
+        self.browser.click(selector)
 
     def write(self, selector: str, text: str) -> None:
         """Type a text into a field, in place of what is there."""
         self.until(f"document.querySelector({json.dumps(selector)})")
-        self.browser.click(selector)
+        self.click(selector)
         self.browser.run("document.activeElement.select?.()")
         self.browser.tell("Input.insertText", text=text)
 

@@ -144,7 +144,7 @@ def test_questions_are_answered_in_the_inbox_by_their_forms(page: Reader, client
     page.go("#/inbox")
     page.sees("2 threads ask", "approve asks", "Buy tea?", "3.5", "Is it legal?")
     card = ".inbox-entry:has([data-row=one])"
-    page.browser.click(page.field("approved", card))
+    page.click(page.field("approved", card))
     page.write(page.field("amount", card), "many")
     page.write(f"{card} textarea.code", "yes")
     page.press_button("Answer all 2", card)
@@ -247,6 +247,40 @@ def test_a_run_can_be_cancelled(page: Reader, client: httpx.Client, speech: Spee
     speech.go_on.release(9)
     page.press_button("Go on")
     page.sees("It is sunny in Rome.", "idle")
+
+
+def test_a_page_that_nobody_looks_at_reads_no_stream_and_joins_it_again(page: Reader, client: httpx.Client, speech: Speech) -> None:
+    client.post("/threads", json={"thread_id": "chat", "metadata": {"assistant_id": "chat", "graph_id": "chat"}})
+    page.go("#/thread/chat")
+    page.write("[aria-label=Message]", "hello")
+    page.press_button("Send")
+    speech.go_on.release()
+    page.sees("It is", within=".live")
+
+    def turn(is_hidden: bool) -> None:
+        told = f"Object.defineProperty(document, 'hidden', {{value: {str(is_hidden).lower()}, configurable: true}})"
+        page.browser.run(f"{told}; document.dispatchEvent(new Event('visibilitychange'))")
+
+    turn(True)
+    speech.go_on.release()
+    page.browser.asked_for.clear()
+    turn(False)
+    page.sees("It is sunny", within=".live")
+    page.asks_for("/stream")
+    assert page.browser.texts(".live .text") == ["It is sunny "]
+    speech.go_on.release()
+    page.sees("It is sunny in Rome.", within=".messages:not(.live)")
+
+
+def test_a_thread_runs_again_with_another_input(page: Reader, client: httpx.Client) -> None:
+    client.post("/threads", json={"thread_id": "empty"})
+    page.go("#/thread/empty")
+    page.press_button("Run", ".thread-head")
+    page.choose(page.field("graph"), "orders")
+    page.write(page.field("item optional"), "tea")
+    page.press_button("Run", "section.start")
+    page.sees("paused", within=".thread-head")
+    assert values(client, "empty")["item"] == "tea"
 
 
 # -- state -----------------------------------------------------------------------------------------------------------
