@@ -28,7 +28,7 @@ class TextSearch(Page):
 
 
 class PageLists:
-    """The handlers of `/page/threads` and `/page/queue`."""
+    """The handlers of `/page/threads`, `/page/threads/{thread_id}` and `/page/queue`."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -37,6 +37,7 @@ class PageLists:
         """Where they are. They stand before the files of the page."""
         return [
             Route("/page/threads", self.find, methods=["POST"]),
+            Route("/page/threads/{thread_id}", self.get, methods=["GET"]),
             Route("/page/queue", self.queue, methods=["GET"]),
         ]
 
@@ -54,6 +55,14 @@ class PageLists:
                 if len(found) == wanted:
                     break
         return answer(found[body.offset :])
+
+    async def get(self, request: Request) -> Response:
+        """A thread without its state, which may be large, for those who look often."""
+        owner = await self._service.user(request)
+        record = await self._service.records.get(
+            "threads", request.path_params["thread_id"], owner=owner
+        )
+        return answer(select(self._with_status(record), None))
 
     async def queue(self, request: Request) -> Response:
         """What is at work: the runs of this server."""

@@ -2,7 +2,6 @@
 import { ApiError, pause } from "./api.js";
 
 const SECONDS = 2; // between two looks at a thread on which nothing runs
-const FIELDS = ["thread_id", "status", "metadata", "created_at", "updated_at", "error"];
 // Streams of these modes are read from their beginning; others may be as large as all states together.
 const SMALL = new Set(["updates", "messages", "messages-tuple", "custom", "tasks"]);
 
@@ -39,12 +38,16 @@ export class ThreadWatch {
   }
 
   async readThread() {
-    const asked = { ids: [this.threadId], select: FIELDS, limit: 1 };
-    const [thread] = await this.api.post("threads/search", asked, this.signal);
-    const seen = JSON.stringify(thread ?? null);
+    let thread = null;
+    try {
+      thread = await this.api.get(`page/threads/${encodeURIComponent(this.threadId)}`, this.signal);
+    } catch (error) {
+      if (error.status !== 404) throw error;
+    }
+    const seen = JSON.stringify(thread);
     if (seen !== this.seen) {
       this.seen = seen;
-      this.onThread(thread ?? null);
+      this.onThread(thread);
       this.onSteps();
     }
     return thread?.status === "busy";

@@ -414,6 +414,7 @@ def test_errors_are_sentences(page: Reader) -> None:
     page.sees("There is no thread “nobody”.")
     page.go("#/nowhere")
     page.sees("There is no such page: choose one above.")
+    page.browser.said.clear()  # the browser tells of the 404
     page.go("")
     with offline(page):
         page.until("document.getElementById('lost').textContent.startsWith('The server cannot be reached')")
