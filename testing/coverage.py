@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..checkpoint.serde import Serializer
+from ..checkpoint.serde.json_form import from_json
 from ..graph.branch import BranchWriter, HookedBranch
+from ..pregel.app import Pregel
 from ..pregel.names import END, START, handled_node
 from ..pregel.observer import RunInfo, TaskInfo
 from ..pregel.observers import EngineObserver, add_observer
@@ -17,13 +20,14 @@ from ..pregel.program.program import Program
 from ..pregel.run.observing import status_of
 from ..pregel.run.run import Run
 from ..pregel.superstep.task import Task
-from ..pregel.types import Send
+from ..pregel.types import RunnableConfig, Send
 from ..visualize.extract import CompiledGraph, extract
 from ..visualize.labels import TIMES
 from ..visualize.model import GraphEdge, GraphModel, GraphNode
 from ..visualize.svg import Mark, draw_svg
 from ..visualize.text import draw_ascii
-from .thread_reader import destinations
+from .recording import RecordedStep
+from .thread_reader import destinations, read_thread
 
 NEVER = "never"
 
@@ -62,6 +66,36 @@ class GraphCoverage:
         self.nodes: Counter[str] = Counter()
         self.edges: Counter[tuple[str, str]] = Counter()
         self.outcomes: Counter[Outcome] = Counter()
+
+    # -- counting ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A run begins: it takes the edges from START that are always taken."""
+        for edge in self.model.edges:
+            if edge.source == START and edge.certain:
+                self.edges[edge.source, edge.target] += 1
+
+    def count_node(self, name: str) -> None:
+        """A node has run; a `@task` is not counted."""
+        if all(node.id != name for node in self.model.parts):
+            return
+        self.nodes[name] += 1
+        handled = handled_node(name)
+        if handled is not None:
+            self.edges[handled, name] += 1
+        for edge in self.model.edges:
+            if edge.target == name and edge.kind == "join":
+                self.edges[edge.source, name] += 1
+
+    def take_edges(self, name: str, steps: Iterable[str | Send]) -> None:
+        """A node has led to these."""
+        targets = {step.node if isinstance(step, Send) else step for step in steps}
+        for edge in self.model.edges:
+            is_join = edge.target == name and edge.kind == "join"
+            if edge.source == name and not is_join and _is_taken(edge, targets):
+                self.edges[name, edge.target] += 1
+
+    # -- what was missed ---------------------------------------------------------------------------
 
     @property
     def missed_nodes(self) -> list[str]:
@@ -207,6 +241,37 @@ class Coverage:
                 self.of(nested)
         return known
 
+    def add_thread(self, app: Pregel[Any, Any, Any, Any], config: RunnableConfig) -> None:
+        """Count what a stored thread went through, wherever it has run: on workers, or in processes
+        that were killed. What its routers answered is not stored; nor are attempts that failed and
+        were made again.
+
+        Args:
+            app: the graph that made it, with its saver.
+            config: names the thread.
+
+        Raises:
+            ThreadError: the thread is not stored as a whole; see `read_thread`.
+        """
+        for run in read_thread(app, config).runs:
+            self._add_steps(app, run.steps, app.checkpointer.serde)
+
+    def _add_steps(
+        self, app: CompiledGraph, steps: Sequence[RecordedStep], serde: Serializer
+    ) -> None:
+        graph = self.of(app)
+        graph.start()
+        for number, step in enumerate(steps):
+            if number == 0:  # what a router behind START has led to
+                graph.take_edges(START, [task.node for task in step])
+            for task in step:
+                graph.count_node(task.node)
+                if task.goto:
+                    graph.take_edges(task.node, (from_json(each, serde) for each in task.goto))
+                inside = app.program.nested.get(task.node)
+                if inside is not None and task.steps:
+                    self._add_steps(inside, task.steps, serde)
+
     def add(self, other: Coverage) -> None:
         """Count what has run elsewhere, too."""
         for key, graph in other.graphs.items():
@@ -286,9 +351,7 @@ class _Counter(EngineObserver):
     def see_run(self, info: RunInfo, run: Run) -> None:
         """The edges from START that are always taken."""
         graph = self._graphs[info] = self._coverage.of(run.settings.graph)
-        for edge in graph.model.edges:
-            if edge.source == START and edge.certain:
-                graph.edges[edge.source, edge.target] += 1
+        graph.start()
 
     def run_ended(self, run: RunInfo, *_: Any) -> None:
         """It is not asked for again."""
@@ -296,7 +359,7 @@ class _Counter(EngineObserver):
 
     def attempt_failed(self, task: TaskInfo, error: BaseException, seconds: float) -> None:
         """A node has run."""
-        self._count(task)
+        self._graphs[task.run].count_node(task.node)
 
     def task_cached(self, task: TaskInfo) -> None:
         """A node has not run."""
@@ -309,9 +372,10 @@ class _Counter(EngineObserver):
         if info in self._cached:
             self._cached.discard(info)
         elif not is_call and status in ("finished", "paused"):
-            self._count(info)
+            graph = self._graphs[info.run]
+            graph.count_node(info.node)
             if task.error is None and not task.paused:
-                self._take_edges(info, _find_targets(task.writes))
+                graph.take_edges(info.node, destinations(task.writes))
 
     def see_route(self, info: TaskInfo, router: Any, answer: Any, writes: list[Any]) -> None:
         """A router has answered."""
@@ -320,31 +384,7 @@ class _Counter(EngineObserver):
             shown = "Send" if isinstance(each, Send) else str(each)
             graph.outcomes[Outcome(node, infer_name(router), shown)] += 1
         if node == START:  # which is no task that observers are told of
-            self._take_edges(info, _find_targets(writes))
-
-    def _count(self, task: TaskInfo) -> None:
-        graph, name = self._graphs[task.run], task.node
-        if all(node.id != name for node in graph.model.parts):
-            return  # a `@task`
-        graph.nodes[name] += 1
-        handled = handled_node(name)
-        if handled is not None:
-            graph.edges[handled, name] += 1
-        for edge in graph.model.edges:
-            if edge.target == name and edge.kind == "join":
-                graph.edges[edge.source, name] += 1
-
-    def _take_edges(self, task: TaskInfo, targets: set[str]) -> None:
-        graph, name = self._graphs[task.run], task.node
-        for edge in graph.model.edges:
-            is_join = edge.target == name and edge.kind == "join"
-            if edge.source == name and not is_join and _is_taken(edge, targets):
-                graph.edges[name, edge.target] += 1
-
-
-def _find_targets(writes: Iterable[tuple[str, Any]]) -> set[str]:
-    return {step.node if isinstance(step, Send) else step for step in destinations(writes)}
-
+            graph.take_edges(START, destinations(writes))
 
 def _is_taken(edge: GraphEdge, targets: set[str]) -> bool:
     if edge.source == START and edge.certain:

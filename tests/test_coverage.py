@@ -171,3 +171,23 @@ def test_attempts_count_and_calls_of_tasks_and_cached_results_do_not(drive: Driv
     (found,) = coverage.graphs.values()
     assert dict(found.nodes) == {"first": 3, "work": 1}
     assert found.edges["first", "work"] == 2
+
+
+def test_a_stored_thread_can_be_counted_wherever_it_has_run(drive: Drive) -> None:
+    """As for threads of a fleet whose workers were killed: what is stored is counted as if it had run here."""
+    app = build().copy({"checkpointer": InMemorySaver()})
+    outer = StateGraph(State).add_node("shop", build("inner")).add_node("plan", lambda state: Command(goto=Send("end", {})), destinations=["end"])
+    outer.add_node("end", work).add_conditional_edges(START, lambda state: "shop", ["shop", "plan"]).add_edge("shop", "plan")
+    nested = outer.compile(InMemorySaver(), name="outer")
+    with measure_coverage() as here:
+        for number, kind in enumerate(["one", "many"]):
+            drive.invoke(app, {"kind": kind}, {"configurable": {"thread_id": str(number)}})
+        drive.invoke(nested, {"kind": "one"}, {"configurable": {"thread_id": "1"}})
+    found = Coverage()
+    for number in range(2):
+        found.add_thread(app, {"configurable": {"thread_id": str(number)}})
+    found.add_thread(nested, {"configurable": {"thread_id": "1"}})
+    assert found.graphs.keys() == here.graphs.keys() and len(found.graphs) == 3
+    for key, graph in here.graphs.items():
+        assert found.graphs[key].nodes == graph.nodes
+        assert {edge: count for edge, count in found.graphs[key].edges.items() if count} == dict(graph.edges)
