@@ -39,8 +39,9 @@ Ask = Callable[[ThreadPages, Request], Any]
 class _Known:
     """What is known of a thread. One reader at a time."""
 
-    def __init__(self, thread_id: str) -> None:
+    def __init__(self, thread_id: str, app: Pregel) -> None:
         self.index: ThreadIndex = ThreadIndex(thread_id)
+        self.pages: ThreadPages = ThreadPages(app, self.index)
         self.lock: threading.Lock = threading.Lock()
 
 
@@ -99,11 +100,13 @@ class Views:
 
         async def handle(request: Request) -> Response:
             id, app = await self._find(request)
-            known = self._known.pop(id, None) or _Known(id)
+            known = self._known.pop(id, None)
+            if known is None or known.pages.app is not app:
+                known = _Known(id, app)
             self._known[id] = known
             while len(self._known) > MOST_INDEXES:
                 self._known.popitem(last=False)
-            found = await self._work(lambda: _read(known, app, ask, request))
+            found = await self._work(lambda: _read(known, ask, request))
             return _drawing(found) if isinstance(found, str) else answer(found)
 
         return handle
@@ -126,7 +129,8 @@ class Views:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
 
-def _read(known: _Known, app: Pregel, ask: Ask, request: Request) -> Any:
+def _read(known: _Known, ask: Ask, request: Request) -> Any:
+    app = known.pages.app
     try:
         if not known.index.is_whole and _text(request, "newest") == "1":
             newest = ThreadIndex(known.index.thread_id)
@@ -137,7 +141,7 @@ def _read(known: _Known, app: Pregel, ask: Ask, request: Request) -> Any:
                 pass  # it is older
         with known.lock:
             known.index.refresh(app)
-            return ask(ThreadPages(app, known.index), request)
+            return ask(known.pages, request)
     except (NotThereError, ValueError) as error:  # deleted while it was read
         raise Refused(404, str(error)) from error
 

@@ -21,7 +21,7 @@ class BranchesTab {
   constructor(element, context) {
     Object.assign(this, { context, chosen: context.path.slice(0, 2), seen: "", branches: [], head: "" });
     /** There may be new branches. */
-    this.changed = oneAtATime(() => this.load());
+    this.changed = oneAtATime(context.signal, () => this.load());
     this.list = make("section.card", { "aria-label": "Branches" });
     this.tree = make("section.card.branch-tree", { "aria-label": "Tree of the branches", hidden: true });
     this.sides = make("div.compared", { "aria-live": "polite" });

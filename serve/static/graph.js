@@ -25,7 +25,7 @@ class GraphTab {
     Object.assign(this, { context, thread: context.thread, node: null, keys: {
       Escape: ["all nodes", () => this.choose(null)],
     } });
-    this.refresh = oneAtATime(async () => {
+    this.refresh = oneAtATime(context.signal, async () => {
       if (!this.data) return;
       await this.data.refresh();
       this.show();

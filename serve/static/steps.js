@@ -23,7 +23,7 @@ class StepsTab {
   constructor(element, context) {
     Object.assign(this, { element, context, chosen: -1, data: null });
     /** There may be new steps. */
-    this.changed = oneAtATime(() => this.refresh());
+    this.changed = oneAtATime(context.signal, () => this.refresh());
     this.list = new VirtualList({
       height: ROW, label: "Steps", kind: "steps-list",
       draw: (place) => this.drawRow(place),

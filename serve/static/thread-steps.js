@@ -1,17 +1,19 @@
 // The steps of a thread as far as they were looked at, by their places on the line to its newest
 // checkpoint, or to another one.
-import { ApiError } from "./api.js";
+import { ApiError, pause } from "./api.js";
 
 const PIECE = 100; // steps that are asked for at once
 const MOST = 500; // steps that the server tells at once
 const CALM = 60; // milliseconds without a move of the list before missing steps are asked for
 
+const SHARE = 3; // a view rests so much longer than it takes to be read
+
 /**
  * The action, to be called whenever it may be due: never twice at a time, and once more after a call
- * that came while it was under way. A server that does not answer is passed over: the next call
- * tries again.
+ * that came while it was under way. What takes the server long is done less often. A server that
+ * does not answer is passed over: the next call tries again.
  */
-export function oneAtATime(action) {
+export function oneAtATime(signal, action) {
   let isBusy = false, isDue = false;
   return async () => {
     isDue = true;
@@ -20,7 +22,9 @@ export function oneAtATime(action) {
     try {
       while (isDue) {
         isDue = false;
+        const began = performance.now();
         await action();
+        await pause(Math.min(SHARE * (performance.now() - began) / 1000, 5), signal);
       }
     } catch (error) {
       if (error.name !== "AbortError" && !(error instanceof ApiError)) throw error;

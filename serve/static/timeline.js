@@ -20,7 +20,7 @@ class TimelineTab {
   constructor(element, context) {
     Object.assign(this, { context, first: 0, isNewest: true, node: null });
     /** There may be new steps. */
-    this.changed = oneAtATime(() => this.refresh());
+    this.changed = oneAtATime(context.signal, () => this.refresh());
     const press = (label, title, action) => make("button", { type: "button", title, "aria-label": title, onclick: action }, label);
     this.older = press("‹ Older", "Older steps", () => this.move(this.first - ACROSS));
     this.newer = press("Newer ›", "Newer steps", () => this.move(this.first + ACROSS));

@@ -60,6 +60,8 @@ class ThreadIndex:
     Attributes:
         points: by id, the oldest first.
         is_whole: whether all of them are known; if not, the newest are.
+        revision: of the newest: changes whenever something is recorded beside it; None from savers
+            that do not count.
     """
 
     def __init__(self, thread_id: str, ns: str = "") -> None:
@@ -67,6 +69,7 @@ class ThreadIndex:
         self.ns = ns
         self.points: dict[str, Point] = {}
         self.is_whole: bool = False
+        self.revision: int | None = None
         self._order: list[str] = []
         self._places: dict[str, int] = {}
         self._lines: dict[str, Line] = {}
@@ -87,6 +90,9 @@ class ThreadIndex:
         """
         if not self.is_whole or (self._order and not self._is_stored(app, self._order[0])):
             self._forget(0)
+        newest_id = self._read_newest(app)
+        if self.is_whole and self._order and newest_id == self.head:
+            return
         history = app.get_state_history(address(self.thread_id, self.ns), limit=newest)
         fresh: list[StateSnapshot] = []
         known = 0
@@ -104,6 +110,15 @@ class ThreadIndex:
         self._forget(known)
         for id, point in points.items():
             self._add(id, point)
+
+    def _read_newest(self, app: Pregel) -> str:
+        """The id of the newest checkpoint, without planning what it does next."""
+        saver = app.checkpointer
+        if isinstance(saver, BaseCheckpointSaver):
+            for found in saver.list(address(self.thread_id, self.ns), limit=1):
+                self.revision = found.revision
+                return str(found.config["configurable"]["checkpoint_id"])
+        return ""
 
     def _is_stored(self, app: Pregel, id: str) -> bool:
         saver = app.checkpointer

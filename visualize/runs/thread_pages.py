@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...checkpoint.base import address
 from ...pregel.app import Pregel
@@ -38,6 +38,7 @@ from .step_reader import read_open_step, read_steps
 from .thread_index import Line, ThreadIndex, shared
 from .timeline import Timeline, build_timeline
 from .trace import Trace, TraceStep, TraceTask
+from .trace_reader import TextLimit
 from .values import block
 
 MOST_STEPS: Final = 500
@@ -66,8 +67,17 @@ class NotThereError(LookupError):
     """A thread has no such checkpoint, step, task or key."""
 
 
+class _ReadStep(NamedTuple):
+    """A step, the states before and after it, and what an older graph has left beside it."""
+
+    step: TraceStep
+    before: Any
+    after: Any
+    left: Orphans
+
+
 class ThreadPages:
-    """One thread of a graph. Reads only, through the sync faces of its saver.
+    """One thread of a graph. Reads only, through the sync faces of its saver. One reader at a time.
 
     Args:
         index: of the thread; `refresh` it before. Where it knows the newest checkpoints only, the
@@ -75,8 +85,11 @@ class ThreadPages:
     """
 
     def __init__(self, app: Pregel, index: ThreadIndex) -> None:
-        self._app = app
+        self.app = app
         self._index = index
+        # The step that was read last, and the open one: what is asked next is mostly about it, too.
+        self._closed: tuple[str, _ReadStep] | None = None
+        self._opened: tuple[tuple[str, int], _ReadStep] | None = None
 
     def find(self, tip: str = "", at: str = "", number: int | None = None) -> Data:
         """The place of a step on the line to a checkpoint: of the one that made a checkpoint, or of
@@ -114,7 +127,7 @@ class ThreadPages:
         rows = line.rows[first : first + count]
         left_out = 0 if self._index.is_whole else self._estimate_older(line)
         most_nested = MOST_NESTED if nested else 0
-        found = read_steps(self._app, self._index, tip, rows, visit, most_nested=most_nested)
+        found = read_steps(self.app, self._index, tip, rows, visit, most_nested=most_nested)
         timeline = self._timeline(found)
         steps = [
             self._head(timeline, place, step, keys.get(id(step), []), line.forks)
@@ -138,13 +151,7 @@ class ThreadPages:
         Args:
             at: the checkpoint that it made, or "open".
         """
-        states: dict[int, tuple[Any, Any]] = {}
-
-        def visit(step: TraceStep, before: Any, after: Any) -> None:
-            states[id(step)] = before, after
-
-        step = self._step(at, visit)
-        old, new = states[id(step)]
+        step, old, new, _ = self._read(at)
         changes = diff(old, new, _MANY)
         after = state_keys(new)
         touched = {*_touched(old, new)}
@@ -160,7 +167,7 @@ class ThreadPages:
 
     def tasks(self, at: str, first: int = 0, count: int = 100, state: str = "") -> Data:
         """Some tasks of a step, with those of nested graphs behind the tasks that ran these."""
-        step = self._step(at, texts=True)
+        step = self._read(at).step
         found = [task for task in _own_tasks(step) if not state or task.state == state]
         count = min(max(count, 0), MOST_TASKS)
         rows = [describe_task(task) for task in found[max(first, 0) : max(first, 0) + count]]
@@ -168,7 +175,7 @@ class ThreadPages:
 
     def task(self, at: str, id: str) -> Data:
         """One task with all that is known of it."""
-        step = self._step(at, texts=lambda task: WHOLE if task.id == id else 0)
+        step = self._read_anew(at, lambda task: WHOLE if task.id == id else 0).step
         for task in _own_tasks(step):
             if task.id == id:
                 return describe_whole_task(task)
@@ -195,7 +202,7 @@ class ThreadPages:
         count = min(max(count, 1), MOST_STEPS)
         first = max(len(rows) - count, 0) if first is None else max(first, 0)
         steps = read_steps(
-            self._app, self._index, tip, rows[first : first + count], most_nested=MOST_NESTED
+            self.app, self._index, tip, rows[first : first + count], most_nested=MOST_NESTED
         )
         if first + count >= len(rows):
             _, opened = self._open(tip)
@@ -267,27 +274,52 @@ class ThreadPages:
         return id
 
     def _values(self, id: str) -> Any:
-        return self._app.get_state(address(self._index.thread_id, self._index.ns, id)).values
+        return self.app.get_state(address(self._index.thread_id, self._index.ns, id)).values
 
-    def _step(self, at: str, visit: Any = None, *, texts: Any = False) -> TraceStep:
+    def _read(self, at: str) -> _ReadStep:
+        """A step, its tasks with short texts; from the last time if it cannot be different now."""
+        if at != OPEN:
+            if self._closed is None or self._closed[0] != at:
+                self._closed = at, self._read_anew(at)
+            return self._closed[1]
+        # What nested graphs do is recorded beside their own checkpoints.
+        if self._index.revision is None or self.app.program.nested:
+            return self._read_anew(OPEN)
+        now = self._index.head, self._index.revision
+        if self._opened is None or self._opened[0] != now:
+            self._opened = now, self._read_anew(OPEN)
+        return self._opened[1]
+
+    def _read_anew(self, at: str, texts: TextLimit | bool = True) -> _ReadStep:
+        states: dict[int, tuple[Any, Any]] = {}
+
+        def visit(step: TraceStep, before: Any, after: Any) -> None:
+            states[id(step)] = before, after
+
+        left = Orphans()
         if at == OPEN:
-            step, _ = read_open_step(self._app, self._index.thread_id, visit, texts=texts)
+            step, left = read_open_step(self.app, self._index.thread_id, visit, texts=texts)
             if step is None:
                 raise NotThereError("the thread has no open step: it has ended")
-            return step
-        found = read_steps(self._app, self._index, self._known(at), [at], visit, texts=texts)
-        if not found:
-            raise NotThereError(f"the thread has no step that made the checkpoint {at!r}")
-        return found[0]
+        else:
+            rows = [self._known(at)]
+            found = read_steps(self.app, self._index, at, rows, visit, texts=texts)
+            if not found:
+                raise NotThereError(f"the thread has no step that made the checkpoint {at!r}")
+            step = found[0]
+        return _ReadStep(step, *states[id(step)], left)
 
     def _open(self, tip: str) -> tuple[Orphans, TraceStep | None]:
         if not tip or tip != self._index.head:
             return Orphans(), None
-        step, left = read_open_step(self._app, self._index.thread_id)
-        return left, step
+        try:
+            read = self._read(OPEN)
+        except NotThereError:
+            return Orphans(), None
+        return read.left, read.step
 
     def _timeline(self, steps: Iterable[TraceStep]) -> Timeline:
-        name = self._app.program.name
+        name = self.app.program.name
         return build_timeline(Trace(name, self._index.thread_id, "", None, tuple(steps)))
 
     def _head(
