@@ -38,6 +38,8 @@ EXTRAS: Final = {
     "completion": "completion in shells",
     "otel": "spans and metrics by OpenTelemetry",
     "serve": "graphs over HTTP",
+    "ag-ui": "graphs behind chat pages that speak AG-UI",
+    "mcp": "graphs as tools of assistants that speak MCP",
 }
 """The extras of this package, and what each is for."""
 
