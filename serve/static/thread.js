@@ -123,6 +123,7 @@ class ThreadView {
   drawTabs() {
     fill(this.bar, Object.entries(TABS).map(([name, [title]]) =>
       make("a", { href: this.address(name), "aria-current": name === this.tab?.name && "page" }, title)));
+    this.bar.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   // -- the head ----------------------------------------------------------------------------------------------

@@ -522,6 +522,60 @@ def test_it_works_below_a_path_of_another_app(browser: Browser) -> None:
 # -- looks ---------------------------------------------------------------------------------------------------------------
 
 
+def test_dark_and_light_can_be_chosen_and_stay_chosen(page: Reader) -> None:
+    page.go("")
+    shade = "getComputedStyle(document.body).backgroundColor"
+    light = page.browser.run(shade)
+    page.click("#theme")
+    dark = page.browser.run(shade)
+    assert dark != light
+    page.go("#/inbox")
+    assert page.browser.run(shade) == dark
+    page.click("#theme")
+    assert page.browser.run(shade) == light
+
+
+CONTRASTS = """
+(() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const paint = (colours) => {
+    canvas.fillStyle = "#fff"; canvas.fillRect(0, 0, 1, 1);
+    for (const each of colours) { canvas.fillStyle = each; canvas.fillRect(0, 0, 1, 1); }
+    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map((part) => part / 255).map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const backs = (element) => element ? [...backs(element.parentElement), getComputedStyle(element).backgroundColor] : [];
+  const poor = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const text = [...element.childNodes].filter((each) => each.nodeType === 3 && each.data.trim()).map((each) => each.data).join("");
+    if (!text || !element.checkVisibility() || element.closest("svg, option, .skip, :disabled")) continue;
+    const back = backs(element), pair = [light(paint(back)), light(paint([...back, getComputedStyle(element).color]))].sort();
+    const contrast = (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+    if (contrast < 4.5) poor.push(`${text.slice(0, 30)} (${element.className}): ${contrast.toFixed(2)}`);
+  }
+  return [...new Set(poor)];
+})()
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_texts_stand_out_from_what_is_behind_them(page: Reader, client: httpx.Client, speech: Speech, theme: str) -> None:
+    order(client, "asks")
+    order(client, "failed", "bomb")
+    answer(client, "failed")
+    speech.go_on.release(9)
+    client.post("/threads", json={"thread_id": "chat"})
+    client.post("/threads/chat/runs/wait", json={"assistant_id": "chat", "input": {"messages": [{"role": "user", "content": "weather"}]}})
+    client.post("/runs/crons", json={"assistant_id": "orders", "schedule": "0 9 * * *", "input": {"item": "tea"}})
+    for place in ("", "#/inbox", "#/thread/asks/state", "#/thread/failed/steps", "#/thread/chat/chat", "#/schedules", "#/queue"):
+        page.go(place)
+        page.browser.run(f"document.documentElement.dataset.theme = '{theme}'; new Promise(done => setTimeout(done, 300))")
+        assert page.browser.run(CONTRASTS) == [], place
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_every_view_fits_its_window_and_names_its_controls(page: Reader, client: httpx.Client, width: int, speech: Speech) -> None:
     order(client, "a-long-id-" * 8, "word " * 200)
