@@ -22,7 +22,7 @@ def listed() -> set[str]:
     for package in settings["packages"]:
         folder = CHECKOUT.joinpath(*package.split(".")[1:])
         for kind in ("*.py", *settings["package-data"].get(package, ())):
-            found |= {f"{package.replace('.', '/')}/{file.name}" for file in folder.glob(kind)}
+            found |= {f"{package.replace('.', '/')}/{file.relative_to(folder)}" for file in folder.glob(kind)}
     return found
 
 
