@@ -5,14 +5,13 @@ one that raises. Loaded with the first observer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from logging import getLogger
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
+from .log import LOG, NO_FIELDS
 from .observer import AnyObserver, Observer, RunInfo, TaskInfo
 from .superstep.hooks import EVERYWHERE
 
-LOG = getLogger("stategraph")
 
 class EngineObserver(Observer):
     """An observer of this package: it is shown the engine's own records, too."""
@@ -137,7 +136,8 @@ def report_mistake(observer: Observer, method: str, error: BaseException | None,
     if (id(observer), method) not in REPORTED:
         REPORTED[id(observer), method] = observer
         name = f"{type(observer).__qualname__}.{method}()"
-        LOG.warning("%s %s; the run is not affected", name, what, exc_info=error)
+        text = "%s %s; the run is not affected"
+        LOG.warning(text, name, what, exc_info=error, extra=NO_FIELDS)
 
 
 def ask(observer: Observer, method: str, *args: Any) -> Any:

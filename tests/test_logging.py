@@ -16,6 +16,7 @@ from stategraph import (
     START,
     CheckpointConflictError,
     InMemorySaver,
+    Observer,
     ProcessExecutor,
     RetryPolicy,
     SqliteSaver,
@@ -117,3 +118,15 @@ graph.compile().invoke({"x": 0})
 print("logging" in sys.modules, len(tries))
 """
     assert subprocess.check_output([sys.executable, "-P", "-c", program], text=True).strip() == "False 2"
+
+
+def test_a_mistake_of_an_observer_has_the_fields_too(caplog: pytest.LogCaptureFixture) -> None:
+    """So that a format which names them works for all records of the logger."""
+
+    class Broken(Observer):
+        def run_started(self, run: Any) -> None:
+            raise LookupError("broken")
+
+    one(lambda state: {"x": [1]}).compile(observer=Broken()).invoke({"x": []})
+    (record,) = caplog.records
+    assert fields(record) == ("WARNING", None, None, None, None, None)
