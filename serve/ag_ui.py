@@ -25,6 +25,7 @@ from .ag_ui_events import MESSAGES, AgUiEvents, failure
 from .ag_ui_messages import from_graph, to_graph
 from .bodies import RunBody
 from .encode import encode
+from .errors import Refused
 from .execution import Execution
 from .frames import HEARTBEAT, read_frames
 from .new_runs import begin_run
@@ -59,6 +60,8 @@ async def run_agent(service: Service, request: Request) -> Response:
     """
     owner = await service.user(request)
     given = await service.body(request, RunAgentInput)
+    if not given.thread_id:
+        raise Refused(422, "threadId must not be empty: make one up, such as a UUID")
     app, assistant = await service.graph_of(request.path_params["assistant_id"], owner)
     await _wait_until_free(service, given.thread_id)
     thread = await _look(service, app, given.thread_id, owner)

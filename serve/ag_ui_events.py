@@ -66,7 +66,7 @@ class AgUiEvents:
 
     def __init__(self, thread_id: str, run_id: str, sent: Sequence[str] = ()) -> None:
         self._place: dict[str, Any] = {"thread_id": thread_id, "run_id": run_id}
-        self._sent = [*sent]
+        self._held = {*sent}  # ids of the messages that the client has
         self._state: Any = _UNKNOWN
         self._messages: list[Any] | None = None
         self._questions: dict[str, Any] = {}
@@ -120,17 +120,24 @@ class AgUiEvents:
             return
         state = {key: value for key, value in values.items() if key not in (INTERRUPT, SLEEP)}
         self._questions = {each["id"]: each for each in values.get(INTERRUPT, ())}
-        is_first = self._state is _UNKNOWN
         if isinstance(state.get(MESSAGES), list):
             self._messages = state.pop(MESSAGES)
-        if is_first:
+            yield from self._correct()
+        if self._state is _UNKNOWN:
             yield StateSnapshotEvent(snapshot=state)
-            shown = self._conversation()
-            if [message.id for message in shown] != self._sent:
-                yield MessagesSnapshotEvent(messages=shown)
         elif delta := [*diff(self._state, state)]:
             yield StateDeltaEvent.model_validate({"delta": delta})
         self._state = state
+
+    def _correct(self) -> Iterator[BaseEvent]:
+        """The conversation, if the client holds another: a message that a node returns without an
+        id gets one after it was sent, and what was said aside does not get into the state. At once,
+        lest what comes next stands before it."""
+        shown = self._conversation()
+        ids = {message.id for message in shown}
+        if ids != self._held and not self._texts and not self._open_calls:
+            self._held = ids
+            yield MessagesSnapshotEvent(messages=shown)
 
     def _conversation(self) -> list[Message]:
         made = (from_graph(each, place) for place, each in enumerate(self._messages or ()))
@@ -164,10 +171,12 @@ class AgUiEvents:
             call_id = str(message.get("tool_call_id"))
             yield from self._close_call(call_id)
             self._pending.pop(call_id, None)
+            self._held.add(id)
             yield ToolCallResultEvent(message_id=id, tool_call_id=call_id, content=text_of(content))
             return
         if role not in ("user", "assistant", "system", "developer"):
             return
+        self._held.add(id)
         if text := text_of(content):
             if id not in self._texts:
                 self._texts[id] = task

@@ -7,6 +7,7 @@ back with the question and calls again with the answer; an older one is asked wh
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -50,7 +51,7 @@ from .mcp_tools import (
     show_result,
 )
 from .new_runs import begin_run
-from .service import Service
+from .service import Service, read_json
 
 LOG: Final = logging.getLogger("stategraph.serve")
 Context = ServerRequestContext[Any, Any]
@@ -146,6 +147,7 @@ class McpServer:
             known = ", ".join([*self._tools, ANSWER])
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name!r}; there are: {known}")
         try:
+            read_json(json.dumps(params.model_dump(exclude={"meta"})).encode())
             return await self._call(context, params)
         except Refused as refused:
             return show_error(refused.detail)

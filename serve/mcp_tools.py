@@ -68,14 +68,16 @@ class GraphTool:
 def make_tools(graphs: Mapping[str, Pregel]) -> dict[str, GraphTool]:
     """The tools of some graphs, by their names: those of the graphs, with `_` for what a name of a
     tool cannot have."""
-    return {_name(graph_id): _make_tool(graph_id, app) for graph_id, app in graphs.items()}
+    tools: dict[str, GraphTool] = {}
+    for graph_id, app in graphs.items():
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", graph_id)[:64]
+        while name in tools:
+            name += "_"
+        tools[name] = _make_tool(name, graph_id, app)
+    return tools
 
 
-def _name(graph_id: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", graph_id)[:64]
-
-
-def _make_tool(graph_id: str, app: Pregel) -> GraphTool:
+def _make_tool(name: str, graph_id: str, app: Pregel) -> GraphTool:
     given, made = app.get_input_jsonschema(), app.get_output_jsonschema()
     inputs, outputs = _object(given, "input"), _object(made, "result")
     takes_thread = "thread_id" not in inputs["properties"]
@@ -86,7 +88,7 @@ def _make_tool(graph_id: str, app: Pregel) -> GraphTool:
     asked = {INTERRUPT: {"type": "array", "items": _QUESTION}, "thread_id": {"type": "string"}}
     outputs["properties"] = {**asked, **outputs["properties"]}
     tool = Tool(
-        name=_name(graph_id),
+        name=name,
         description=_describe(graph_id, app, given),
         input_schema=inputs,
         output_schema=outputs,

@@ -7,6 +7,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid5
 
@@ -90,17 +91,7 @@ class Service:
             raise Refused(408, f"the body must come within {BODY_SECONDS:g} seconds") from None
         except ClientDisconnect:
             raise Refused(400, "the client has gone before the end of the body") from None
-        try:
-            given = json.loads(text or b"{}", parse_constant=_refuse_constant)
-            if b"\\u" in text:
-                json.dumps(given, ensure_ascii=False).encode()
-            if text.count(b"[") + text.count(b"{") > MOST_LEVELS and not _is_flat(given):
-                raise ValueError(f"it must not be nested deeper than {MOST_LEVELS} levels")
-        except UnicodeEncodeError:
-            raise Refused(422, "the body holds half of a surrogate pair") from None
-        except (ValueError, RecursionError) as error:
-            raise Refused(422, f"the body is not JSON that can be taken: {error}") from None
-        return validate(kind, given)
+        return validate(kind, read_json(text))
 
     async def _read(self, request: Request) -> bytes:
         parts, size = [], 0
@@ -231,6 +222,25 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
     return Response(body, status, headers, media_type="application/json")
 
 
+def read_json(text: bytes) -> Any:
+    """A value that a client has sent.
+
+    Raises:
+        Refused: it is not JSON, or nothing that can be stored.
+    """
+    try:
+        given = json.loads(text or b"{}", parse_constant=_refuse_constant, parse_float=_read_float)
+        if b"\\u" in text:
+            json.dumps(given, ensure_ascii=False).encode()
+        if text.count(b"[") + text.count(b"{") > MOST_LEVELS and not _is_flat(given):
+            raise ValueError(f"it must not be nested deeper than {MOST_LEVELS} levels")
+    except UnicodeEncodeError:
+        raise Refused(422, "the body holds half of a surrogate pair") from None
+    except (ValueError, RecursionError) as error:
+        raise Refused(422, f"the body is not JSON that can be taken: {error}") from None
+    return given
+
+
 def _is_flat(value: Any) -> bool:
     """Whether a value of JSON has no more levels than may be."""
     level = [value]
@@ -244,6 +254,13 @@ def _is_flat(value: Any) -> bool:
         if not level:
             return True
     return not any(isinstance(each, list | dict) for each in level)
+
+
+def _read_float(text: str) -> float:
+    found = float(text)
+    if not isfinite(found):
+        raise ValueError(f"the number {text} is too large")
+    return found
 
 
 def _refuse_constant(name: str) -> None:

@@ -101,3 +101,76 @@ def make_desk(gates: Gates) -> Any:
     graph.add_conditional_edges("model", follow, ["tools", END])
     graph.add_edge("tools", "model")
     return graph.compile(name="desk")
+
+
+def make_forgetful() -> Any:
+    """Its nodes give their messages no ids, and say something aside."""
+
+    def ask(state: Desk) -> dict[str, Any]:
+        call_model(Model(), [{"role": "user", "content": "aside"}])
+        made = {"role": "assistant", "content": "", "tool_calls": [call("c1", "look", at="it"), call("c2", "look", at="him")]}
+        return {"messages": made}
+
+    def look(state: Desk) -> dict[str, Any]:
+        calls = state["messages"][-1]["tool_calls"]
+        return {"messages": [{"role": "tool", "tool_call_id": each["id"], "content": "seen"} for each in calls]}
+
+    def answer(state: Desk) -> dict[str, Any]:
+        return {"messages": {"role": "assistant", "content": "Done."}}
+
+    graph = StateGraph(Desk)
+    for node in (ask, look, answer):
+        graph.add_node(node)
+    graph.add_edge(START, "ask")
+    graph.add_edge("ask", "look")
+    graph.add_edge("look", "answer")
+    return graph.compile(name="forgetful")
+
+
+def make_langchain() -> Any:
+    """An agent with LangChain's messages inside another graph. Its model calls a tool, in pieces, and says "Done."."""
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import AIMessageChunk, AnyMessage, ToolMessage
+    from langchain_core.messages.tool import tool_call_chunk
+    from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+
+    from stategraph.graph import add_messages
+
+    class Scripted(BaseChatModel):
+        _llm_type: str = "scripted"
+
+        def _stream(self, messages: list[Any], *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
+            if messages[-1].type == "tool":
+                pieces = [AIMessageChunk(text) for text in ("Do", "ne.")]
+            else:
+                heads = [("c1", "look", '{"at"'), (None, None, ': "it"}')]
+                calls = [tool_call_chunk(id=id, name=name, args=args, index=0) for id, name, args in heads]
+                pieces = [AIMessageChunk("", tool_call_chunks=[each]) for each in calls]
+            yield from (ChatGenerationChunk(message=piece) for piece in pieces)
+
+        def _generate(self, *given: Any, **options: Any) -> ChatResult:
+            whole = sum((each.message for each in self._stream(*given)), AIMessageChunk(""))
+            return ChatResult(generations=[ChatGeneration(message=whole)])
+
+    class Talk(TypedDict):
+        messages: Annotated[list[AnyMessage], add_messages]
+
+    model = Scripted()
+
+    def ask(state: Talk) -> dict[str, Any]:
+        return {"messages": call_model(model, state["messages"])}
+
+    def look(state: Talk) -> dict[str, Any]:
+        calls = state["messages"][-1].tool_calls  # type: ignore[union-attr]
+        return {"messages": [ToolMessage("seen", tool_call_id=each["id"], status="error") for each in calls]}
+
+    inner = StateGraph(Talk)
+    inner.add_node("ask", ask)
+    inner.add_node("look", look)
+    inner.add_edge(START, "ask")
+    inner.add_conditional_edges("ask", lambda state: "look" if state["messages"][-1].tool_calls else END, ["look", END])
+    inner.add_edge("look", "ask")
+    outer = StateGraph(Talk)
+    outer.add_node("agent", inner.compile())
+    outer.add_edge(START, "agent")
+    return outer.compile(name="langchain")

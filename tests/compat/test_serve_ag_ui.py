@@ -21,7 +21,7 @@ from stategraph.serve.json_patch import diff
 from stategraph.store.sqlite import SqliteStore
 
 from .ag_ui_page import Page, arguments, make_tool
-from .agents import make_desk
+from .agents import make_desk, make_forgetful, make_langchain
 from .serving import Gates, make_flow, serving
 
 
@@ -67,6 +67,31 @@ def test_a_chat_with_a_tool(url: str) -> None:
     ]  # fmt: skip
     assert page.state == {"log": ["model", "tools", "model"], "order": {"items": ["sunny"]}}
     check_agreement(page)
+
+
+def test_messages_without_ids_keep_their_order() -> None:
+    with serving(create_app({"forgetful": make_forgetful()})) as url:
+        page = Page(url, graph="forgetful")
+        end = page.run("hi")
+    assert end.outcome.pending_tool_call_ids is None
+    assert [call.tool_call_id for call in page.of("TOOL_CALL_START")] == ["c1", "c2"]
+    assert page.said() == [
+        ("user", "hi"), ("assistant", None), ("tool", "seen"), ("tool", "seen"), ("assistant", "Done."),
+    ]  # fmt: skip
+    assert [call.function.arguments for call in page.messages[1].tool_calls] == ['{"at": "it"}', '{"at": "him"}']
+
+
+def test_messages_of_langchain_in_a_graph_inside() -> None:
+    with serving(create_app({"langchain": make_langchain()})) as url:
+        page = Page(url, graph="langchain")
+        page.run("hi")
+        assert page.said() == [("user", "hi"), ("assistant", None), ("tool", "seen"), ("assistant", "Done.")]
+        assert page.messages[1].tool_calls[0].function.name == "look" and page.messages[2].error == "seen"
+        assert len(page.of("TOOL_CALL_ARGS")) == 2 and arguments(page.of("TOOL_CALL_ARGS")) == {"at": "it"}
+        assert [each.delta for each in page.of("TEXT_MESSAGE_CONTENT")] == ["Do", "ne."]
+        assert [each.content for each in page.of("TOOL_CALL_RESULT")] == ["seen"]
+        assert [each.step_name for each in page.of("STEP_STARTED")] == ["agent"]
+        check_agreement(page)
 
 
 def test_messages_that_are_sent_again_are_not_doubled(url: str) -> None:
@@ -178,6 +203,33 @@ def test_an_answer_is_taken_after_a_restart(tmp_path: Path, gates: Gates) -> Non
     assert page is not None and page.said()[-1] == ("assistant", "Done: True")
 
 
+def test_a_server_that_stops_goes_on_in_the_next(tmp_path: Path, gates: Gates) -> None:
+    place, page = str(tmp_path / "served.db"), Page("")
+    gates.close("weather")
+    for is_first in (True, False):
+        with SqliteSaver.from_conn_string(place) as saver, SqliteStore.from_conn_string(place) as store:
+            app = create_app({"desk": make_desk(gates)}, checkpointer=saver, store=store)
+            with serving(app) as url:
+                page.address = f"{url}/ag-ui/desk"
+                if is_first:
+                    running = threading.Thread(target=page.run, args=["weather"])
+                    running.start()
+                    assert gates.reached["weather"].wait(20)
+                    app.state.begin_to_stop()
+                    gates.open("weather")
+                    running.join(20)
+                    assert (page.events[-1].type.value, page.events[-1].code) == ("RUN_ERROR", "server_stopped")
+                else:
+                    while httpx.get(f"{url}/threads/{page.thread}").json()["status"] == "busy":
+                        pass
+                    page.run("hi")
+                    values = stored(page)
+    assert [each["content"] for each in values.pop("messages")] == [
+        "weather", "Let me see.", "sunny", "Done: sunny", "hi", "You said hi.",
+    ]  # fmt: skip
+    assert len(page.messages) == 6 and page.state == values
+
+
 def test_tools_of_the_page_reach_the_graph_and_are_called_by_the_page(url: str) -> None:
     page = Page(url)
     tools = [make_tool("locate")]
@@ -265,8 +317,11 @@ def test_pages_of_other_sites_are_turned_away(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("body", "status"),
-    [({}, 422), ({"threadId": "1", "runId": "1", "messages": [{"role": "hm"}]}, 422), (b"{", 422), (b"x" * 5_000_000, 413)],
-)
+    [
+        ({}, 422), ({"threadId": "1", "runId": "1", "messages": [{"role": "hm"}]}, 422), (b"{", 422),
+        ({"threadId": "", "runId": "1", "messages": []}, 422), (b'{"threadId": "1", "runId": "1", "messages": [], "state": 1e999}', 422), (b"x" * 5_000_000, 413),
+    ],
+)  # fmt: skip
 def test_what_is_no_input_is_refused(url: str, body: Any, status: int) -> None:
     given: Any = {"content": body} if isinstance(body, bytes) else {"json": body}
     answer = httpx.post(f"{url}/ag-ui/desk", headers={"content-type": "application/json"}, **given)

@@ -25,7 +25,7 @@ from stategraph import START, StateGraph, entrypoint, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.prebuilt.tool_node import ToolDecision
 from stategraph.serve import create_app, protocols
-from stategraph.serve.mcp_tools import ANSWER, make_form
+from stategraph.serve.mcp_tools import ANSWER, make_form, make_tools
 from stategraph.store.sqlite import SqliteStore
 
 from .agents import make_desk
@@ -325,6 +325,29 @@ def test_a_run_that_is_cancelled_elsewhere_is_an_error(url: str, mode: str, gate
     result = call(url, mode, "flow", {"topic": "wait"})
     cancelling.join(20)
     assert result.is_error and text(result) == "the run was cancelled"
+
+
+@pytest.mark.parametrize("value", ["\ud800", float("inf"), [[[]]] * 2], ids=["surrogate", "inf", "list"])
+def test_what_cannot_be_stored_is_refused(url: str, value: Any) -> None:
+    """As in the body of any other route: half a character, no number, too many levels."""
+    for _ in range(70 if isinstance(value, list) else 0):
+        value = [value]
+    about = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    params = {"_meta": about, "name": "desk", "arguments": {"messages": [value]}}
+    headers = {
+        "accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call", "mcp-name": "desk", "content-type": "application/json",
+    }  # fmt: skip
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    result = httpx.post(f"{url}/mcp", content=body.replace("Infinity", "1e999"), headers=headers).json()["result"]
+    assert result["isError"] and "body" in result["content"][0]["text"]
+
+
+def test_graphs_whose_names_are_the_same_as_tools() -> None:
+    tools = make_tools({"a b": double, "a/b": double, "x" * 100: double})
+    assert [*tools] == ["a_b", "a_b_", "x" * 64]
+    assert [each.graph_id for each in tools.values()] == ["a b", "a/b", "x" * 100]
+    assert [each.tool.name for each in tools.values()] == [*tools]
 
 
 def auth(request: Any) -> str | None:
