@@ -119,6 +119,7 @@ __all__ = [
     "Observer", "Operation", "RunInfo", "TaskInfo", "add_observer",
     # errors and signals
     "StateGraphError", "InvalidGraphError", "InvalidUpdateError", "InvalidRouteError",
+    "ConcurrentUpdateError",
     "EmptyInputError", "EmptyChannelError",
     "GraphRecursionError", "CheckpointConflictError", "UnknownInterruptError",
     "NodeTimeoutError", "NodeCancelledError", "InPlaceEditError", "GraphChangedError",
@@ -140,8 +141,9 @@ _NAMES = {
     ".pregel.drivers.limit": "Limit",
     ".pregel.runtime": "IsLastStep NodeError RemainingSteps Runtime get_config "
     "get_runtime get_store get_stream_writer",
-    ".pregel.errors": "CheckpointConflictError EmptyChannelError EmptyInputError GraphBubbleUp "
-    "GraphChangedError GraphDrained GraphInterrupt GraphRecursionError InPlaceEditError "
+    ".pregel.errors": "CheckpointConflictError ConcurrentUpdateError EmptyChannelError "
+    "EmptyInputError GraphBubbleUp GraphChangedError GraphDrained GraphInterrupt "
+    "GraphRecursionError InPlaceEditError "
     "InvalidGraphError InvalidRouteError InvalidUpdateError NodeCancelledError NodeTimeoutError "
     "ParentCommand StateGraphError ThreadBusyError UnknownInterruptError WorkerLostError",
     ".checkpoint": "InMemorySaver MemorySaver Retention",

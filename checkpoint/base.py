@@ -27,6 +27,7 @@ from .overrides import (
     run_by_parts,
 )
 from .records import (
+    BIRTHS,
     CHECKPOINT_FORMAT,
     CLAIM,
     CONTINUES,
@@ -62,7 +63,7 @@ from .records import (
 from .serde import Blob, Serializer
 
 __all__ = [
-    "BaseCheckpointSaver", "CHECKPOINT_FORMAT", "CLAIM", "CONTINUES", "CONTROL_WRITES",
+    "BIRTHS", "BaseCheckpointSaver", "CHECKPOINT_FORMAT", "CLAIM", "CONTINUES", "CONTROL_WRITES",
     "DIGEST", "ERROR", "ERROR_SOURCE", "INTERRUPT", "KEPT", "NO_WRITES", "NULL_TASK_ID", "POST",
     "POST_TASK_ID", "RAISED", "RESUME", "RETURN", "SLEEP", "Checkpoint",
     "CheckpointConflictError", "CheckpointMetadata", "CheckpointTuple", "Commit",

@@ -48,7 +48,7 @@ from .records import (
     iso,
     spans_of,
 )
-from .retention import EVERY, Retention, RetentionLimits, add_continued, check_several
+from .retention import EVERY, Retention, RetentionLimits, add_births, add_continued, check_several
 from .serde import Serializer
 from .threads import Result
 
@@ -399,7 +399,7 @@ class InMemorySaver(MemoryPosts):
             left = limits.choose_kept(name, made, parents, kept)
             metadata = {record.id: record.metadata for record in chain.records.values()}
             kept[name] = add_continued(left, metadata)
-            self._keep_only(thread_id, name, left)
+            self._keep_only(thread_id, name, add_births(left, metadata))
 
     def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.

@@ -162,6 +162,11 @@ CONTINUES = "stategraph_continues"
 them have stored is found."""
 
 
+BIRTHS = "stategraph_births"
+"""In the metadata of a checkpoint with tasks that are under way (schedule="ready"): the checkpoints
+at which these have started."""
+
+
 class TaskWrites(NamedTuple):
     """What one task wrote, encoded: `writes` are (channel, blob) in write order; `spans` are its
     attempts since it was last recorded: began, took, began, took, ... in seconds, flat because

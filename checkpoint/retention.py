@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from .records import CONTINUES, check_names, has_task_ids
+from .records import BIRTHS, CONTINUES, check_names, has_task_ids
 
 EVERY = 32
 """A saver with a `Retention` prunes a thread at every so many commits to it."""
@@ -114,6 +114,18 @@ class RetentionLimits:
             edge = datetime.now(UTC) - self.older_than
             kept = [each for each in kept[:-1] if _when(each[1]) >= edge] + [*kept[-1:]]
         return {id for id, _ in kept}
+
+
+def add_births(
+    chosen: Collection[str], metadata: Mapping[str, Mapping[str, Any]]
+) -> Collection[str]:
+    """The checkpoints that were chosen, and those at which tasks have started that are under way in
+    one of them: a resume reads the state there.
+
+    Args:
+        metadata: by checkpoint.
+    """
+    return {*chosen, *(birth for each in chosen for birth in metadata[each].get(BIRTHS, ()))}
 
 
 def add_continued(

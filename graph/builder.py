@@ -27,6 +27,7 @@ from ..pregel.types import (
     OnFailure,
     OutputT,
     RetryPolicy,
+    Schedule,
     StateT,
     TimeoutPolicy,
     Validated,
@@ -44,7 +45,7 @@ from .arguments import (
 )
 from .branch import BranchSpec
 from .compile import CompiledStateGraph, compile_graph
-from .edges import Edges
+from .edges import Drawable, Edges
 from .schema import Schema, is_schema
 from .spec import GraphSpec, NodeSpec, Policies
 from .state import StateKeys
@@ -53,13 +54,12 @@ from .validate import check_graph
 if TYPE_CHECKING:
     from ..pregel.drivers.limit import Limit
     from ..pregel.observer import AnyObserver
-    from ..visualize.drawing import Drawing
     from .signatures import Node, NodeOptions
 
 NodeInputT = TypeVar("NodeInputT")
 
 
-class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
+class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
     """A graph whose nodes read and write one shared, typed state.
 
     Every key of the schema is a channel: a plain annotation keeps the last value and refuses two
@@ -345,6 +345,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
         on_failure: OnFailure | None = None,
         inbox: bool = False,
         observer: AnyObserver | Sequence[AnyObserver] | None = None,
+        schedule: Schedule = "supersteps",
     ) -> CompiledStateGraph[StateT, ContextT, InputT, OutputT]:
         """Check the graph and make it runnable. The builder may be changed and compiled again.
 
@@ -374,6 +375,8 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
                 they say otherwise.
             inbox: whether a run takes what `post` has left for its thread; one read per step.
             observer: an `Observer` of its runs, the name of one ("module:name"), or several.
+            schedule: "supersteps" (the default): tasks start together when those before have ended;
+                "ready": each when its own inputs are there, and what ends is a step of its own.
 
         Raises:
             InvalidGraphError: with a sentence for every mistake.
@@ -383,7 +386,13 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
             raise TypeError(f"compile(name=...) must be a string, got {name!r}")
         before = read_breakpoints("interrupt_before", interrupt_before)
         after = read_breakpoints("interrupt_after", interrupt_after)
-        self.validate([node for names in (before, after) if names != "*" for node in names])
+        make_compiler = None
+        if schedule == "supersteps":
+            self.validate([node for names in (before, after) if names != "*" for node in names])
+        else:
+            from .ready import check_ready
+
+            make_compiler = check_ready(schedule, self.snapshot(), (before, after), inbox)
         app = compile_graph(
             self.snapshot(),
             checkpointer,
@@ -398,6 +407,7 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
             on_failure=on_failure,
             inbox=inbox,
             observer=observer,
+            make_compiler=make_compiler,
         )
         app.builder = self
         app.migrate = migrate
@@ -421,25 +431,6 @@ class StateGraph(Edges, Generic[StateT, ContextT, InputT, OutputT]):
             defaults=self.defaults,
             validate=self.validated,
         )
-
-    def get_graph(self, *, xray: bool | int = False) -> Drawing:
-        """Its drawing so far. Names in edges that are not nodes yet get a question mark.
-
-        Args:
-            xray: show the graphs inside nodes: True for all, a number for so many levels.
-
-        Raises:
-            InvalidGraphError: it is so wrong that nothing can be drawn.
-        """
-        from ..visualize.draft import make_draft
-
-        return make_draft(self.snapshot(), xray)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """How Jupyter shows it: as its drawing, with the mistakes that it still has."""
-        from ..visualize.draft import show
-
-        return show(self.snapshot(), include, exclude)
 
     if not TYPE_CHECKING:  # or type checkers would take any name
 

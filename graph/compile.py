@@ -87,6 +87,7 @@ def compile_graph(
     breakpoints: tuple[Any, Any],
     compiled_class: type[CompiledStateGraph[Any, Any, Any, Any]] = CompiledStateGraph,
     observer: Any = None,
+    make_compiler: Callable[[GraphSpec], Compiler] | None = None,
     **options: Any,
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
     """Make a Pregel of a valid graph.
@@ -97,8 +98,9 @@ def compile_graph(
         options: what a `Pregel` takes besides: `context_schema`, `store`, `cache`, `debug`,
             `executor`.
         observer: of all its runs; see `StateGraph.compile`.
+        make_compiler: None for graphs that run in supersteps.
     """
-    compiler = Compiler(spec)
+    compiler = Compiler(spec) if make_compiler is None else make_compiler(spec)
     output = spec.schemas[spec.output_schema]
     triggers = compiler.make_channels()
     root = ROOT in spec.channels  # the state is one value, not a dict of keys

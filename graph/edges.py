@@ -1,10 +1,11 @@
-"""Which node follows which: edges, joins and routers, as they are declared."""
+"""Which node follows which: edges, joins and routers, as they are declared; and the drawing of
+that."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, START
@@ -13,11 +14,41 @@ from ..pregel.program.join import Join
 from .arguments import check_join, infer_router_name, number_name, plain_name, read_wait
 from .branch import BranchSpec, read_ends
 from .schema import is_schema
-from .spec import NodeSpec
+from .spec import GraphSpec, NodeSpec
 from .state import StateKeys
+
+if TYPE_CHECKING:
+    from ..visualize.drawing import Drawing
 
 Wait: TypeAlias = Literal["all", "any", "reachable"] | int
 """For which of its starts a join waits."""
+
+
+class Drawable:
+    """The methods of a builder that show it."""
+
+    def snapshot(self) -> GraphSpec:
+        """What has been declared so far."""
+        raise NotImplementedError
+
+    def get_graph(self, *, xray: bool | int = False) -> Drawing:
+        """Its drawing so far. Names in edges that are not nodes yet get a question mark.
+
+        Args:
+            xray: show the graphs inside nodes: True for all, a number for so many levels.
+
+        Raises:
+            InvalidGraphError: it is so wrong that nothing can be drawn.
+        """
+        from ..visualize.draft import make_draft
+
+        return make_draft(self.snapshot(), xray)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """How Jupyter shows it: as its drawing, with the mistakes that it still has."""
+        from ..visualize.draft import show
+
+        return show(self.snapshot(), include, exclude)
 
 
 class Edges:

@@ -16,12 +16,17 @@ ANYWHERE = "*"
 
 
 def check_graph(
-    graph: GraphSpec, interrupt: All | Sequence[str], *, advise: bool = True
+    graph: GraphSpec,
+    interrupt: All | Sequence[str],
+    *,
+    advise: bool = True,
+    in_supersteps: bool = True,
 ) -> None:
     """Refuse a graph that cannot work, and warn of one that looks wrong.
 
     Args:
         advise: whether to warn.
+        in_supersteps: it runs in these, so that branches of unequal length do not meet.
 
     Raises:
         InvalidGraphError: with a sentence for every mistake.
@@ -35,17 +40,17 @@ def check_graph(
     ]
     if mistakes:
         raise InvalidGraphError(mistakes)
-    for advice in _find_advice(graph) if advise else ():
+    for advice in _find_advice(graph, in_supersteps) if advise else ():
         warnings.warn(advice, GraphWarning, stacklevel=4)
 
 
-def _find_advice(graph: GraphSpec) -> list[str]:
+def _find_advice(graph: GraphSpec, in_supersteps: bool) -> list[str]:
     """A sentence for everything that only looks wrong."""
     found = [*find_unreachable(graph), *find_starving(graph)]
     ends = [end for _, end in graph.edges if end != END]
     ends += [join.target for join in graph.joins if join.kind == "all" and join.target != END]
     # In most graphs no two edges lead to one node, and no more has to be looked at.
-    if len(set(ends)) < len(ends):
+    if in_supersteps and len(set(ends)) < len(ends):
         from .paths import find_uneven
 
         found += find_uneven(graph)

@@ -20,6 +20,7 @@ from ..checkpoint.serde.registry import register
 
 __all__ = [
     "CheckpointConflictError",
+    "ConcurrentUpdateError",
     "EmptyChannelError",
     "EmptyInputError",
     "GraphBubbleUp",
@@ -177,6 +178,29 @@ class WorkerLostError(StateGraphError):
 
 class RemoteError(StateGraphError):
     """Replaces an exception whose class cannot leave its worker; the text names the class."""
+
+
+class ConcurrentUpdateError(InvalidUpdateError):
+    """With schedule="ready": a task wrote a key without a reducer that another task has written
+    since this one started.
+
+    Attributes:
+        key: the key. `task`: the node whose write is refused. `writer`: the node that wrote before.
+    """
+
+    def __init__(self, key: str, task: str, writer: str) -> None:
+        super().__init__(
+            f"key {key!r}: task {task!r} wrote it, but {writer!r} has written it since that task "
+            "started. Which of the two is refused depends on their time: give the key a reducer, "
+            "Annotated[list, operator.add], or lead one of the nodes to the other. update_state "
+            "lets the task start again in the state as it is"
+        )
+        self.key: str = key
+        self.task: str = task
+        self.writer: str = writer
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.key, self.task, self.writer)
 
 
 class InvalidRouteError(InvalidUpdateError, ValueError):

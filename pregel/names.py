@@ -100,6 +100,32 @@ ROOT: Final = "__root__"
 PREVIOUS: Final = "__previous__"
 """The channel of what the last run of an entrypoint saved."""
 
+_UNDER_WAY: Final = "__under_way__:"
+
+
+def under_way_name(slot: int) -> str:
+    """The channel that says which task is under way, by the number of its slot.
+
+    >>> under_way_name(0)
+    '__under_way__:0'
+    """
+    return f"{_UNDER_WAY}{slot}"
+
+
+def under_way_number(channel: str) -> int:
+    """The number of the slot of a channel of `under_way_name`.
+
+    >>> under_way_number("__under_way__:12")
+    12
+    """
+    return int(channel.removeprefix(_UNDER_WAY))
+
+
+def is_under_way(channel: str) -> bool:
+    """Whether a channel says which task is under way."""
+    return channel.startswith(_UNDER_WAY)
+
+
 _JOIN: Final = "join:"
 _JOIN_END: Final = ":"
 KIND_SEP: Final = "|"

@@ -28,6 +28,7 @@ __all__ = [
     "Durability",
     "Multitask",
     "OnFailure",
+    "Schedule",
     "GraphOutput",
     "Interrupt",
     "Overwrite",
@@ -96,6 +97,10 @@ key; a list of these, the outermost first, for a graph inside another."""
 
 Multitask = Literal["reject", "enqueue", "interrupt", "rollback"]
 """What a call does while a run of its thread is live; see `CallOptions`."""
+
+Schedule = Literal["supersteps", "ready"]
+"""When tasks run: together, and the next ones when all have ended ("supersteps"), or each as soon
+as its own inputs are there ("ready")."""
 
 OnFailure = Literal["stop", "finish"]
 """What the failure of a task does to the others of its superstep: no further one starts and

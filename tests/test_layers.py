@@ -56,7 +56,8 @@ PREGEL = """
     superstep.task superstep.state superstep.question_ids
     superstep.interrupts superstep.machine
     superstep.race
-    superstep.flow_machine
+    superstep.under_way
+    superstep.flow_machine superstep.ready_machine
     run.tokens
     run.stream
     run.config run.checks run.claims
@@ -71,11 +72,13 @@ PREGEL = """
     run.snapshots
     run.nested
     run.resume
+    run.births
     run.start run.load run.failures
     run.begin
     run.open_tasks
     run.update_state
     run.loop
+    run.ready_loop
     drivers.forks drivers.timeslice drivers.steps drivers.backpressure drivers.abackpressure
     drivers.batch
     drivers.pool
@@ -181,12 +184,14 @@ DEFERRED = {
     (".graph.compile", ".pregel.superstep.flow_machine"): "loaded with the Flow of such a graph",
     (".graph.messages.models", ".graph.messages.operations"): "loaded with the first model that is observed",
     (".pregel.run_api", ".visualize*"): "a call can show its progress, though drawing sits above the engine",
+    (".graph.builder", ".graph.ready"): "loaded with the first graph that starts its nodes when they are ready",
+    (".pregel.*", ".pregel.run.births"): "only threads in which tasks are under way need it",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
     (".graph.compile", ".graph.validation"): "loaded when a graph validates",
     (".pregel.app", ".pregel.program.json_schema"): "loaded when somebody asks for a JSON schema",
     (".pregel.superstep.interrupts", ".pregel.program.json_schema"): "loaded for the first question with a response_schema",
     (".graph.compile", ".graph.json_schema"): "loaded when somebody asks for a JSON schema",
-    (".graph.builder", ".visualize*"): "a builder can show itself, though drawing sits above it",
+    (".graph.edges", ".visualize*"): "a builder can show itself, though drawing sits above it",
 }
 MOST_LINES = 450  # the fence; the compass is 400
 

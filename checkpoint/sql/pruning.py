@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..labels import labels_of
-from ..retention import RetentionLimits, add_continued, nearest_kept
+from ..retention import RetentionLimits, add_births, add_continued, nearest_kept
 from ..serde import Blob
 from .queries import SqlSession, fill_tails
 from .read_rows import next_state, read_writes
@@ -43,13 +43,10 @@ def choose_by_limits(
         parents = loads(rows[-1][1].metadata).get("parents", {}) if rows else {}
         made = [(row.checkpoint_id, body.ts) for row, body in rows]
         left = limits.choose_kept(checkpoint_ns, made, parents, kept)
-        metadata = {
-            row.checkpoint_id: loads(body.metadata)
-            for row, body in rows
-            if row.checkpoint_id in left
-        }
+        bodies = {row.checkpoint_id: body for row, body in rows}
+        metadata = {id: loads(bodies[id].metadata) for id in left}
         kept[checkpoint_ns] = add_continued(left, metadata)
-        return left
+        return add_births(left, metadata)
 
     return choose
 

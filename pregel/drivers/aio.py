@@ -7,6 +7,7 @@ up the loop.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
@@ -134,6 +135,11 @@ class AsyncDriver(Driver):
             execute = partial(race_on_loop, execute, self._racers)
         return AsyncBatch(execute, tasks, limit, self.end, _is_coroutine)
 
+    def make_open_batch(self) -> AsyncBatch[Task]:
+        limit = self._run.settings.config.get("max_concurrency") or sys.maxsize
+        execute = arun_task if self._run.settings.deadline is None else arun_in_time
+        return AsyncBatch(execute, (), limit, self.end, _is_spared)
+
     def cut(self, reason: str) -> None:
         """Let the run end at once: coroutines are cancelled."""
         self.drain(reason)
@@ -171,6 +177,11 @@ class AsyncDriver(Driver):
                 cancelled = True  # later: it is quick, and half a save helps nobody
         if cancelled and not isinstance(error, asyncio.CancelledError):
             raise asyncio.CancelledError
+
+
+def _is_spared(task: Task) -> bool:
+    """A failure cancels nobody: what is at work comes to its end."""
+    return False
 
 
 def _is_coroutine(task: Task) -> bool:

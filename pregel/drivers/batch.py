@@ -71,6 +71,14 @@ class Batch(Generic[Job]):
         """Call a worker in if a job may start; from any thread."""
         raise NotImplementedError
 
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Do these as well, after those that wait."""
+        with self._lock:
+            self._waiting.extend(jobs)  # type: ignore[attr-defined]  # a deque: no queue admits them
+            self.open += len(jobs)
+            self._surplus = max(0, self.open - len(self.ended) - self._limit)
+        self.call_worker()
+
     def wake(self) -> None:
         """End a wait: a job has ended, or something else is to be looked at."""
         raise NotImplementedError
@@ -90,9 +98,10 @@ class Batch(Generic[Job]):
         """Cancel, and wait for what has been cancelled while it was under way."""
         raise NotImplementedError
 
-    def take(self) -> list[Job]:
-        """The jobs that have ended since the last time."""
-        taken = [self.ended.popleft() for _ in range(len(self.ended))]
+    def take(self, most: int | None = None) -> list[Job]:
+        """The jobs that have ended since the last time, or the first of them."""
+        count = len(self.ended)
+        taken = [self.ended.popleft() for _ in range(count if most is None else min(most, count))]
         with self._lock:
             self.open -= len(taken)
         return taken

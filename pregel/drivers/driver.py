@@ -11,7 +11,17 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphBubbleUp
-from ..run.effects import Abandon, Effects, Entry, GiveWay, Notify, ReadPosts, RunTasks, Save
+from ..run.effects import (
+    Abandon,
+    Effects,
+    Entry,
+    GiveWay,
+    Notify,
+    ReadPosts,
+    RunTasks,
+    Save,
+    StartTasks,
+)
 from ..run.loop import supersteps
 from ..run.run import Run
 from ..run.surround import LANGCHAIN, surround
@@ -33,6 +43,11 @@ LIVE: set[Driver] = set()
 
 WATCHERS: dict[str, list[Callable[[], None]]] = {}
 """Thread id → what is called when a run of it begins or ends; see `turns`."""
+
+
+_AFTER_READERS = (StartTasks, Notify)
+"""Before these the reader gets all chunks: what it sees is stored, and listeners hear of the end
+after it."""
 
 
 class ReaderLeft(BaseException):
@@ -82,6 +97,10 @@ class Driver:
         """Run the only task of a superstep; None if it has ended."""
         raise NotImplementedError
 
+    def make_open_batch(self) -> Batch[Task]:
+        """The same for tasks that come one by one."""
+        raise NotImplementedError
+
     def make_batch(self, tasks: Sequence[Task]) -> Batch[Task]:
         """Tasks that are to run side by side; tells `end` of each."""
         raise NotImplementedError
@@ -94,8 +113,8 @@ class Driver:
         chunks, live, run_alone = output.chunks, output.live, self.run_alone
         for effect in self._effects:
             if effect.__class__ is not RunTasks:  # no isinstance: once a superstep (P1)
-                if chunks and effect.__class__ is Notify:
-                    yield PAUSE  # the reader has all before listeners hear of the end
+                if chunks and effect.__class__ in _AFTER_READERS:
+                    yield PAUSE
                 waited = self._perform(effect)
                 if waited is not None:
                     yield waited
@@ -174,6 +193,8 @@ class Driver:
             if run.saves_in_background and isinstance(effect, Save):
                 return self.waits.run(self._save_in_background(journal, effect))
             return journal.store(effect)  # no generator of its own
+        if isinstance(effect, StartTasks):
+            return self.waits.run(self._start_tasks(effect))
         if isinstance(effect, GiveWay):
             late = self.slices is not None and monotonic() > self.slice_end
             if not late:
@@ -241,6 +262,32 @@ class Driver:
         effect.open = batch.open
         if not batch.open:
             self._batch = None
+
+    def _start_tasks(self, effect: StartTasks) -> Steps[None]:
+        """Start tasks beside those at work, and wait until one of all has ended."""
+        run, journal = self._run, self._journal
+        if self.slices is not None and monotonic() > self.slice_end:
+            self.slice_end = yield self.slices.give_way()
+        if journal is not None and journal.unreported is not None:
+            journal.check()
+        batch = self._batch
+        if len(effect.tasks) == 1 and not run.output.live and (batch is None or not batch.open):
+            yield self.run_alone(effect.tasks[0])
+            effect.finished, effect.tasks, effect.open = effect.tasks, (), 0
+            return
+        if batch is None:
+            batch = self._batch = self.make_open_batch()
+        if effect.tasks:
+            batch.add(effect.tasks)
+            effect.tasks = ()
+        while batch.open and not batch.ended and not run.output.chunks:
+            yield batch.wait()
+        # One after the other where they run so: which ends are seen together is chance.
+        alone = run.settings.config.get("max_concurrency") == 1
+        if batch.ended and run.records_early and not alone:
+            batch.gather()
+        effect.finished = batch.take(1 if alone else None)
+        effect.open = batch.open
 
     def _limit_starts(self, tasks: Sequence[Task], batch: Batch[Task]) -> AdmissionQueue | None:
         """Let tasks that have a `Limit` start only when they have a place."""

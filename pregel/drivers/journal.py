@@ -242,7 +242,7 @@ class Journal:
                     run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes
                 )
         # Stored by this run: what it finds there next is what it expects.
-        position.count()
+        position.count(entry)
 
     def _fail(self, entry: Entry, error: BaseException) -> None:
         entry.error = error
@@ -278,6 +278,7 @@ class LanePosition:
         self._take_up()
         return (
             entry.of_call
+            and not self._run.program.starts_ready  # it is found beside the birth of its task
             and self.checkpoint_id is not None
             and entry.checkpoint_id != self.checkpoint_id
         )
@@ -316,10 +317,10 @@ class LanePosition:
             self.checkpoint_id, self.revision = commit.id, 1 if commit.carried else 0
             self._saver_state = commit.saver_state
 
-    def count(self) -> None:
-        """Something was recorded beside the checkpoint."""
+    def count(self, entry: Entry) -> None:
+        """Something was recorded; it counts if it stands beside the checkpoint, as a claim does."""
         self._take_up()
-        if self.revision is not None:
+        if self.revision is not None and entry.checkpoint_id in ("", self.checkpoint_id):
             self.revision += 1
 
     def _take_up(self) -> None:

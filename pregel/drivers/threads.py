@@ -73,6 +73,9 @@ class ThreadDriver(Driver):
             execute = partial(race_on_thread, execute, self._racers)
         return ThreadBatch(execute, tasks, limit, self.end)
 
+    def make_open_batch(self) -> ThreadBatch[Task]:
+        return self.make_batch(())
+
 
 def side_by_side(
     jobs: Sequence[Callable[[], Any]], limit: int | None, keep_errors: bool

@@ -5,7 +5,7 @@ Made once per compile, and only for graphs that have such: all others have no Fl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,9 @@ class Flow:
         machine: the class of machine that runs the graph. It is loaded with the Flow, so that other
             graphs do not load it.
         warned: the channels of joins of which it was said that too few came.
+        holders: with schedule="ready", node → the nodes that hold it back while they are under way;
+            else None.
+        loop: what carries a run from step to step; None for supersteps.
     """
 
     joins: tuple[Join, ...]
@@ -35,6 +38,8 @@ class Flow:
     lasting: tuple[str, ...]
     machine: Any
     warned: set[str] = field(default_factory=set)
+    holders: Mapping[str, frozenset[str]] | None = None
+    loop: Any = None
 
     @property
     def reachable(self) -> Iterator[Join]:
@@ -122,4 +127,81 @@ def find_first(names: Iterable[str], leads: Mapping[str, Iterable[str]]) -> list
             for other in known
             if other != name
         )
+    ]
+
+
+# -- schedule="ready" ------------------------------------------------------------------------------
+
+
+def find_holders(
+    successors: Mapping[str, Iterable[str]], plain: Mapping[str, Iterable[str]], start: str
+) -> dict[str, frozenset[str]]:
+    """Node → the nodes that lead to it in the same turn of a loop: those for which it waits.
+
+    A way leads over any edges that close no loop, but its last one may close one, and is no join's:
+    those say for themselves what they wait for.
+
+    Args:
+        successors: node → the nodes that it leads to at once, whatever decides.
+        plain: the same without joins.
+        start: where a graph begins.
+
+    >>> edges = {"S": "s", "s": "ac", "a": "b", "b": "s", "c": "s"}
+    >>> {name: "".join(sorted(held)) for name, held in find_holders(edges, edges, "S").items()}
+    {'s': 'Sabc', 'a': 'Ss', 'c': 'Ss', 'b': 'Sas'}
+    """
+    onward = _without_loops(successors, start)
+    sources: dict[str, set[str]] = {}
+    for name, ends in onward.items():
+        for end in ends:
+            sources.setdefault(end, set()).add(name)
+    last: dict[str, list[str]] = {}
+    for name in (*successors, *(name for name in plain if name not in successors)):
+        for end in sorted(plain.get(name, ())):
+            last.setdefault(end, []).append(name)
+    return {
+        name: frozenset(walk(before, sources) - {name}) for name, before in last.items()
+    }
+
+
+def _without_loops(successors: Mapping[str, Iterable[str]], start: str) -> dict[str, list[str]]:
+    """The edges without those that close a loop: depth first from the start, in name order."""
+    onward: dict[str, list[str]] = {}
+    for first in (start, *sorted(successors)):
+        if first in onward:
+            continue
+        onward[first] = []
+        above = [first]  # the way from the start to here
+        left = [iter(sorted(successors.get(first, ())))]
+        while left:
+            end = next(left[-1], None)
+            if end is None:
+                left.pop()
+                above.pop()
+            elif end not in above:
+                onward[above[-1]].append(end)
+                if end not in onward:
+                    onward[end] = []
+                    above.append(end)
+                    left.append(iter(sorted(successors.get(end, ()))))
+    return onward
+
+
+def find_free(
+    waiting: Iterable[str], running: Collection[str], holders: Mapping[str, Collection[str]]
+) -> list[str]:
+    """Of the nodes that wait those that nothing holds back: neither what runs, nor another that
+    waits, unless that waits for it in turn.
+
+    >>> find_free("bc", "a", {"b": "a", "c": "b"}), find_free("bc", "", {"b": "c", "c": "b"})
+    ([], ['b', 'c'])
+    """
+    known = list(waiting)
+    active = {*known, *running}
+    held = {name: active.intersection(holders.get(name, ())) for name in known}
+    leads = {name: walk(ends, held) for name, ends in held.items()}
+    return [
+        name
+        for name in known
+        if all(other not in running and name in leads[other] for other in leads[name] - {name})
     ]

@@ -235,6 +235,11 @@ class Program:
     eager: Final[bool] = False
     variants: Final[dict[Any, Program]] = field(default_factory=dict)
 
+    @property
+    def starts_ready(self) -> bool:
+        """Whether tasks start when their own inputs are there, and not in supersteps."""
+        return self.flow is not None and self.flow.holders is not None
+
     def settles(self, keys: Selection) -> bool:
         """Whether these channels keep what was last shown of them until they are written again."""
         return _settle(self.channels, keys)

@@ -95,6 +95,13 @@ class Answers:
         if self.first is not MISSING:
             self.claimed[FIRST] = self.first
 
+    def move_claim(self, delivered: Collection[str], beside: str) -> dict[str, Any]:
+        """The claim stands beside another checkpoint from now on, without the answers that are
+        recorded there; returns what is left of it."""
+        self.claimed = {q: each for q, each in (self.claimed or {}).items() if q not in delivered}
+        self.beside = beside
+        return self.claimed
+
     def end_claim(self) -> dict[str, Any] | None:
         """The claim ends; what it holds, or None if there is none."""
         claimed, self.claimed = self.claimed, None

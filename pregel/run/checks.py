@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from ...checkpoint.base import BaseCheckpointSaver
 from ..errors import InvalidGraphError, nearest
 from ..program.program import CompiledNode, Program
-from ..types import LOCAL, All, Durability, Multitask, OnFailure, Selection
+from ..types import LOCAL, All, Durability, Multitask, OnFailure, Schedule, Selection
 
 
 def check_durability(durability: Durability) -> Durability:
@@ -46,6 +46,45 @@ def check_on_failure(on_failure: OnFailure | None) -> OnFailure | None:
         choices = " or ".join(map(repr, get_args(OnFailure)))
         raise ValueError(f"on_failure must be {choices}, got {on_failure!r}")
     return on_failure
+
+
+def check_schedule(schedule: Schedule) -> Schedule:
+    """The same choice, once it is known to be one.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if schedule not in get_args(Schedule):
+        choices = " or ".join(map(repr, get_args(Schedule)))
+        raise ValueError(f"schedule must be {choices}, got {schedule!r}")
+    return schedule
+
+
+NO_BREAKPOINTS = (
+    "schedule='ready' does not support interrupt_before and interrupt_after yet: call interrupt() "
+    "in the node"
+)
+
+
+def check_ready(
+    durability: Durability, breakpoints: Any, saves: bool, step_timeout: float | None
+) -> None:
+    """Refuse what a call asks for that schedule="ready" does not support.
+
+    Raises:
+        ValueError: naming it, and what to do.
+    """
+    if durability == "exit" and saves:
+        raise ValueError(
+            "schedule='ready' does not support durability='exit' yet: use 'sync' or 'async'"
+        )
+    if any(breakpoints):
+        raise ValueError(NO_BREAKPOINTS)
+    if step_timeout is not None:
+        raise ValueError(
+            "schedule='ready' has no supersteps, so none can time out: set step_timeout to None, "
+            "and give nodes a timeout"
+        )
 
 
 def resolve_executor(given: Any) -> Any:

@@ -28,7 +28,7 @@ class Load:
     the run's own; with `before`, it is the one that keeps that checkpoint, and what is older is
     told by the checkpoint of the whole graph under which it was made."""
 
-    __slots__ = ("at", "before", "followed", "found", "head", "made_by", "saver")
+    __slots__ = ("at", "before", "births", "followed", "found", "head", "made_by", "saver")
 
     def __init__(
         self,
@@ -45,6 +45,8 @@ class Load:
         self.head: str | None = None
         # The call came before, and others have followed: `found` is its end.
         self.followed: bool = False
+        # Of the tasks that are under way in `found` the checkpoints at which they have started.
+        self.births: dict[str, CheckpointTuple] | None = None
 
 
 class ReadPosts:
@@ -68,6 +70,22 @@ class RunTasks:
 
     def __init__(self) -> None:
         self.races: Races | None = None
+        self.tasks: Sequence[Task] = ()
+        self.finished: Sequence[Task] = ()
+        self.open: int = 0
+
+
+class StartTasks:
+    """Start tasks beside those that are at work, and wait until at least one of all has ended,
+    unless chunks are waiting for the reader. Asked again, the driver waits for more.
+
+    It fills `finished` with the tasks that have ended since, and `open` with how many have not:
+    none if what is left was dropped after a failure.
+    """
+
+    __slots__ = ("finished", "open", "tasks")
+
+    def __init__(self) -> None:
         self.tasks: Sequence[Task] = ()
         self.finished: Sequence[Task] = ()
         self.open: int = 0
@@ -200,5 +218,5 @@ class Notify:
         self.error: BaseException | None = error
 
 
-Effect = Load | ReadPosts | RunTasks | Abandon | Save | Claim | GiveWay | Notify
+Effect = Load | ReadPosts | RunTasks | StartTasks | Abandon | Save | Claim | GiveWay | Notify
 Effects = Generator[Effect, None, None]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...checkpoint.base import RETURN, CheckpointTuple
-from ..names import GRAPH, TASKS, is_routing, triggered_node
+from ..names import GRAPH, TASKS, is_routing, is_under_way, triggered_node
 from ..program.join import parse_join
 from ..program.version import find_retyped
 from ..superstep.machine import Machine
@@ -23,6 +23,11 @@ def lost_work(
         names.update(c for c, _ in known.writes if c not in program.channels and c != RETURN)
     sends = machine.channels[TASKS].get() if TASKS in machine.expiring else ()
     nodes = {send.node for send in sends if send.node not in program.nodes}
+    under_way = (
+        value["node"] for name, value in found.checkpoint["channel_values"].items()
+        if is_under_way(name)
+    )
+    nodes.update(node for node in under_way if node not in program.nodes)
     return sorted({_where_to(name) for name in names} | {f"node {name!r}" for name in nodes})
 
 

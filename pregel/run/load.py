@@ -70,8 +70,12 @@ def _may_have_followed(run: Run, head: CheckpointTuple) -> bool:
     return not thread.names_checkpoint and head.metadata.get("run_id") != thread.run_id
 
 
-def load_machine(run: Run, loaded: Load) -> Machine:
-    """The state that the run starts from; the run's position is there from now on."""
+def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
+    """The state that the run starts from; the run's position is there from now on.
+
+    Args:
+        edits: the thread is edited, not run.
+    """
     found, program = loaded.found, run.program
     if found is None:
         if loaded.head is not None:
@@ -87,6 +91,8 @@ def load_machine(run: Run, loaded: Load) -> Machine:
     mine = apply_migration(found, program.fingerprint, run.settings.graph.migrate)
     records = read_records(mine.pending_writes or ())
     machine_class = Machine if program.flow is None else program.flow.machine
+    if edits and program.starts_ready:
+        machine_class = Machine
     machine = machine_class(program, mine.checkpoint, mine.metadata["step"] + 1, kept_ids(records))
     in_place = ns_of(mine.config) == run.ns
     if not in_place:  # it goes on in a namespace of its own, where nothing is stored yet
@@ -97,4 +103,16 @@ def load_machine(run: Run, loaded: Load) -> Machine:
     machine.sign()
     run.position.load(mine, records, loaded.head, in_place=in_place)
     run.start(machine)
+    if loaded.births is not None:
+        from .births import take_up
+
+        take_up(run, machine, mine.checkpoint, loaded.births)
     return machine
+
+
+def load_under_way(load: Load) -> Generator[Effect, None, None]:
+    """Find what the tasks need that are under way in a checkpoint: where they have started, and
+    what is recorded there."""
+    from .births import load_births
+
+    yield from load_births(load)

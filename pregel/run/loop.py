@@ -15,16 +15,15 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
-from ...checkpoint.base import ERROR, ERROR_SOURCE
+from ...checkpoint.base import BIRTHS, ERROR, ERROR_SOURCE
 from ..errors import GraphDrained
-from ..superstep.attempt_state import earliest
-from ..superstep.interrupts import is_listed, questions
+from ..superstep.interrupts import is_listed
 from ..superstep.machine import Machine, handler_of, in_path_order
 from ..superstep.task import Task
 from .begin import begin
 from .effects import Abandon, Effect, Effects, GiveWay, Load, RunTasks, Save
-from .load import load_checkpoint, load_machine
-from .resume import claim_end, end_claim, upcoming
+from .load import load_checkpoint, load_machine, load_under_way
+from .resume import claim_end, end_claim, pause, upcoming
 from .run import Run, run_of
 from .snapshots import live_snapshot
 from .task_records import given_answers
@@ -43,14 +42,18 @@ def supersteps(run: Run) -> Effects:
     loaded = Load()
     if run.thread.saver is not None:
         loaded = yield from load_checkpoint(run)
+        if loaded.found is not None and BIRTHS in loaded.found.metadata:
+            yield from load_under_way(loaded)
     if run.deadline is not None:
         run.deadline.check()
     machine = load_machine(run, loaded)
     passed = yield from begin(run, machine, followed=loaded.followed)
     if passed is None:
         return
+    flow = run.program.flow
+    loop = _loop if flow is None or flow.loop is None else flow.loop
     try:
-        yield from _loop(run, machine, passed)
+        yield from loop(run, machine, passed)
     except GeneratorExit:
         raise  # closed by hand: nobody is there to save
     except BaseException:
@@ -92,7 +95,7 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
         tasks = machine.plan(run, remaining=settings.limit - taken)
         # Also when the plan is empty: readers are owed the last checkpoint.
         if streams:
-            _show_checkpoint(run, tasks)
+            show_checkpoint(run, tasks)
         if not tasks:
             if machine.program.flow is not None:
                 machine.program.flow.warn_of_unmet(machine.channels)
@@ -113,7 +116,7 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
             raise GraphDrained(settings.ending.reason)
         # Run. The records are of the checkpoint that was loaded; later tasks find none there.
         if position.records:
-            _restore(run, tasks)
+            restore(run, tasks)
         races = effect.races = _find_races(run, tasks) if machine.racing else None
         ended = True
         try:
@@ -169,7 +172,7 @@ def _end_by_force(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
         yield from _record_unfinished(run, tasks)
 
 
-def _show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
+def show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
     """The checkpoint just made, or from which the run goes on, now that the tasks that follow it
     are known."""
     streams = run.output.streams
@@ -195,12 +198,12 @@ def _stops_after(run: Run, machine: Machine, tasks: Sequence[Task]) -> bool:
     following: Sequence[Task] = ()
     if run.output.streams or run.settings.observing is not None:
         following = upcoming(run, machine)
-        _show_checkpoint(run, following)
+        show_checkpoint(run, following)
     run.output.stop("interrupt_after", following)
     return True
 
 
-def _restore(run: Run, tasks: Sequence[Task]) -> None:
+def restore(run: Run, tasks: Sequence[Task]) -> None:
     """Give tasks that had finished before, in an earlier attempt at this superstep, what they wrote
     then."""
     records = run.position.records
@@ -225,8 +228,8 @@ def _restore(run: Run, tasks: Sequence[Task]) -> None:
 def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
     """Run what has not been run before, showing and recording each task as it ends."""
     if run.output.streams:
-        yield from _show_starts(run, tasks)
-        _show_ends(run, [task for task in tasks if task.restored])
+        yield from show_starts(run, tasks)
+        show_ends(run, [task for task in tasks if task.restored])
     races = effect.races
     effect.tasks = [
         task for task in tasks if not task.restored and not (races and races.has_lost(task))
@@ -238,11 +241,11 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
         except BaseException:
             # Cut short, perhaps by a failure in the graph around: what has ended is kept, so it is
             # shown now or never.
-            _show_ends(run, [task for task in effect.tasks if task.finished and task in unseen])
+            show_ends(run, [task for task in effect.tasks if task.finished and task in unseen])
             raise
         unseen.difference_update(effect.finished)
         ended = effect.finished if races is None else races.decide(effect.finished)
-        _show_ends(run, ended)
+        show_ends(run, ended)
         # The writes of the last ones go with the commit, or with what `_end_badly` records.
         if effect.open and run.records_early:
             yield from _record(run, [task for task in ended if task.finished])
@@ -257,14 +260,14 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
 
 def _show_racers(run: Run, races: Races, tasks: Sequence[Task]) -> None:
     """Tell the readers who has lost, and how those have ended whose race nobody has won."""
-    _show_ends(run, races.find_unwon(tasks))
+    show_ends(run, races.find_unwon(tasks))
     for stream in run.output.streams:
         for task in tasks:
             if races.has_lost(task):
                 stream.lost(task, run.machine.step)
 
 
-def _show_starts(run: Run, tasks: Sequence[Task]) -> Effects:
+def show_starts(run: Run, tasks: Sequence[Task]) -> Effects:
     """Tell the readers which tasks are about to run."""
     step = run.machine.step
     for stream in run.output.streams:
@@ -274,7 +277,7 @@ def _show_starts(run: Run, tasks: Sequence[Task]) -> Effects:
                 yield GiveWay()
 
 
-def _show_ends(run: Run, tasks: Sequence[Task]) -> None:
+def show_ends(run: Run, tasks: Sequence[Task]) -> None:
     """Tell the readers how tasks have ended, and what they ask."""
     machine = run.machine
     for stream in run.output.streams:
@@ -300,7 +303,7 @@ def _handle_errors(
         yield from _record_failures(run, [task for task in failed if not task.restored])
     handlers = [handler_of(task) for task in failed]
     if run.position.records:
-        _restore(run, handlers)
+        restore(run, handlers)
     yield from _run_tasks(run, handlers, effect)
     for task, handler in zip(failed, handlers, strict=True):
         error = handler.error
@@ -392,18 +395,7 @@ def _end_badly(
         from .failures import find_loudest
 
         raise find_loudest(failed)
-    pauses = [task.pause for task in tasks if task.pause is not None]
-    rejected = next((pause.rejected for pause in pauses if pause.rejected is not None), None)
-    if rejected is not None:
-        if run.parent is None:
-            raise rejected
-        # Raised at the end of the outermost run, when all is recorded.
-        run.parent.current.rejected_inside = rejected
-    run.output.pause(
-        questions(tasks),
-        only_asked=not any(pause.raised for pause in pauses),
-        wake_at=earliest(pause.wake_at for pause in pauses),
-    )
+    pause(run, tasks)
     run.output.keep_preview(machine, [pair for t in tasks if t.finished for pair in t.writes])
 
 
@@ -447,4 +439,4 @@ def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
             return
     yield Save(commit)
     if run.output.streams:
-        _show_checkpoint(run, upcoming(run, run.machine))
+        show_checkpoint(run, upcoming(run, run.machine))

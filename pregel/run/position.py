@@ -74,6 +74,18 @@ class Position:
         parent = self.found.parent_config
         self.saved_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
 
+    def stand_at(self, checkpoint_id: str | None, found: CheckpointTuple | None) -> Position:
+        """The position of tasks that start from this checkpoint, while the run goes on. What is
+        recorded is known here, too.
+
+        Args:
+            found: it, if it is loaded.
+        """
+        other = Position()
+        other.found = self.found if found is None else found
+        other.records, other.head, other.saved_id = self.records, checkpoint_id, checkpoint_id
+        return other
+
     def note_command(self, record: TaskRecord) -> None:
         """This call has brought something, too."""
         self.records[NULL_TASK_ID] = record

@@ -23,7 +23,8 @@ from ...checkpoint.base import CLAIM, RESUME, TaskWrites
 from ..errors import InvalidUpdateError, UnknownInterruptError
 from ..names import BY_COMMAND, DELIVERED, START
 from ..program.writes import Draft, Pair
-from ..superstep.interrupts import looks_like_answers
+from ..superstep.attempt_state import earliest
+from ..superstep.interrupts import looks_like_answers, questions
 from ..superstep.machine import Machine
 from ..superstep.question_ids import TASK, moved_id, task_digits
 from ..superstep.task import Task
@@ -307,6 +308,29 @@ def note_deliveries(run: Run) -> None:
     ]
     if before or taken:
         run.commits.describe(DELIVERED, [*dict.fromkeys([*before, *taken])][-MOST_DELIVERED:])
+
+
+# -- a call that ends with questions ---------------------------------------------------------------
+
+
+def pause(run: Run, tasks: Sequence[Task]) -> None:
+    """The call ends with what its tasks ask, or until the first of them goes on by itself.
+
+    Raises:
+        Exception: why an answer was not taken, if this is the outermost run.
+    """
+    pauses = [task.pause for task in tasks if task.pause is not None]
+    rejected = next((pause.rejected for pause in pauses if pause.rejected is not None), None)
+    if rejected is not None:
+        if run.parent is None:
+            raise rejected
+        # Raised at the end of the outermost run, when all is recorded.
+        run.parent.current.rejected_inside = rejected
+    run.output.pause(
+        questions(tasks),
+        only_asked=not any(pause.raised for pause in pauses),
+        wake_at=earliest(pause.wake_at for pause in pauses),
+    )
 
 
 # -- on another branch -----------------------------------------------------------------------------

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ...checkpoint.base import BaseCheckpointSaver, coordinates
+from ...checkpoint.base import BaseCheckpointSaver, CheckpointTuple, coordinates
 from ...checkpoint.overrides import commits_at_once
 from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
 from ..program.program import Program
@@ -51,15 +52,14 @@ class Run:
         output: readers, and the result.
         replay: where nested graphs go on when a checkpoint around them is done anew.
         journal: by which all is stored; the driver's. None if nothing is.
-        cancelled: it was cut short: whatever of its `@task` calls can be ended ends.
         payload_cache: what executors keep for all its tasks, by executor.
     """
 
     __slots__ = (
         "_calls",
+        "_cut",
         "_open_calls",
         "answers",
-        "cancelled",
         "commits",
         "deadline",
         "hook",
@@ -148,7 +148,7 @@ class Run:
         self.journal: Any = None
         self._calls: Any = None
         self._open_calls: Callable[[Run], Any] | None = None
-        self.cancelled: bool = False
+        self._cut: Final[list[bool]] = []
         self.payload_cache: Final[dict[Any, Any]] = {}
 
     def _streams_around(self, around: Run, graph: Graph) -> tuple[Stream, ...]:
@@ -192,7 +192,27 @@ class Run:
 
     def cancel(self) -> None:
         """The run is cut short."""
-        self.cancelled = True
+        self._cut.append(True)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was cut short: whatever of its `@task` calls can be ended ends."""
+        return bool(self._cut)
+
+    def stand_at(self, machine: Machine, found: CheckpointTuple | None = None) -> Run:
+        """This run as tasks see it that start in a state, while the run itself goes on
+        (schedule="ready").
+
+        Args:
+            machine: the state, which stays as it is.
+            found: its checkpoint, if that is loaded.
+        """
+        born = copy(self)
+        born.machine, born._calls = machine, None
+        born.position = self.position.stand_at(machine.checkpoint_id or None, found)  # type: ignore[misc]
+        # A graph inside looks for what is stored, unless this very state is new.
+        born.commits = copy(self.commits)  # type: ignore[misc]
+        return born
 
     @property
     def abandoned(self) -> bool:

@@ -17,6 +17,7 @@ from ..types import DEFAULT_RECURSION_LIMIT, LOCAL, All, Durability, OnFailure, 
 from .checks import (
     check_breakpoints,
     check_durability,
+    check_ready,
     place_program,
     read_observers,
     resolve_executor,
@@ -204,6 +205,9 @@ class Settings:
         self.interrupt_after: Final = _breakpoints(
             call.interrupt_after, graph.interrupt_after, program
         )
+        if program.flow is not None and program.starts_ready:
+            breakpoints = self.interrupt_before, self.interrupt_after
+            check_ready(durability, breakpoints, thread.saver is not None, graph.step_timeout)
         self.step_timeout: Final = graph.step_timeout
         # Graphs inside leave what is posted to the whole thread to the outermost.
         self.inbox: Final = graph.inbox and thread.saver is not None and not thread.ns

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...checkpoint.base import (
+    BIRTHS,
     NULL_TASK_ID,
     RETURN,
     BaseCheckpointSaver,
@@ -69,8 +70,13 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     """Bring a stored checkpoint to life, with the tasks that follow it."""
     records = read_records(found.pending_writes or ())
     step = found.metadata.get("step", -1) + 1
-    machine_class = Machine if program.flow is None else program.flow.machine
+    flow = program.flow
+    machine_class = Machine if flow is None or program.starts_ready else flow.machine
     machine = machine_class(program, found.checkpoint, step, kept_ids(records))
+    if BIRTHS in found.metadata:
+        from .births import wait_anew
+
+        wait_anew(machine, found.checkpoint)
     for task_id, spans in (found.spans or {}).items():
         if task_id in records:
             records[task_id] = replace(records[task_id], spans=tuple(spans))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
-from ...checkpoint.base import CONTINUES, TaskWrites
+from ...checkpoint.base import BIRTHS, CONTINUES, TaskWrites
 from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
 from ..names import COPY, END, INPUT
 from ..program.program import CompiledNode, NodeCall
@@ -25,7 +25,7 @@ from ..types import StateUpdate
 from .begin import input_writes
 from .effects import Effects, Load, RunTasks, Save
 from .graph_changes import lost_triggers, lost_work
-from .load import load_machine
+from .load import load_machine, load_under_way
 from .open_tasks import OpenWork, match
 from .resume import upcoming
 from .run import Run
@@ -40,11 +40,13 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     before all of them have been made. Afterwards the run's position is at the last."""
     load = Load()
     yield load
+    if load.found is not None and BIRTHS in load.found.metadata:
+        yield from load_under_way(load)
     # An update of a nested graph from outside has no run around it, from which the parents would
     # come.
     if run.ns and load.found is not None:
         run.commits.stay_inside(load.found)
-    machine = load_machine(run, load)
+    machine = load_machine(run, load, edits=True)
     position = run.position
     lost = (
         lost_work(machine, position.found, position.records) if position.found is not None else []

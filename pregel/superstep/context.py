@@ -40,6 +40,10 @@ class SuperstepView(Protocol):
         """Its number on the thread."""
 
     @property
+    def tick(self) -> int:
+        """The highest version of any channel in the state from which it runs."""
+
+    @property
     def carried_ids(self) -> Mapping[tuple[Any, ...], str] | None:
         """Path -> id of the tasks that go on under the id they had before an edit of the thread."""
 

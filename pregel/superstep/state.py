@@ -308,6 +308,16 @@ class LiveState(StateView):
                 if channel.is_available():
                     changed.add(name)
 
+    def wake(self, names: Iterable[str]) -> None:
+        """Let these channels hold what waits for the end."""
+        fresh: Channels = {}
+        noted: Noted = [], set()
+        self._wake(fresh, *noted, names)
+        if fresh:
+            before = self.changed
+            self._swap(fresh, *noted)
+            self.changed = None if before is None else {*before, *noted[1]}
+
 
 def group_by_channel(writes: Iterable[Pair]) -> dict[str, list[Any]]:
     """channel → values, in write order."""

@@ -52,7 +52,7 @@ def finisher_not_recorded(stack: ExitStack) -> None:
 @bug("failed_siblings", 12)
 def recorded_work_repeated(stack: ExitStack) -> None:
     """What a run had recorded before it failed is not taken up."""
-    swap(stack, loop, "_restore", lambda run, tasks: None)
+    swap(stack, loop, "restore", lambda run, tasks: None)
 
 
 @bug("calls_inside", 6)

@@ -184,7 +184,14 @@ class TraceReader:
             # branch went on from it.
             shown = tuple(t for t in shown if t.spans and not link.ran_elsewhere)
         base = _id(link.before.config) if link.before else ""
-        tasks = self._tasks(place, shown, base, lambda task: source == "loop")
+        together = not place.graph.program.starts_ready
+        if source == "loop" and not together:
+            # The others wait, or are under way: they end in a later step.
+            shown = tuple(t for t in shown if t.spans or t.result is not None)
+        tasks = self._tasks(
+            place, shown, base,
+            lambda task: source == "loop" and (together or task.result is not None),
+        )  # fmt: skip
         metadata = link.after.metadata or {}
         return TraceStep(
             int(metadata.get("step", -1)), source, tasks, _id(link.after.config),

@@ -1,0 +1,97 @@
+"""Compiling a graph for schedule="ready": what holds each node back, and what does not go with it.
+
+Loaded by graphs that use it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..pregel.errors import GraphWarning, InvalidGraphError
+from ..pregel.names import START
+from ..pregel.program.flow import find_holders, make_flow
+from ..pregel.run.checks import NO_BREAKPOINTS, check_schedule
+from ..pregel.run.ready_loop import ready_steps
+from ..pregel.superstep.ready_machine import ReadyMachine
+from ..pregel.types import Schedule
+from .compile import Compiler
+from .schema import Channel
+from .spec import GraphSpec
+from .validate import ANYWHERE, check_graph, complete_successors, find_successors
+
+if TYPE_CHECKING:
+    from ..pregel.program.flow import Flow
+
+
+def check_ready(
+    schedule: Schedule, spec: GraphSpec, breakpoints: tuple[Any, Any], inbox: bool
+) -> type[ReadyCompiler]:
+    """Refuse a graph that cannot work, and warn of one that looks wrong.
+
+    Args:
+        breakpoints: before which nodes, and after which.
+
+    Raises:
+        InvalidGraphError: with a sentence for every mistake, or for everything that does not go
+            with this schedule yet.
+        ValueError: the schedule is unknown.
+    """
+    check_schedule(schedule)
+    check_graph(spec, (), in_supersteps=False)
+    missing = [f"schedule='ready' does not support {each} yet" for each in _find_missing(spec)]
+    if any(breakpoints):
+        missing.append(NO_BREAKPOINTS)
+    if inbox:
+        missing.append("schedule='ready' does not support inbox=True yet: use update_state")
+    if missing:
+        raise InvalidGraphError(missing)
+    for sentence in _find_advice(spec):
+        warnings.warn(sentence, GraphWarning, stacklevel=3)
+    return ReadyCompiler
+
+
+class ReadyCompiler(Compiler):
+    """A `Compiler` for graphs whose nodes start when their own inputs are there."""
+
+    def __init__(self, spec: GraphSpec) -> None:
+        super().__init__(spec)
+        # What holds a node back is known from where others say they go.
+        self.declared = complete_successors(spec)
+
+    def make_flow(self, triggers: Mapping[str, Channel]) -> Flow | None:
+        """What holds each node back."""
+        successors = complete_successors(self.spec)
+        plain = complete_successors(replace(self.spec, joins=()))
+        return replace(
+            make_flow(self.joins, successors, triggers, ReadyMachine),
+            holders=find_holders(successors, plain, START),
+            loop=ready_steps,
+        )
+
+
+def _find_missing(spec: GraphSpec) -> Iterator[str]:
+    nodes = spec.complete_nodes()
+    for join in spec.joins:
+        if join.waves:
+            yield f"the kind of join before {join.target!r}: use wait='all', which is the default"
+    for name, node in nodes.items():
+        if node.limits:
+            yield f"Limit (node {name!r}): use config={{'max_concurrency': ...}}"
+        if spec.find_handler(name) is not None:
+            yield f"error handlers (node {name!r}): catch the error in the node"
+    if sum(node.defer for node in nodes.values()) > 1:
+        yield "several deferred nodes: lead an edge from one to the other"
+
+
+def _find_advice(spec: GraphSpec) -> list[str]:
+    """A sentence for each node that holds all others back."""
+    return [
+        f"node {name!r} has a router that does not say where it goes: with schedule='ready' no "
+        "other node starts while it is under way, or what leads to it. Give its ends: a path_map, "
+        'or -> Literal["a", "b"]'
+        for name, ends in sorted(find_successors(spec).items())
+        if ANYWHERE in ends and name != START
+    ]

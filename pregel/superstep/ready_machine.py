@@ -1,0 +1,288 @@
+"""The state of a run whose tasks start when their own inputs are there: schedule="ready".
+
+Beside the superstep's machine, and as pure: `start` says which tasks start now, `apply` folds in
+what has ended. A step is what ended together; its checkpoint also says what is under way.
+
+Theory of operation: a task starts at a checkpoint, its birth: it reads the state there, and its id
+is made of it. What starts follows from the checkpoint alone, so nothing is stored of a start. The
+next checkpoint has consumed what made the task start, and holds the task in a channel of its own, a
+slot, until it has ended. A trigger that must wait stays in its channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, cast
+
+from ...channels.aggregate import Overwrite
+from ...channels.base import Channel
+from ...channels.last_value import LastValue
+from ...checkpoint.base import Checkpoint
+from ..errors import ConcurrentUpdateError, InvalidUpdateError
+from ..names import TASKS, trigger_name, under_way_name
+from ..program.flow import find_free
+from ..program.program import Program
+from ..program.writes import Pair
+from .context import TaskContext
+from .machine import NONE_CARRIED, Machine, in_path_order
+from .state import Noted, collect_writes
+from .task import Task
+from .under_way import Slot, Starts, TasksUnderWay, UnderWay, describe
+
+Standing = Callable[[Machine], TaskContext[Task]]
+"""Makes the run as the tasks see it that are born in a state."""
+NO_RACES = (
+    "a Send has race=: schedule='ready' does not support races yet; use schedule='supersteps'"
+)
+
+
+def bear_anew(machine: Machine, slots: Iterable[str], known: Sequence[UnderWay]) -> None:
+    """Let all that is under way wait, in this state, to be started: so it is looked at, edited, and
+    run in supersteps. It keeps its ids, as after an edit."""
+    sends = [each for each in known if each["send"] is not None]
+    pulled = [each["node"] for each in known if each["send"] is None]
+    triggers = [trigger_name(node) for node in pulled]
+    before = len(machine.channels[TASKS].get()) if TASKS in machine.expiring else 0
+    nodes = machine.program.nodes
+    ids: dict[tuple[Any, ...], str] = {}
+    for each in known:
+        if each["send"] is None:
+            ids[nodes[each["node"]].path] = each["id"]
+    for place, each in enumerate(sends, before):
+        ids[Task(nodes[each["node"]], place, None).path] = each["id"]
+    writes: list[Pair] = [(name, None) for name in triggers]
+    writes += [(TASKS, each["send"]) for each in sends]
+    if writes:
+        machine.apply_writes(writes)
+    machine.wake(name for name in triggers if not machine.channels[name].is_available())
+    machine.forget(slots)
+    machine.carry({**machine.carried_ids, **ids})
+
+
+class ReadyMachine(Machine):
+    """A `Machine` that starts tasks one by one, and applies what has ended.
+
+    Attributes:
+        under_way: the tasks that have started and not ended, those just born aside.
+        born: the tasks that have started in this state. Their slots are in the next checkpoint.
+        beyond: the nodes that would have to start beyond the recursion limit.
+        starts: when they have started.
+        kept_sends: the Sends of this state that have not been started.
+        writers: key without a reducer → the node that wrote it last.
+    """
+
+    __slots__ = ("beyond", "born", "kept_sends", "starts", "under_way", "writers")
+
+    def __init__(
+        self,
+        program: Program,
+        checkpoint: Checkpoint | None = None,
+        step: int = -1,
+        carried_ids: Mapping[tuple[Any, ...], str] = NONE_CARRIED,
+    ) -> None:
+        super().__init__(program, checkpoint, step, carried_ids)
+        self.under_way: TasksUnderWay = TasksUnderWay()
+        self.born: list[Task] = []
+        self.beyond: list[str] = []
+        self.starts: Starts = Starts()
+        self.kept_sends: list[Any] = []
+        self.writers: dict[str, str] = {}
+
+    def take_up(self, tasks: Mapping[int, Task]) -> None:
+        """These are under way in the checkpoint that was loaded, by the numbers of their slots."""
+        self.under_way.take_up(tasks)
+        for number, task in tasks.items():
+            self.starts.enter(task)
+            self.channels[under_way_name(number)] = cast(Channel, Slot(task))
+
+    def make_again(self, run: TaskContext[Task], known: UnderWay) -> Task:
+        """A task that has started in this state, as it was.
+
+        Args:
+            run: as it sees it.
+        """
+        node, send = self.program.nodes[known["node"]], known["send"]
+        tasks: list[Task] = []
+        if send is not None:
+            tasks.append(Task(node, known["path"][1], send.arg, run, send))
+        else:
+            self._add_pulled(node, tasks, run, coerce=True)
+        tasks[0].carry_id(known["id"])
+        return tasks[0]
+
+    def copy(self) -> ReadyMachine:
+        """A machine of its own in the same state."""
+        other = cast(ReadyMachine, super().copy())
+        other.under_way, other.born = self.under_way.copy(), list(self.born)
+        return other
+
+    # -- start -------------------------------------------------------------------------------------
+
+    def start(
+        self, stand_at: Standing, limit: int, held: Collection[str] | Literal["*"] = ()
+    ) -> list[Task]:
+        """The tasks that start now: Sends, and the triggered nodes that nothing under way leads to.
+
+        Args:
+            stand_at: makes the run as these tasks see it.
+            limit: how many generations the call may take. Where they are more, nothing starts, and
+                `beyond` says what would.
+            held: nodes that must not start; "*" for all.
+        """
+        nodes, starts = self.program.nodes, self.starts
+        names, sends = self._choose(held)
+        found = [starts.next_generation(nodes[name]) for name in names]
+        found += [starts.next_generation(nodes[send.node], send) for send in sends]
+        if found and max(found) > limit:
+            self.beyond = sorted({*names, *(send.node for send in sends)})
+            names, sends = self._choose("*")
+        if not names and not sends:
+            return []
+        self.remaining = limit - max(found) + 1
+        # They read this state as long as they run, while this machine goes on.
+        run = stand_at(Machine.copy(self))
+        tasks = [Task(nodes[each.node], i, each.arg, run, each) for i, each in enumerate(sends)]
+        for name in names:
+            self._add_pulled(nodes[name], tasks, run, coerce=True)
+        for task in tasks:
+            starts.enter(task)
+        starts.forget((nodes[name] for name in names), sends)
+        self.born = tasks
+        return tasks
+
+    def _choose(self, held: Collection[str] | Literal["*"]) -> tuple[list[str], list[Any]]:
+        """The nodes and the Sends that start. What has to wait is noted, so that it stays."""
+        nodes = self.program.nodes
+        changed = self.versions if self.changed is None else self.changed
+        due = [name for name in self._candidates(changed) if self._is_triggered(nodes[name])]
+        pending = list(self.channels[TASKS].get()) if TASKS in self.expiring else []
+        names: list[str] = []
+        if held != "*":
+            names = self._find_free([name for name in due if name not in held], pending)
+        self.held.update(due)
+        self.held.difference_update(names)
+        self.kept_sends = [each for each in pending if held == "*" or each.node in held]
+        return names, [each for each in pending if not (held == "*" or each.node in held)]
+
+    def _find_free(self, due: Sequence[str], sends: Sequence[Any]) -> list[str]:
+        flow = self.program.flow
+        assert flow is not None and flow.holders is not None
+        if not due:
+            return []
+        running = {*self.under_way.nodes, *(send.node for send in sends)}
+        # A node that runs is started again only when it has ended.
+        waiting = [name for name in due if not self.under_way.is_pulled(name)]
+        return find_free(waiting, running, flow.holders)
+
+    def plan(
+        self,
+        run: TaskContext[Task] | None = None,
+        *,
+        coerce: bool = True,
+        remaining: int = 0,
+    ) -> list[Task]:
+        """All that is under way or waits, as one superstep: for who looks at it, or drops it."""
+        other = self.copy()
+        other._bear_anew()
+        tasks = Machine.plan(other, run, coerce=coerce, remaining=remaining)
+        for task in tasks:
+            if task.path in other.carried_ids:
+                task.carry_id(other.carried_ids[task.path])
+        return tasks
+
+    # -- apply -------------------------------------------------------------------------------------
+
+    def find_conflict(self, task: Task, beside: Sequence[Task] = ()) -> InvalidUpdateError | None:
+        """Why what a task wrote cannot be applied beside what others wrote; None if it can.
+
+        Args:
+            task: has ended.
+            beside: those that are applied before it, in the same step.
+        """
+        born_at = task.run.machine.tick
+        earlier = {name: each.name for each in beside for name, _ in each.writes}
+        for name, value in task.writes:
+            if name == TASKS:
+                sends = value if isinstance(value, list) else [value]
+                if any(send.race is not None for send in sends):
+                    return InvalidUpdateError(f"task {task.name!r}: {NO_RACES}")
+                continue
+            plain = self.channels[name].__class__ is LastValue or isinstance(value, Overwrite)
+            if plain and (name in earlier or self.versions.get(name, 0) > born_at):
+                by = earlier.get(name) or self.writers.get(name, "another task")
+                return ConcurrentUpdateError(name, task.name, by)
+        return None
+
+    def apply(self, tasks: Sequence[Task]) -> None:
+        """End a step: what these tasks wrote is folded in, in path order; what has started since
+        the step before is under way, unless it is among them.
+
+        Raises:
+            InvalidUpdateError: naming channel, step and writers. Nothing has changed.
+        """
+        if len(tasks) > 1:  # of equal paths the first is what started first
+            tasks = in_path_order(sorted(tasks, key=self.starts.order))
+        fresh: dict[str, Channel] = {}
+        changed: set[str] = set()
+        moved = self._consume(self.born, fresh, changed) if self.program.consuming else []
+        writes = collect_writes(tasks)
+        if self.kept_sends:
+            writes[TASKS] = [*self.kept_sends, *writes.get(TASKS, ())]
+        self._update(writes, fresh, (moved, changed), tasks)
+        goes_on = len(self.under_way) + len(self.born) > len(tasks)
+        if self.program.kinds.finishers and not goes_on and not self._has_work(fresh, changed):
+            self._finish(fresh, moved, changed)
+        # From here on no code of the user's runs, and nothing can fail.
+        self._mark_seen(self.born)
+        self._move_slots(tasks, fresh, moved)
+        for task in tasks:
+            self.starts.leave(task, self.program.triggers)
+            if not task.node.hidden:
+                self.writers.update((name, task.name) for name, _ in task.writes)
+        self._swap(fresh, moved, changed)
+        self.born, self.kept_sends = [], []
+        self.carried_ids = NONE_CARRIED
+        self.step += 1
+
+    def _move_slots(
+        self, ended: Sequence[Task], fresh: dict[str, Channel], moved: list[str]
+    ) -> None:
+        """Empty the slots of what has ended, and fill some with what has started."""
+        slots: dict[int, Task | None] = {}
+        gone = {task.cause or task for task in ended}
+        for task in gone:
+            number = self.under_way.leave(task)
+            if number is not None:
+                slots[number] = None
+        for task in self.born:
+            if task not in gone:
+                slots[self.under_way.enter(task)] = task
+        for number, start in slots.items():
+            name = under_way_name(number)
+            fresh[name] = cast(Channel, Slot(start))
+            moved.append(name)
+
+    def _expire(self, names: Iterable[str], fresh: dict[str, Channel], noted: Noted) -> None:
+        """What triggers a node that waits stays; all else that lives for one step ends."""
+        nodes = self.program.nodes
+        kept = {trigger for name in self.held for trigger in nodes[name].triggers}
+        super()._expire([name for name in names if name not in kept], fresh, noted)
+
+    # -- starting over -----------------------------------------------------------------------------
+
+    def begin_anew(self) -> None:
+        """All that is under way starts again, in this state."""
+        self._bear_anew()
+        super().begin_anew()
+
+    def apply_input(self, writes: Sequence[Pair], discarded: Sequence[Task]) -> None:
+        """`Machine.apply_input`; what was under way is dropped with what was pending."""
+        self._bear_anew()
+        super().apply_input(writes, discarded)
+
+    def _bear_anew(self) -> None:
+        known, slots = [describe(task) for task in self.under_way], self.under_way.slots()
+        self.under_way, self.born = TasksUnderWay(), []
+        for slot in slots:
+            del self.channels[slot]
+        bear_anew(self, slots, known)

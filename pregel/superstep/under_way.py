@@ -1,0 +1,187 @@
+"""The tasks of a run that have started and not ended (schedule="ready"): in a run, and as its
+checkpoints hold them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
+from typing import Any, TypedDict
+
+from ...channels.base import MISSING
+from ...checkpoint.base import Checkpoint
+from ..names import TASKS, is_under_way, under_way_name
+from ..program.program import CompiledNode
+from .task import Task
+
+
+class UnderWay(TypedDict):
+    """A task that is under way, as a checkpoint holds it.
+
+    Keys:
+        birth: the id of the checkpoint at which it started.
+        path: its place there.
+        id, node: its id, and the name of its node.
+        send: the `Send` that it runs for, or None.
+    """
+
+    birth: str
+    path: tuple[Any, ...]
+    id: str
+    node: str
+    send: Any
+
+
+class Slot:
+    """The channel of one task that is under way; of none, it is empty."""
+
+    __slots__ = ("task",)
+
+    def __init__(self, task: Task | None) -> None:
+        self.task: Task | None = task
+
+    def checkpoint(self) -> Any:
+        """What is stored of the task."""
+        task = self.task
+        return MISSING if task is None else describe(task)
+
+
+def describe(task: Task) -> UnderWay:
+    """A task that is under way, as it is stored."""
+    birth = task.run.machine.checkpoint_id
+    return UnderWay(birth=birth, path=task.path, id=task.id, node=task.name, send=task.send)
+
+
+def find_under_way(checkpoint: Checkpoint) -> dict[str, UnderWay]:
+    """Slot → what a checkpoint holds there, oldest first."""
+    values = checkpoint["channel_values"]
+    names = [name for name in values if is_under_way(name)]
+    # A slot is written when its task has started.
+    versions = checkpoint["channel_versions"]
+    return {name: values[name] for name in sorted(names, key=lambda n: (versions[n], len(n), n))}
+
+
+class TasksUnderWay:
+    """The tasks that are under way, by the number of their slots. Slots are used again, so that
+    there are as many as were ever needed at once.
+
+    Attributes:
+        births: how many of them there are, by the checkpoint at which they started.
+        nodes: how many of them there are, by node.
+    """
+
+    __slots__ = ("_places", "_tasks", "_vacant", "births", "nodes")
+
+    def __init__(self) -> None:
+        self._tasks: dict[int, Task] = {}
+        self._places: dict[Task, tuple[int, str]] = {}  # slot and birth
+        self._vacant: list[int] = []
+        self.births: Counter[str] = Counter()
+        self.nodes: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        """The tasks in the order in which they started."""
+        return iter(self._places)
+
+    def take_up(self, tasks: Mapping[int, Task]) -> None:
+        """These are in a checkpoint that was loaded."""
+        self._vacant = [each for each in range(max(tasks, default=-1) + 1) if each not in tasks]
+        for number, task in tasks.items():
+            self._enter(number, task)
+
+    def enter(self, task: Task) -> int:
+        """The slot of a task that is under way from now on: the lowest that is free."""
+        number = heappop(self._vacant) if self._vacant else len(self._tasks)
+        self._enter(number, task)
+        return number
+
+    def _enter(self, number: int, task: Task) -> None:
+        birth = task.run.machine.checkpoint_id
+        self._tasks[number] = task
+        self._places[task] = number, birth
+        self.nodes[task.name] += 1
+        self.births[birth] += 1
+
+    def leave(self, task: Task) -> int | None:
+        """The slot that a task leaves which has ended; None if it had none yet."""
+        place = self._places.pop(task, None)
+        if place is None:
+            return None
+        number, birth = place
+        del self._tasks[number]
+        heappush(self._vacant, number)
+        for counter, key in ((self.nodes, task.name), (self.births, birth)):
+            counter[key] -= 1
+            if not counter[key]:
+                del counter[key]
+        return number
+
+    def is_pulled(self, node: str) -> bool:
+        """Whether a task of a node is under way that a trigger has started."""
+        return node in self.nodes and any(
+            task.name == node and task.send is None for task in self._places
+        )
+
+    def slots(self) -> list[str]:
+        """The channels in which they are."""
+        return [under_way_name(number) for number in self._tasks]
+
+    def copy(self) -> TasksUnderWay:
+        """The same tasks, to be changed by itself."""
+        other = TasksUnderWay()
+        other._tasks, other._places = dict(self._tasks), dict(self._places)
+        other._vacant = list(self._vacant)
+        other.births, other.nodes = Counter(self.births), Counter(self.nodes)
+        return other
+
+
+class Starts:
+    """When tasks have started, and how many have led to each: for the recursion limit.
+
+    A generation is one more than the highest among those that have led to a task.
+    """
+
+    __slots__ = ("_count", "_led", "_tasks")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._tasks: dict[Task, tuple[int, int]] = {}
+        self._led: dict[str | int, int] = {}
+
+    def next_generation(self, node: CompiledNode, send: Any = None) -> int:
+        """The generation of a task that would start now; that of START is 0."""
+        marks: tuple[str | int, ...] = node.triggers if send is None else (id(send),)
+        if node.hidden:
+            return 0
+        return 1 + max((self._led.get(mark, 0) for mark in marks), default=0)
+
+    def enter(self, task: Task) -> None:
+        """A task starts."""
+        generation = self.next_generation(task.node, task.send)
+        self._tasks[task] = generation, self._count
+        self._count += 1
+
+    def forget(self, nodes: Iterable[CompiledNode], sends: Iterable[Any]) -> None:
+        """Their tasks have started: what led to them counts no more."""
+        for node in nodes:
+            for trigger in node.triggers:
+                self._led.pop(trigger, None)
+        for send in sends:
+            self._led.pop(id(send), None)
+
+    def leave(self, task: Task, triggers: Container[str]) -> None:
+        """A task has ended, and leads on."""
+        generation, _ = self._tasks.pop(task.cause or task, (0, 0))
+        for name, value in task.writes:
+            if name == TASKS:
+                for send in value if isinstance(value, list) else [value]:
+                    self._led[id(send)] = generation
+            elif name in triggers:
+                self._led[name] = max(generation, self._led.get(name, 0))
+
+    def order(self, task: Task) -> int:
+        """A number by which tasks are sorted as they started."""
+        return self._tasks.get(task.cause or task, (0, 0))[1]

@@ -1,0 +1,153 @@
+"""Graphs for tests of schedule="ready", and drivers in which a test says which task ends next."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from itertools import pairwise
+from typing import Annotated, Any
+
+from typing_extensions import TypedDict
+
+from stategraph import END, START, Send, StateGraph
+from stategraph.pregel.drivers.aio import AsyncDriver
+from stategraph.pregel.drivers.awaits import arun_task
+from stategraph.pregel.drivers.batch import Batch
+from stategraph.pregel.drivers.threads import ThreadDriver
+from stategraph.pregel.drivers.waits import run_task
+from stategraph.pregel.superstep.task import Task
+
+Rank = Callable[[Task], Any]
+"""Of the tasks at work the one with the lowest rank ends next."""
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+class ChosenBatch(Batch[Task]):
+    """Runs one task per wait, the one that the test has chosen; the others seem to be at work."""
+
+    rank: Rank
+
+    def call_worker(self) -> None:
+        pass
+
+    def wake(self) -> None:
+        pass
+
+    def cancel(self) -> None:
+        self._waiting.clear()  # type: ignore[attr-defined]
+        self.open = len(self.ended)
+
+    def _choose(self) -> Task:
+        chosen = min(self._waiting, key=self.rank)  # type: ignore[call-overload]
+        self._waiting.remove(chosen)
+        return chosen
+
+    def _end(self, task: Task) -> None:
+        self._done(task, None)
+        self.ended.append(task)
+
+    def wait(self, seconds: float | None = None) -> None:
+        task = self._choose()
+        copy_context().run(run_task, task)
+        self._end(task)
+
+    def join(self) -> Any:
+        pass
+
+
+class ChosenAsyncBatch(ChosenBatch):
+    def wait(self, seconds: float | None = None) -> Awaitable[None]:  # type: ignore[override]
+        return self._wait()
+
+    async def _wait(self) -> None:
+        task = self._choose()
+        await asyncio.create_task(arun_task(task))
+        self._end(task)
+
+    async def join(self) -> None:
+        pass
+
+
+@contextmanager
+def ends_by(rank: Rank) -> Iterator[None]:
+    """Inside, tasks end one by one, in the order of their ranks."""
+    before = ThreadDriver.make_open_batch, AsyncDriver.make_open_batch
+
+    def make(batch_class: type[ChosenBatch], driver: Any) -> ChosenBatch:
+        batch = batch_class((), 10**6, driver.end)
+        batch.rank = rank
+        return batch
+
+    ThreadDriver.make_open_batch = lambda self: make(ChosenBatch, self)  # type: ignore[method-assign, assignment, return-value]
+    AsyncDriver.make_open_batch = lambda self: make(ChosenAsyncBatch, self)  # type: ignore[method-assign, assignment, return-value]
+    try:
+        yield
+    finally:
+        ThreadDriver.make_open_batch, AsyncDriver.make_open_batch = before  # type: ignore[method-assign]
+
+
+def by_order(*names: str) -> Rank:
+    """Nodes end in this order where they have the choice."""
+    return lambda task: names.index(task.name) if task.name in names else len(names)
+
+
+def build(graph: str, routes: dict[str, Callable[[Any], Any]] | None = None, nodes: dict[str, Any] | None = None) -> StateGraph[Any]:
+    """A graph of words: `a>b` an edge (S is START), `a+b>c` a join, `r:a=b|c` a router of a whose function is in
+    `routes`; without one it goes to all. Each node writes its name down, unless `nodes` has a function."""
+    builder = StateGraph(State)
+    edges, routers = [], []
+    names: set[str] = set()
+    for word in graph.split():
+        if word.startswith("r:"):
+            source, _, ends = word[2:].partition("=")
+            routers.append((source, ends.split("|")))
+            names |= {source, *ends.split("|")}
+        else:
+            way = word.split(">")
+            edges += [(each.split("+"), after) for each, after in pairwise(way)]
+            names |= {name for each in way for name in each.split("+")}
+    for name in sorted(names - {"S", "E"}):
+        builder.add_node(name, (nodes or {}).get(name) or writer(name))
+    for sources, end in edges:
+        starts = [START if name == "S" else name for name in sources]
+        builder.add_edge(starts if len(starts) > 1 else starts[0], END if end == "E" else end)
+    for source, ends in routers:
+        targets = [END if end == "E" else end for end in ends]
+        route = (routes or {}).get(source) or (lambda _, targets=targets: [end for end in targets if end != END])
+        builder.add_conditional_edges(START if source == "S" else source, route, targets)
+    return builder
+
+
+def writer(name: str) -> Callable[[Any], Any]:
+    def write(state: Any) -> Any:
+        value = state.get("n", "") if isinstance(state, dict) else state
+        return {"log": [f"{name}{value}"]}
+
+    write.__name__ = name
+    return write
+
+
+def times(count: int, *ends: str, node: str) -> Callable[[Any], Any]:
+    """A router that leads to these ends until its node has run so often."""
+    return lambda state: list(ends) if state["log"].count(node) < count else END
+
+
+def sends(node: str, *values: Any) -> Callable[[Any], Any]:
+    return lambda _: [Send(node, {"n": value}) for value in values]
+
+
+def show(history: Sequence[Any]) -> str:
+    """The steps of a history, newest first, by what each has added to the log."""
+    found, before = [], 0
+    for snapshot in reversed(history):
+        log = snapshot.values.get("log", [])
+        if len(log) > before:
+            found.append(" ".join(log[before:]))
+        before = len(log)
+    return " / ".join(found)

@@ -1,0 +1,354 @@
+"""schedule="ready": tasks start when their own inputs are there, and what ends is a step of its own."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Any
+
+import pytest
+from ready_graphs import build, by_order, ends_by, sends, show, times
+from typing_extensions import TypedDict
+
+from stategraph import (
+    END,
+    START,
+    Command,
+    ConcurrentUpdateError,
+    GraphRecursionError,
+    GraphWarning,
+    InMemorySaver,
+    InvalidGraphError,
+    InvalidUpdateError,
+    Send,
+    StateGraph,
+    interrupt,
+)
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+
+EXAMPLES = {
+    "diamond": ("S>a>b>d a>c>d", {}, ["b", "c"], "a / b / c / d"),
+    "diamond, the other way": ("S>a>b>d a>c>d", {}, ["c", "b"], "a / c / b / d"),
+    "map-reduce": ("r:S=w w>sum", {"S": sends("w", 3, 1, 2)}, [], "w3 / w1 / w2 / sum"),
+    "supervisor": ("S>s r:s=a|c|E a>b>s c>s", {"s": times(2, "a", "c", node="s")}, ["a", "b", "c"], "s / a / b / c / s"),
+    "unequal branches in a loop": (
+        "S>s r:s=a|b|E a>a2>s b>s",
+        {"s": times(2, "a", "b", node="s")},
+        ["a", "a2", "b"],
+        "s / a / a2 / b / s",
+    ),
+    "unequal branches": ("S>a>b>d S>c>d", {}, ["c", "a", "b"], "c / a / b / d"),
+    "a join": ("S>a>b S>c b+c>d", {}, ["c", "a", "b"], "c / a / b / d"),
+    "a join that is left half open": ("S>a>b r:a=b|c b+c>d", {"a": lambda _: "b"}, [], "a / b"),
+    "a join and an edge": ("S>a>d S>b>x b+x>d", {}, ["a", "d"], "a / d / b / x / d"),
+    "an edge behind a join": ("S>a S>b a+b>c>e S>x>e", {}, ["x", "a", "b"], "x / a / b / c / e"),
+    "a router that skips": ("S>a r:a=b|d b>d S>c>d", {"a": lambda _: "d"}, ["a", "c"], "a / c / d"),
+    "a loop on itself": ("S>a r:a=a|E S>b>b2", {"a": times(3, "a", node="a")}, ["a", "b"], "a / a / a / b / b2"),
+    "waiting for each other": ("r:S=b|c r:b=c|E r:c=b|E", {"b": lambda _: END, "c": lambda _: END}, ["c"], "c / b"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:the join of b, c")
+@pytest.mark.parametrize(("graph", "routes", "order", "steps"), EXAMPLES.values(), ids=EXAMPLES)
+def test_a_task_starts_when_its_inputs_are_there(
+    drive: Any, graph: str, routes: Any, order: list[str], steps: str
+) -> None:
+    app = build(graph, routes).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order(*order)):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert show(drive.history(app, CONFIG)) == steps
+
+
+def test_what_waits_and_what_is_under_way_is_next(drive: Any) -> None:
+    app = build("S>a>d S>b>d").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "b")):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert [each.next for each in reversed(drive.history(app, CONFIG))] == [
+        ("__start__",),
+        ("a", "b"),
+        ("b", "d"),
+        ("d",),
+        (),
+    ]
+
+
+def test_a_trigger_while_a_node_runs_starts_it_again_afterwards(drive: Any) -> None:
+    app = build("S>x r:S=w w>x", {"S": sends("w", 1)}).compile(InMemorySaver(), schedule="ready")
+    # x waits for nobody but w; the edge into it and w lead to one run.
+    drive.invoke(app, EMPTY, CONFIG)
+    assert show(drive.history(app, CONFIG)) == "w1 / x"
+
+
+def test_a_deferred_node_runs_when_nothing_is_under_way(drive: Any) -> None:
+    builder = build("S>a>b S>c")
+    builder.add_node("late", lambda state: {"log": ["late"]}, defer=True)
+    builder.add_edge("a", "late")
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "b", "c")):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert show(drive.history(app, CONFIG)) == "a / b / c / late"
+
+
+# -- what a task reads, and what it may write ----------------------------------------------------------------------
+
+
+def test_a_task_reads_the_state_in_which_it_has_started(drive: Any) -> None:
+    seen = {}
+
+    def look(state: Any) -> Any:
+        seen["input"] = list(state["log"])
+        return {"log": ["look"]}
+
+    def route(state: Any) -> Any:
+        seen["router"] = list(state["log"])
+        return END
+
+    app = build("S>a>b S>look r:look=a|E", {"look": route}, {"look": look}).compile(schedule="ready")
+    with ends_by(by_order("a", "b", "look")):
+        drive.invoke(app, EMPTY)
+    assert seen == {"input": [], "router": ["look"]}
+
+
+class Plain(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    last: str
+
+
+def write_last(name: str) -> Any:
+    return lambda state: {"last": name, "log": [name]}
+
+
+def plain_graph(**options: Any) -> Any:
+    builder = StateGraph(Plain)
+    for name in ("a", "b"):
+        builder.add_node(name, write_last(name)).add_edge(START, name)
+    return builder.compile(schedule="ready", **options)
+
+
+def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive: Any) -> None:
+    app = plain_graph(checkpointer=InMemorySaver())
+    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError) as raised:
+        drive.invoke(app, EMPTY, CONFIG)
+    assert (raised.value.key, raised.value.task, raised.value.writer) == ("last", "a", "b")
+    state = drive.get_state(app, CONFIG)
+    assert (state.values, state.next) == ({"last": "b", "log": ["b"]}, ("a",))
+    assert isinstance(state.tasks[0].error, ConcurrentUpdateError)
+    # Started again after an edit, it writes after what the other has written.
+    drive.update_state(app, CONFIG, {"last": "edit"}, START)
+    with ends_by(by_order("a", "b")), pytest.raises(ConcurrentUpdateError):
+        drive.invoke(app, None, CONFIG)
+    assert drive.get_state(app, CONFIG).values["last"] == "a"
+
+
+def test_one_after_the_other_a_plain_key_may_be_written(drive: Any) -> None:
+    builder = StateGraph(Plain)
+    for name in ("a", "b"):
+        builder.add_node(name, write_last(name))
+    builder.add_node("c", lambda state: {"log": ["c"]})
+    builder.add_edge(START, "a").add_edge("a", "b").add_edge(START, "c")
+    app = builder.compile(schedule="ready")
+    with ends_by(by_order("a", "b", "c")):
+        assert drive.invoke(app, EMPTY)["last"] == "b"
+
+
+# -- limits --------------------------------------------------------------------------------------------------------
+
+
+def test_the_recursion_limit_counts_generations(drive: Any) -> None:
+    app = build("S>a>b>c S>x1>x2>x3").compile(InMemorySaver(), schedule="ready")
+    assert len(drive.invoke(app, EMPTY, {**CONFIG, "recursion_limit": 3})["log"]) == 6
+    with ends_by(by_order("a", "b", "c")), pytest.raises(GraphRecursionError):
+        drive.invoke(app, EMPTY, {"recursion_limit": 2, "configurable": {"thread_id": "u"}})
+    state = drive.get_state(app, {"configurable": {"thread_id": "u"}})
+    assert sorted(state.values["log"]) == ["a", "b", "x1"]  # what had begun has ended
+    assert sorted(drive.invoke(app, None, {"configurable": {"thread_id": "u"}})["log"]) == sorted(
+        ["a", "b", "c", "x1", "x2", "x3"]
+    )
+
+
+def test_with_one_task_at_a_time_the_history_is_a_function_of_the_input(drive: Any) -> None:
+    graph, routes = "S>a>b>d S>c>d d>e r:e=w w>f", {"e": sends("w", 1, 2, 3)}
+    found = set()
+    for thread in range(5):
+        config = {"configurable": {"thread_id": str(thread)}, "max_concurrency": 1}
+        app = build(graph, routes).compile(InMemorySaver(), schedule="ready")
+        drive.invoke(app, EMPTY, config)
+        found.add(show(drive.history(app, config)))
+    assert found == {"a / c / b / d / e / w1 / w2 / w3 / f"}
+
+
+# -- failures ------------------------------------------------------------------------------------------------------
+
+
+def fail(state: Any) -> Any:
+    raise RuntimeError("no")
+
+
+def test_after_a_failure_nothing_starts_and_what_runs_ends(drive: Any) -> None:
+    mended: list[int] = []
+
+    def bad(state: Any) -> Any:
+        if not mended:
+            raise RuntimeError("no")
+        return {"log": ["bad"]}
+
+    app = build("S>a>b S>bad>d b>d", nodes={"bad": bad}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("bad", "a", "b")), pytest.raises(RuntimeError):
+        drive.invoke(app, EMPTY, CONFIG)
+    state = drive.get_state(app, CONFIG)
+    assert (state.values["log"], state.next) == (["a"], ("b", "bad"))
+    assert {task.name: repr(task.error) for task in state.tasks} == {"b": "None", "bad": "RuntimeError('no')"}
+    mended.append(1)
+    with ends_by(by_order("b", "bad")):
+        drive.invoke(app, None, CONFIG)
+    assert show(drive.history(app, CONFIG)) == "a / b / bad / d"
+
+
+def test_with_finish_the_rest_goes_on(drive: Any) -> None:
+    app = build("S>a>b S>bad>d b>d", nodes={"bad": fail}).compile(
+        InMemorySaver(), schedule="ready", on_failure="finish"
+    )
+    with ends_by(by_order("bad", "a", "b")), pytest.raises(RuntimeError):
+        drive.invoke(app, EMPTY, CONFIG)
+    state = drive.get_state(app, CONFIG)
+    assert (state.values["log"], state.next) == (["a", "b"], ("bad", "d"))
+
+
+# -- questions -----------------------------------------------------------------------------------------------------
+
+
+def ask(name: str) -> Any:
+    return lambda state: {"log": [f"{name}={interrupt(name)}@{len(state['log'])}"]}
+
+
+def asking(saver: Any, **options: Any) -> Any:
+    graph = build("S>a a>p>d a>q>d a>x>y>d", nodes={"p": ask("p"), "q": ask("q")})
+    return graph.compile(saver, **{"schedule": "ready", **options})
+
+
+@pytest.mark.parametrize("first", ["p", "q"])
+def test_while_a_task_waits_for_an_answer_the_rest_goes_on(drive: Any, first: str) -> None:
+    saver = InMemorySaver()
+    result = drive.invoke(asking(saver), EMPTY, CONFIG)
+    assert result["log"] == ["a", "x", "y"]
+    state = drive.get_state(asking(saver), CONFIG)
+    assert (state.next, [each.value for each in state.interrupts]) == (("d", "p", "q"), ["p", "q"])
+    ids = {each.value: each.id for each in state.interrupts}
+    result = drive.invoke(asking(saver), Command(resume={ids[first]: 1}), CONFIG)
+    # It reads what it read when it asked.
+    assert result["log"] == ["a", "x", "y", f"{first}=1@1"]
+    other = "q" if first == "p" else "p"
+    assert [each.value for each in result["__interrupt__"]] == [other]
+    result = drive.invoke(asking(saver), Command(resume=2), CONFIG)
+    assert result["log"] == ["a", "x", "y", f"{first}=1@1", f"{other}=2@1", "d"]
+
+
+def test_the_other_schedule_runs_what_is_under_way_as_one_superstep(drive: Any) -> None:
+    saver = InMemorySaver()
+    drive.invoke(asking(saver), EMPTY, CONFIG)
+    with pytest.warns(GraphWarning):
+        app = asking(saver, schedule="supersteps")
+    state = drive.get_state(app, CONFIG)
+    assert [each.value for each in state.interrupts] == ["p", "q"]
+    answers = {each.id: each.value for each in state.interrupts}
+    result = drive.invoke(app, Command(resume=answers), CONFIG)
+    assert result["log"] == ["a", "x", "y", "d", "p=p@3", "q=q@3", "d"]
+
+
+def test_a_thread_of_supersteps_goes_on_as_ready(drive: Any) -> None:
+    saver = InMemorySaver()
+    with pytest.warns(GraphWarning):
+        app = asking(saver, schedule="supersteps")
+    drive.invoke(app, EMPTY, CONFIG)
+    app = asking(saver)
+    answers = {each.id: each.value for each in drive.get_state(app, CONFIG).interrupts}
+    with ends_by(by_order("x", "y", "q", "p")):
+        assert drive.invoke(app, Command(resume=answers), CONFIG)["log"] == [*"axy", "q=q@1", "p=p@1", "d"]
+
+
+def test_an_edit_as_another_branch_keeps_questions_that_it_leads_to(drive: Any) -> None:
+    saver = InMemorySaver()
+    app = asking(saver)
+    drive.invoke(app, EMPTY, CONFIG)
+    before = {each.value: each.id for each in drive.get_state(app, CONFIG).interrupts}
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    state = drive.get_state(app, CONFIG)
+    assert state.next == ("p", "q", "x")
+    assert {each.value: each.id for each in state.interrupts} == before
+    result = drive.invoke(app, Command(resume={before["p"]: 1, before["q"]: 2}), CONFIG)
+    # They have started again, and see the edit.
+    assert {"p=1@4", "q=2@4"} < set(result["log"]) and result["log"][-1] == "d"
+
+
+def test_an_edit_as_a_task_under_way_ends_it(drive: Any) -> None:
+    app = asking(InMemorySaver())
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["p by hand"]}, "p")
+    state = drive.get_state(app, CONFIG)
+    assert (state.next, [each.value for each in state.interrupts]) == (("d", "q"), ["q"])
+    result = drive.invoke(app, Command(resume=1), CONFIG)
+    assert result["log"] == ["a", "x", "y", "p by hand", "q=1@4", "d"]
+
+
+def test_a_fork_begins_anew_what_was_under_way(drive: Any) -> None:
+    app = asking(InMemorySaver())
+    drive.invoke(app, EMPTY, CONFIG)
+    old = next(each for each in drive.history(app, CONFIG) if each.values["log"] == ["a", "x"])
+    assert drive.invoke(app, None, old.config)["log"] == ["a", "x", "y"]
+    state = drive.get_state(app, CONFIG)
+    answers = {each.id: each.value for each in state.interrupts}
+    result = drive.invoke(app, Command(resume=answers), CONFIG)
+    assert sorted(result["log"]) == sorted(["a", "x", "y", "p=p@2", "q=q@2", "d"])
+
+
+def test_new_input_drops_what_was_under_way(drive: Any) -> None:
+    app = asking(InMemorySaver())
+    drive.invoke(app, EMPTY, CONFIG)
+    result = drive.invoke(app, {"log": ["again"]}, CONFIG)
+    assert result["log"] == ["a", "x", "y", "again", "a", "x", "y"]
+    assert len(result["__interrupt__"]) == 2
+
+
+# -- what does not go with it --------------------------------------------------------------------------------------
+
+
+def test_what_is_not_supported_is_refused_when_compiled() -> None:
+    graph = build("S>a>b")
+    with pytest.raises(ValueError, match="schedule must be 'supersteps' or 'ready', got 'asap'"):
+        graph.compile(schedule="asap")  # type: ignore[arg-type]
+    with pytest.raises(InvalidGraphError, match="does not support interrupt_before"):
+        graph.compile(schedule="ready", interrupt_before=["a"])
+    with pytest.raises(InvalidGraphError, match="does not support inbox=True"):
+        graph.compile(schedule="ready", inbox=True)
+
+
+def test_what_is_not_supported_is_refused_when_called(drive: Any) -> None:
+    app = build("S>a>b").compile(InMemorySaver(), schedule="ready")
+    with pytest.raises(ValueError, match="durability='exit'"):
+        drive.invoke(app, EMPTY, CONFIG, durability="exit")
+    with pytest.raises(ValueError, match="interrupt_before"):
+        drive.invoke(app, EMPTY, CONFIG, interrupt_before=["a"])
+    assert drive.history(app, CONFIG) == []
+
+
+def test_a_race_is_refused_in_the_task_that_begins_it(drive: Any) -> None:
+    graph = build("S>a", nodes={"w": ask})
+    graph.add_node("w", lambda state: {})
+    graph.add_conditional_edges("a", lambda _: [Send("w", {}, race="r")], ["w"])
+    with pytest.raises(InvalidUpdateError, match="does not support races"):
+        drive.invoke(graph.compile(InMemorySaver(), schedule="ready"), EMPTY, CONFIG)
+
+
+def test_a_node_goes_only_where_it_says() -> None:
+    graph = build("S>a S>b", nodes={"a": lambda state: Command(goto="b")})
+    with pytest.raises(InvalidUpdateError, match="declare"):
+        graph.compile(schedule="ready").invoke(EMPTY)
+
+
+def test_a_router_without_ends_is_told_at_compile() -> None:
+    graph = build("S>a S>b")
+    graph.add_conditional_edges("a", lambda state: END)
+    with pytest.warns(GraphWarning, match="node 'a' has a router that does not say where it goes"):
+        graph.compile(schedule="ready")
+

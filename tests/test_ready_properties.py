@@ -1,0 +1,231 @@
+"""The laws of schedule="ready", on random graphs whose tasks end in random orders."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ready_graphs import State, ends_by
+
+from stategraph import END, START, Command, InMemorySaver, Send, StateGraph, interrupt
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
+
+
+class Died(BaseException):
+    """The process ends here."""
+
+
+class MortalSaver(InMemorySaver):
+    """Dies before it stores its commit number `left`."""
+
+    left = -1
+
+    def commit(self, commit: Any) -> Any:
+        if self.left == 0:
+            raise Died
+        self.left -= 1
+        return super().commit(commit)
+
+    async def acommit(self, commit: Any) -> Any:
+        return self.commit(commit)
+
+
+def make_graph(seed: int, *, asks: bool = True, even: bool = False) -> StateGraph[Any]:
+    """Levels of nodes; edges, joins, routers and Sends lead down, some routers up again.
+
+    Args:
+        asks: some nodes ask.
+        even: all ways to a node are of equal length, and no router is there.
+    """
+    dice = random.Random(seed)
+    levels = [[f"n{depth}{place}" for place in range(dice.randint(1, 3))] for depth in range(dice.randint(2, 4))]
+    names = [name for level in levels for name in level]
+    builder: Any = StateGraph(State)
+    for name in names:
+        builder.add_node(name, _asking(name) if asks and dice.random() < 0.2 else _node(name))
+    for name in levels[0]:
+        builder.add_edge(START, name)
+    for depth, level in enumerate(levels[:-1]):
+        below = levels[depth + 1] if even else [name for deeper in levels[depth + 1 :] for name in deeper]
+        for name in level:
+            ends = dice.sample(below, dice.randint(1, min(2, len(below))))
+            kind = "edge" if even else dice.choice(["edge", "edge", "router", "send", "up"])
+            if kind == "edge":
+                for end in ends:
+                    builder.add_edge(name, end)
+            elif kind == "router":
+                builder.add_conditional_edges(name, _pick(name, ends), ends)
+            elif kind == "send":
+                builder.add_conditional_edges(name, _send(ends[0], dice.randint(1, 3)), [ends[0]])
+            else:
+                top = dice.choice(names[: names.index(name) + 1])
+                builder.add_conditional_edges(name, _up(name, top, ends), [top, *ends])
+        if not even and len(level) > 1 and dice.random() < 0.5:
+            builder.add_edge(level, dice.choice(below))
+    return builder
+
+
+def _node(name: str) -> Callable[[Any], Any]:
+    def run(state: Any) -> Any:
+        return {"log": [f"{name}({len(state['log'])}{state.get('n', '')})"]}
+
+    return run
+
+
+def _asking(name: str) -> Callable[[Any], Any]:
+    def run(state: Any) -> Any:
+        return {"log": [f"{name}({interrupt(name)}{len(state['log'])})"]}
+
+    return run
+
+
+def _pick(name: str, ends: list[str]) -> Callable[[Any], Any]:
+    return lambda state: ends[crc32(f"{name}{state['log'][-1]}".encode()) % len(ends)]
+
+
+def _send(end: str, count: int) -> Callable[[Any], Any]:
+    return lambda state: [Send(end, {"log": state["log"], "n": f"#{number}"}) for number in range(count)]
+
+
+def _up(name: str, top: str, ends: list[str]) -> Callable[[Any], Any]:
+    return lambda state: ends if sum(each.startswith(name) for each in state["log"]) > 1 else [top, ends[0]]
+
+
+def by_chance(seed: int) -> Callable[[Any], Any]:
+    """An order of ends that depends on the tasks and on the state in which they are at work."""
+
+    def rank(task: Any) -> Any:
+        now = task.run.output  # of the whole call
+        born = task.run.machine
+        return crc32(f"{seed}{task.name}{task.path[1:]}{born.step}{type(now).__name__}".encode()), task.path, born.step
+
+    return rank
+
+
+def facts(app: Any, config: Any = CONFIG) -> list[Any]:
+    """What the history of a thread says, without ids and times."""
+    return [
+        (
+            each.metadata["step"],
+            each.metadata["source"],
+            each.values.get("log"),
+            each.next,
+            sorted((task.name, task.path, str(task.result)) for task in each.tasks),
+        )
+        for each in app.get_state_history(config)
+    ]
+
+
+def finish(app: Any, given: Any, rank: Any, *, is_async: bool = False, asked: bool = False) -> Any:
+    """Run to the end, answering one question after the other.
+
+    Args:
+        asked: the thread may have stopped at questions.
+    """
+    for _ in range(60):
+        with ends_by(rank):
+            result = asyncio.run(app.ainvoke(given, CONFIG)) if is_async else app.invoke(given, CONFIG)
+        waiting = app.get_state(CONFIG).interrupts
+        if not waiting:
+            return result
+        given = Command(resume={waiting[0].id: "!"})
+    raise AssertionError("the graph does not end")
+
+
+seeds = st.integers(0, 10**6)
+
+
+@given(seeds, seeds)
+def test_sync_and_async_make_the_same_history(graph: int, order: int) -> None:
+    found = []
+    for is_async in (False, True):
+        app = make_graph(graph).compile(InMemorySaver(), schedule="ready")
+        finish(app, EMPTY, by_chance(order), is_async=is_async)
+        found.append(facts(app))
+    assert found[0] == found[1]
+
+
+@given(seeds, seeds, st.booleans(), st.sampled_from(["sync", "async"]))
+def test_stopped_anywhere_and_resumed_is_never_stopped(
+    graph: int, order: int, is_async: bool, durability: Any
+) -> None:
+    whole = make_graph(graph).compile(InMemorySaver(), schedule="ready")
+    finish(whole, EMPTY, by_chance(order))
+    expected = facts(whole)
+    saver = MortalSaver()
+    given: Any = EMPTY
+    for _ in range(200):
+        app = make_graph(graph).compile(saver, schedule="ready")
+        saver.left = 2 if given is EMPTY else 1
+        try:
+            with ends_by(by_chance(order)):
+                if is_async:
+                    asyncio.run(app.ainvoke(given, CONFIG, durability=durability))
+                else:
+                    app.invoke(given, CONFIG, durability=durability)
+        except Died:
+            given = None
+            continue
+        saver.left = -1
+        waiting = app.get_state(CONFIG).interrupts
+        if not waiting:
+            break
+        given = Command(resume={waiting[0].id: "!"})
+    assert facts(app) == expected
+
+
+@given(seeds, seeds, seeds)
+def test_which_tasks_run_and_what_comes_of_it_is_as_in_supersteps(graph: int, one: int, other: int) -> None:
+    """With branches of equal length, reducers that commute, and nodes that read no key that others write."""
+    found = []
+    for schedule, order in (("supersteps", one), ("ready", one), ("ready", other)):
+        app = make_graph(graph, asks=False, even=True).compile(InMemorySaver(), schedule=schedule)
+        result = finish(app, EMPTY, by_chance(order))
+        found.append(sorted(each.partition("(")[0] for each in result["log"]))
+    assert found[0] == found[1] == found[2]
+
+
+@given(seeds)
+def test_one_at_a_time_the_history_is_a_function_of_the_input(graph: int) -> None:
+    found = []
+    for is_async in (False, True, False):
+        app = make_graph(graph, asks=False).compile(InMemorySaver(), schedule="ready")
+        config = {**CONFIG, "max_concurrency": 1}
+        asyncio.run(app.ainvoke(EMPTY, config)) if is_async else app.invoke(EMPTY, config)
+        found.append(facts(app))
+    assert found[0] == found[1] == found[2]
+
+
+@given(seeds, seeds)
+def test_both_schedules_take_turns_on_a_thread(graph: int, order: int) -> None:
+    """Whatever ran when, each ends what the other has left."""
+    saver = MortalSaver()
+    given: Any = EMPTY
+    for turn in range(400):
+        app = make_graph(graph).compile(saver, schedule=("ready", "supersteps")[turn % 2])
+        saver.left = 3
+        try:
+            with ends_by(by_chance(order)):
+                app.invoke(given, CONFIG)
+        except Died:
+            given = None
+            continue
+        saver.left = -1
+        waiting = app.get_state(CONFIG).interrupts
+        if not waiting:
+            break
+        given = Command(resume={waiting[0].id: "!"})
+    state = app.get_state(CONFIG)
+    assert state.next == () and END not in state.values
+
+
+__all__ = ["Died"]
