@@ -9,6 +9,7 @@ from importlib import import_module as _load
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .chunks import ChunksGoneError, StreamChunk
     from .jobs import (
         JobDeadlineError,
         JobOpenError,
@@ -31,6 +32,8 @@ __all__ = [
     "WorkerInfo",
     "Missed",
     "ScheduleInfo",
+    "StreamChunk",
+    "ChunksGoneError",
     "JobDeadlineError",
     "JobOpenError",
     "WorkersDiedError",
@@ -39,8 +42,10 @@ __all__ = [
 _MODULE_OF = {
     "Queue": "queue",
     "Worker": "worker",
+    "ChunksGoneError": "chunks",
     "Missed": "schedules",
     "ScheduleInfo": "schedules",
+    "StreamChunk": "chunks",
 }
 
 

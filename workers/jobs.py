@@ -19,10 +19,10 @@ from ..checkpoint.serde.msgpack import packb
 from ..checkpoint.serde.registry import register
 from ..pregel.app import Pregel
 from ..pregel.control import RunControl
-from ..pregel.errors import StateGraphError
+from ..pregel.errors import StateGraphError, nearest
 from ..pregel.run import checks
 from ..pregel.run.config import normalize
-from ..pregel.types import AnyConfig, Durability, Interrupt, RunnableConfig
+from ..pregel.types import AnyConfig, Durability, Interrupt, RunnableConfig, StreamMode
 
 Status = Literal[
     "waiting", "delayed", "running", "sleeping", "done", "paused", "failed", "parked", "cancelled"
@@ -302,6 +302,32 @@ def check_config(config: AnyConfig | None) -> RunnableConfig:
         named = ", ".join(sorted(taken)) or "run_id"
         raise ValueError(f"the config of a job must not have a {named}: pass it to submit() itself")
     return settings
+
+
+def check_call(
+    interrupt_before: Literal["*"] | Sequence[str] | None,
+    interrupt_after: Literal["*"] | Sequence[str] | None,
+    stream_mode: StreamMode | Sequence[StreamMode] | None,
+    subgraphs: bool,
+) -> dict[str, Any]:
+    """Options of a job's call, as they are stored beside its input; only those that are given.
+
+    Raises:
+        ValueError: a stream mode does not exist.
+    """
+    call: dict[str, Any] = {}
+    places = {"interrupt_before": interrupt_before, "interrupt_after": interrupt_after}
+    for name, nodes in places.items():
+        if nodes is not None:
+            call[name] = nodes if nodes == "*" else [*nodes]
+    if stream_mode is not None:
+        modes = [stream_mode] if isinstance(stream_mode, str) else [*stream_mode]
+        for mode in modes:
+            if mode not in get_args(StreamMode):
+                close = nearest(str(mode), get_args(StreamMode))
+                raise ValueError(f"stream_mode must be one of StreamMode, got {mode!r}; {close}")
+        call["stream"] = {"modes": modes, "subgraphs": subgraphs}
+    return call
 
 
 def check_thread(thread_id: Any) -> None:

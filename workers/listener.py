@@ -1,4 +1,5 @@
-"""One connection on which a process is notified of jobs that ended, for all who wait in it.
+"""One connection on which a process is notified of jobs that ended or whose streams have grown,
+for all who wait in it.
 
 Nobody relies on it, since a notice may be lost with its connection: those who wait look again after
 a while.
@@ -31,8 +32,8 @@ long."""
 
 
 class Listener:
-    """Is notified of jobs that ended. Its thread and its connection are opened when somebody first
-    waits, and live until it is closed.
+    """Is notified of jobs that ended or have streamed. Its thread and its connection are opened
+    when somebody first waits, and live until it is closed.
 
     Args:
         conninfo: where to connect; with None there is never a notice.
@@ -48,7 +49,8 @@ class Listener:
 
     @contextmanager
     def notify(self, id: int, wake: Callable[[], object]) -> Iterator[None]:
-        """Inside the block, call `wake` when the job of this id ends; on another thread."""
+        """Inside the block, call `wake` when the job of this id ends, or when its stream has grown;
+        on another thread."""
         with self._lock:
             self._waiters.setdefault(id, []).append(wake)
             if self._thread is None and self._options:
@@ -86,6 +88,7 @@ class Listener:
                     # psycopg's own handler would decode what any role may send.
                     connection.pgconn.notify_handler = None
                     connection.execute(STATEMENTS["listen_for_ends"])
+                    connection.execute(STATEMENTS["listen_for_chunks"])
                     self._wake_all()  # of jobs that ended before there was no notice
                     self._listen(connection)
                     return

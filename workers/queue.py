@@ -3,11 +3,11 @@ here; waiting for their results is in `waiting`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from ..checkpoint.errors import StorageError
@@ -17,14 +17,16 @@ from ..checkpoint.serde import Serializer
 from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Target
 from ..pregel.app import Pregel
 from ..pregel.superstep.hooks import EVERYWHERE
-from ..pregel.types import AnyConfig, Durability, Multitask
+from ..pregel.types import AnyConfig, Durability, Multitask, StreamMode
 from .care import QueueCare
+from .chunks import ChunkTable, StreamChunk
 from .database import JobDatabase
-from .delays import check_alone, check_debounce, check_no_time, check_when
+from .delays import When, check_alone, check_debounce, check_no_time, check_when
 from .jobs import (
     Job,
     JobCodec,
     JobResult,
+    check_call,
     check_config,
     check_durability,
     check_priority,
@@ -136,6 +138,10 @@ class Queue(QueueCare):
         debounce: float | timedelta | None = None,
         debounce_max: float | timedelta | None = None,
         multitask: Multitask = "enqueue",
+        interrupt_before: Literal["*"] | Sequence[str] | None = None,
+        interrupt_after: Literal["*"] | Sequence[str] | None = None,
+        stream_mode: StreamMode | Sequence[StreamMode] | None = None,
+        subgraphs: bool = False,
     ) -> str:
         """Let some worker run the graph on a thread, as `invoke` does.
 
@@ -166,6 +172,9 @@ class Queue(QueueCare):
                 input drops what is pending. "rollback": the same, and this job starts from the
                 checkpoint before their first input; what they did stays in the history, and their
                 effects are not undone.
+            interrupt_before, interrupt_after: as for `invoke`.
+            stream_mode: what of the run is stored as it happens, for `stream`; nothing by default.
+            subgraphs: also what the graphs inside send.
 
         Returns:
             The run id.
@@ -181,12 +190,14 @@ class Queue(QueueCare):
             StorageError: the database refused or is out of reach; nothing is submitted.
         """
         check_multitask(multitask)
+        call = check_call(interrupt_before, interrupt_after, stream_mode, subgraphs)
         if multitask != "enqueue":
             check_no_time(delay=delay, at=at, debounce=debounce)
             check_thread(thread_id)
             named = str(uuid4()) if run_id is None else run_id
             check_names(named)
-            given = {"input": input, **self._check_how(priority, config, context, durability)}
+            how = self._check_how(priority, config, context, durability)
+            given = {"input": input, **how, **call}
             job = (thread_id, named, priority, given)
             self._database.retry_once(
                 submit_in_turn, self._database, self._submitter, job, multitask
@@ -197,17 +208,13 @@ class Queue(QueueCare):
             check_alone(run_id=run_id, delay=delay, at=at)
             check_thread(thread_id)
             how = self._check_how(priority, config, context, durability)
-            return self._submitter.debounce(thread_id, priority, {"input": input, **how}, wait)
-        return self.submit_many(
-            [(thread_id, input)],
-            priority=priority,
-            run_ids=None if run_id is None else [run_id],
-            config=config,
-            context=context,
-            durability=durability,
-            delay=delay,
-            at=at,
-        )[0]
+            given = {"input": input, **how, **call}
+            return self._submitter.debounce(thread_id, priority, given, wait)
+        named = str(uuid4()) if run_id is None else run_id
+        how = self._check_how(priority, config, context, durability)
+        when = check_when(delay, at)
+        self._submit([(thread_id, input)], [named], priority, {**how, **call}, when)
+        return named
 
     def submit_many(
         self,
@@ -231,7 +238,17 @@ class Queue(QueueCare):
         if len(named) != len(pairs):
             raise ValueError(f"submit_many needs {len(pairs)} run ids, got {len(named)}")
         how = self._check_how(priority, config, context, durability)
-        when = check_when(delay, at)
+        self._submit(pairs, named, priority, how, check_when(delay, at))
+        return named
+
+    def _submit(
+        self,
+        pairs: Sequence[tuple[str, Any]],
+        named: Sequence[str],
+        priority: int,
+        how: dict[str, Any],
+        when: When,
+    ) -> None:
         rows = []
         for (thread_id, input), run_id in zip(pairs, named, strict=True):
             check_thread(thread_id)
@@ -243,7 +260,6 @@ class Queue(QueueCare):
             if len(named) == 1:
                 lost.add_note(f"Submit it again with run_id={named[0]!r}: the job runs once")
             raise
-        return named
 
     def _check_how(
         self, priority: int, config: AnyConfig | None, context: Any, durability: Durability | None
@@ -333,6 +349,32 @@ class Queue(QueueCare):
         """`result` for coroutines: no thread is held while it waits."""
         return await self._waiter.await_end(self._acall, thread_id, run_id, wait)
 
+    # -- read streams ------------------------------------------------------------------------------
+
+    def stream(
+        self, thread_id: str, *, run_id: str | None = None, after: int = 0
+    ) -> Iterator[StreamChunk]:
+        """What a job sends that was submitted with a `stream_mode`, from its beginning until it has
+        ended. Any process may read it, at any time, until the job is forgotten.
+
+        Args:
+            thread_id: its thread; the job that was submitted last is meant, unless `run_id` says
+                which.
+            after: the number of the last chunk that was seen already.
+
+        Raises:
+            ChunksGoneError: chunks that follow are not kept any more; of a job, 16 MB are.
+            LookupError: there is none, or it was deleted.
+            StorageError: the database was out of reach. Ask again, with `after`.
+        """
+        return self._waiter.stream(thread_id, run_id, after)
+
+    def astream(
+        self, thread_id: str, *, run_id: str | None = None, after: int = 0
+    ) -> AsyncIterator[StreamChunk]:
+        """`stream` for coroutines: no thread is held while it waits."""
+        return self._waiter.astream(self._acall, thread_id, run_id, after)
+
     # -- what a worker needs -----------------------------------------------------------------------
 
     def of_graph(self, name: str) -> Queue:
@@ -346,6 +388,10 @@ class Queue(QueueCare):
         """Where its connections come from, for a saver on the same database. Open once `setup` was
         called."""
         return self._database.pool
+
+    def chunk_table(self) -> ChunkTable:
+        """Where the streams of its jobs are stored."""
+        return ChunkTable(self._database, self._codec)
 
     def bind(self, job: Job, task: bytes) -> None:
         """Keep another task in place of a job's.

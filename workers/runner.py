@@ -24,7 +24,8 @@ from ..pregel.errors import GraphDrained, StateGraphError, UnknownInterruptError
 from ..pregel.program.program import is_async
 from ..pregel.run.config import merge_configs
 from ..pregel.superstep.interrupts import looks_like_answers
-from ..pregel.types import Command, Interrupt, RunnableConfig
+from ..pregel.types import Command, GraphOutput, Interrupt, RunnableConfig
+from .chunks import ChunkTable, ChunkWriter, RunReader
 from .jobs import Job, JobCodec, JobDeadlineError, JobEnd, Status
 from .saver import WorkerSaver
 from .turns import find_start
@@ -46,14 +47,19 @@ class JobRunner:
         graph: with a saver.
         codec: how tasks and outcomes become bytes.
         store_task: stores a task in place of a job's, if the job is still this worker's.
+        chunks: where the streams of jobs are stored.
     """
 
     def __init__(
-        self, graph: Pregel, codec: JobCodec, store_task: Callable[[Job, bytes], None]
+        self,
+        graph: Pregel,
+        codec: JobCodec,
+        store_task: Callable[[Job, bytes], None],
+        chunks: ChunkTable,
     ) -> None:
         assert isinstance(graph.checkpointer, BaseCheckpointSaver)
         self._graph, self._saver = graph, graph.checkpointer
-        self._codec, self._store_task = codec, store_task
+        self._codec, self._store_task, self._chunks = codec, store_task, chunks
         self._loop = asyncio.new_event_loop() if is_async(graph.program) else None
         self._thread = threading.Thread(target=self._run_loop, name="stategraph-loop", daemon=True)
         if self._loop is not None:
@@ -140,13 +146,18 @@ class JobRunner:
         # may be followed by that of another run, and the command would then be taken for a new one.
         if isinstance(task["input"], Command):
             task["input"] = self._prepare(job, task, config, was_begun)
-        options: dict[str, Any] = {"control": job.control, "version": "v2"}
+        options: dict[str, Any] = {"control": job.control}
         options["durability"] = task.get("durability")  # jobs of an earlier version have none
         if task["context"] is not None:
             options["context"] = task["context"]
+        for name in ("interrupt_before", "interrupt_after"):
+            if name in task:
+                options[name] = task[name]
 
         def invoke(input: Any) -> Any:
-            return self._invoke(input, config, **options)
+            if "stream" in task:
+                return self._stream(job, task["stream"], input, config, **options)
+            return self._invoke(input, config, version="v2", **options)
 
         try:
             try:
@@ -194,6 +205,27 @@ class JobRunner:
         return asyncio.run_coroutine_threadsafe(
             self._graph.ainvoke(*arguments, **options), self._loop
         ).result()
+
+    def _stream(
+        self, job: Job, wanted: dict[str, Any], input: Any, config: RunnableConfig, **options: Any
+    ) -> GraphOutput[Any]:
+        """`_invoke`, with what the run sends on the way."""
+        writer = ChunkWriter(self._chunks, job)
+        reader = RunReader(wanted["modes"], wanted["subgraphs"], writer.add)
+        options |= {"stream_mode": reader.modes, "subgraphs": True}
+        try:
+            if self._loop is None:
+                for chunk in self._graph.stream(input, config, **options):
+                    reader.take(*chunk)
+            else:
+                chunks = self._graph.astream(input, config, **options)
+                asyncio.run_coroutine_threadsafe(reader.take_all(chunks), self._loop).result()
+        finally:
+            writer.close()  # before the job's end is stored
+        if reader.output is not None:
+            return reader.output
+        state = self._graph.get_state(config)  # there was nothing to do
+        return GraphOutput(state.values, state.interrupts)
 
     # -- commands that may have been given before --------------------------------------------------
 

@@ -13,6 +13,7 @@ backend that registered the worker.
 from __future__ import annotations
 
 from ..checkpoint.sql.postgres_wire import SERVER_ALIVE
+from .chunk_tables import CHUNK_MIGRATIONS, CHUNK_STATEMENTS
 from .timed_tables import TIMED_MIGRATIONS, TIMED_STATEMENTS
 
 # Queues that exist keep these names. `lane` is a number made of the thread's name, a short index
@@ -84,6 +85,7 @@ MIGRATIONS = (
         """,
     ),
     *TIMED_MIGRATIONS,
+    *CHUNK_MIGRATIONS,
 )
 
 # Whether the backend that registered the worker `w` holds the worker's lock. A neighbor that holds
@@ -154,6 +156,7 @@ _SIZE_BEFORE = """
 
 STATEMENTS = {
     **TIMED_STATEMENTS,
+    **CHUNK_STATEMENTS,
     # -- for whoever brings work --
     # A run id is known within its thread, as to savers. The thread is that of one graph:
     # `foreign_jobs` says of which.

@@ -1,15 +1,17 @@
-"""`ResultWaiter`: how a job stands, now or when it has come to its end."""
+"""`ResultWaiter`: how a job stands, now or when it has come to its end, and what it sends until
+then."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from threading import Event
 from typing import Any
 
+from .chunks import ChunkTable, StreamChunk
 from .database import JobDatabase
-from .jobs import JobCodec, JobResult, check_thread, hash_name, read_result
+from .jobs import JobCodec, JobName, JobResult, check_thread, hash_name, read_result
 from .listener import Listener
 
 POLL = 1.0
@@ -31,6 +33,7 @@ class ResultWaiter:
     ) -> None:
         self._database, self._graph, self._codec = database, graph, codec
         self._listener = listener
+        self._chunks = ChunkTable(database, codec)
 
     def wait(self, thread_id: str, run_id: str | None, seconds: float | None) -> JobResult:
         """How a job stands at its end, or after so many seconds; None for as long as it takes.
@@ -74,6 +77,54 @@ class ResultWaiter:
                 ended.clear()
                 id, found = await call(self._look, thread_id, found.run_id)
         return found
+
+    def stream(self, thread_id: str, run_id: str | None, after: int) -> Iterator[StreamChunk]:
+        """The chunks of a job that follow the one of this number, until the job has ended.
+
+        Raises:
+            ChunksGoneError: some of them are not kept any more.
+            LookupError: there is no such job.
+            StorageError: the database was out of reach.
+        """
+        id, found = self._look(thread_id, run_id)
+        name, news = JobName(self._graph, thread_id, found.run_id), Event()
+        with self._listener.notify(id, news.set):
+            self._add_waiter(id)
+            is_open = True
+            while is_open:
+                news.clear()
+                is_open, chunks = self._chunks.read(id, name, after)
+                for chunk in chunks:
+                    after = chunk.seq
+                    yield chunk
+                if is_open and not chunks:
+                    news.wait(POLL)
+
+    async def astream(
+        self, call: CallOnThread, thread_id: str, run_id: str | None, after: int
+    ) -> AsyncIterator[StreamChunk]:
+        """`stream` for coroutines: no thread is held while it waits."""
+        id, found = await call(self._look, thread_id, run_id)
+        name, news = JobName(self._graph, thread_id, found.run_id), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        with self._listener.notify(id, lambda: loop.call_soon_threadsafe(news.set)):
+            await call(self._add_waiter, id)
+            is_open = True
+            while is_open:
+                news.clear()
+                is_open, chunks = await call(self._chunks.read, id, name, after)
+                for chunk in chunks:
+                    after = chunk.seq
+                    yield chunk
+                if is_open and not chunks:
+                    try:
+                        await asyncio.wait_for(news.wait(), POLL)
+                    except TimeoutError:
+                        pass
+
+    def last_chunk(self, thread_id: str, run_id: str | None) -> int:
+        """The number of the newest chunk of a job; 0 if there is none."""
+        return self._chunks.last(self._look(thread_id, run_id)[0])
 
     def _look(self, thread_id: str, run_id: str | None) -> tuple[int, JobResult]:
         """The number of a job, and how it stands."""

@@ -138,7 +138,8 @@ class Worker:
             for end in (self._wake_sender, self._wake_receiver):
                 stack.callback(end.close)
                 end.setblocking(False)
-            self._runner = JobRunner(self._with_saver(queue), self._codec, queue.bind)
+            graph = self._with_saver(queue)
+            self._runner = JobRunner(graph, self._codec, queue.bind, queue.chunk_table())
             stack.callback(self._runner.close)
             # Before the session claims anything it is sure to be closed, and to give back what it
             # has, however this ends.

@@ -1,0 +1,190 @@
+"""Streams of jobs: stored by workers in Postgres, read by anybody, from any place, each chunk once."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import cluster
+import pytest
+from typing_extensions import TypedDict
+
+from stategraph import START, Command, StateGraph, get_stream_writer, interrupt
+from stategraph.workers import Queue, Worker
+from stategraph.workers.chunks import ChunksGoneError, ChunkWriter
+
+postgres = cluster.postgres
+
+
+class Log(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    asks: bool
+
+
+class Gate:
+    """Node b waits here, if it is closed."""
+
+    def __init__(self) -> None:
+        self.opened, self.reached = threading.Event(), threading.Event()
+        self.opened.set()
+        self.calls = 0
+
+
+def make_graph(gate: Gate, *, is_async: bool) -> Any:
+    def a(state: Log) -> Log:
+        get_stream_writer()({"from": "a"})
+        return {"log": ["a"]}
+
+    def b(state: Log) -> Log:
+        gate.reached.set()
+        assert gate.opened.wait(60)
+        answer = interrupt("name?") if state.get("asks") else "b"
+        return {"log": [answer]}
+
+    async def ab(state: Log) -> Log:
+        gate.reached.set()
+        gate.calls += 1
+        while not gate.opened.is_set() and gate.calls == 1:
+            await asyncio.sleep(0.005)
+        return {"log": [interrupt("name?") if state.get("asks") else "b"]}
+
+    graph = StateGraph(Log)
+    graph.add_node("a", a)
+    graph.add_node("b", ab if is_async else b)
+    graph.add_edge(START, "a")
+    graph.add_edge("a", "b")
+    return graph.compile(name="flow")
+
+
+@contextmanager
+def working(graph: Any, url: str) -> Iterator[Worker]:
+    worker = Worker(graph, url, poll=0.1)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(60)
+
+
+MODES: Any = ["updates", "custom", "values"]
+ALL = [
+    (1, "values", {"log": ["x"]}),
+    (2, "custom", {"from": "a"}),
+    (3, "updates", {"a": {"log": ["a"]}}),
+    (4, "values", {"log": ["x", "a"]}),
+    (5, "updates", {"b": {"log": ["b"]}}),
+    (6, "values", {"log": ["x", "a", "b"]}),
+]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_stream_is_read_while_the_job_runs_and_afterwards(postgres: str, is_async: bool) -> None:
+    gate = Gate()
+    graph = make_graph(gate, is_async=is_async)
+    gate.opened.clear()
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        run = queue.submit("t", {"log": ["x"]}, stream_mode=MODES)
+        chunks = queue.stream("t", run_id=run)
+        found = [next(chunks) for _ in range(4)]
+        assert gate.reached.wait(60)
+        gate.opened.set()
+        found += chunks
+        assert [(each.seq, each.mode, each.data) for each in found] == ALL
+        assert [each.seq for each in queue.stream("t", run_id=run, after=4)] == [5, 6]
+        assert queue.result("t", run_id=run).value == {"log": ["x", "a", "b"]}
+
+        async def read() -> list[int]:
+            return [each.seq async for each in queue.astream("t", after=2)]
+
+        assert asyncio.run(read()) == [3, 4, 5, 6]
+        assert queue.forget() == 1
+        with pytest.raises(LookupError):
+            [*queue.stream("t", run_id=run)]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_streamed_job_pauses_and_is_answered(postgres: str, is_async: bool) -> None:
+    graph = make_graph(Gate(), is_async=is_async)
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        run = queue.submit("t", {"asks": True}, stream_mode="updates")
+        assert [each.mode for each in queue.stream("t", run_id=run)] == ["updates", "updates"]
+        found = queue.result("t", run_id=run)
+        assert found.status == "paused" and [each.value for each in found.interrupts] == ["name?"]
+        queue.submit("t", Command(resume="Ann"), stream_mode="updates")
+        assert [each.data for each in queue.stream("t")] == [{"b": {"log": ["Ann"]}}]
+        assert queue.result("t").value == {"log": ["a", "Ann"], "asks": True}
+        queue.submit("t", None, stream_mode="values", interrupt_before=["a"])  # nothing is left to do
+        [*queue.stream("t")]
+        assert queue.result("t").value == {"log": ["a", "Ann"], "asks": True}
+
+
+def test_a_stream_goes_on_when_another_worker_takes_the_job_over(postgres: str) -> None:
+    gate = Gate()
+    gate.opened.clear()
+    graph = make_graph(gate, is_async=True)
+    with Queue.from_conn_string(postgres, graph) as queue:
+        run = queue.submit("t", {"log": ["x"]}, stream_mode="updates")
+        with working(graph, postgres):
+            chunks = queue.stream("t", run_id=run)
+            found = [next(chunks)]
+            assert gate.reached.wait(60)
+            ((worker, *_),) = queue.workers()
+            queue.evict(worker)  # it lives on, and adds nothing any more
+            gate.opened.set()
+            found += chunks
+    assert [(each.seq, each.data) for each in found] == [(1, {"a": {"log": ["a"]}}), (2, {"b": {"log": ["b"]}})]
+
+
+def test_what_is_kept_of_a_stream_is_bounded(postgres: str) -> None:
+    graph = make_graph(Gate(), is_async=False)
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        run = queue.submit("t", {"log": ["x"]}, stream_mode="updates")
+        [*queue.stream("t", run_id=run)]
+
+    class Table:
+        """Takes one chunk at a time."""
+
+        kept: dict[int, bytes] = {}  # noqa: RUF012 - of one test
+
+        def encode(self, name: Any, ns: Any, mode: str, data: Any) -> bytes:
+            return bytes(data)
+
+        def add(self, job: Any, chunks: list[bytes]) -> int:
+            for chunk in chunks:
+                self.kept[max(self.kept, default=0) + 1] = chunk
+            return max(self.kept)
+
+        def trim(self, job: Any, last: int) -> None:
+            self.kept = {seq: chunk for seq, chunk in self.kept.items() if seq > last}
+
+    table: Any = Table()
+    job: Any = type("Job", (), {"name": "job", "lost": False})
+    writer = ChunkWriter(table, job, most_bytes=100)
+    for _ in range(20):
+        writer.add((), "values", b"x" * 30)
+        writer.close()
+    assert max(table.kept) == 20 and sum(map(len, table.kept.values())) <= 100
+
+
+def test_a_reader_is_told_of_a_gap(postgres: str) -> None:
+    graph = make_graph(Gate(), is_async=False)
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        queue.submit("t", {"log": ["x"]}, stream_mode=MODES)
+        [*queue.stream("t")]
+        with queue._database.statements() as wire:
+            wire.run("DELETE FROM stategraph_chunks WHERE seq <= 3")
+        with pytest.raises(ChunksGoneError, match="1 to 3"):
+            [*queue.stream("t")]
+        assert [each.seq for each in queue.stream("t", after=3)] == [4, 5, 6]
+
+
+def test_a_stream_mode_that_does_not_exist_is_refused() -> None:
+    queue = Queue("postgresql:///nowhere", "flow")
+    with pytest.raises(ValueError, match="stream_mode"):
+        queue.submit("t", {}, stream_mode="vlaues")  # type: ignore[arg-type]

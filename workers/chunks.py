@@ -1,0 +1,219 @@
+"""The streams of jobs: a worker stores what a run sends, and any process reads it from any place,
+while the run goes on and after it.
+
+The chunks of a job lie in the database of the queue and are deleted with the job. They have numbers
+that count up from 1 and go on when another worker takes the job over.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from threading import Condition
+from typing import Any, Final, NamedTuple
+
+from ..checkpoint.base import INTERRUPT, SLEEP
+from ..checkpoint.errors import StorageError, UnserializableError
+from ..pregel.drivers.pool import POOL
+from ..pregel.types import GraphOutput
+from .database import JobDatabase
+from .jobs import OPEN, Job, JobCodec, JobName
+
+LOG = logging.getLogger("stategraph.workers")
+
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""How much of a job's stream is kept: the oldest chunks go first. A run whose chunks are stored
+more slowly than it makes them waits when so much is left to do."""
+MOST_READ: Final = 1000
+"""How many chunks are read at once."""
+TRIES: Final = 5
+"""How often it is tried to store chunks."""
+
+
+class ChunksGoneError(LookupError):
+    """The chunks that a reader wants are not kept any more, since there were too many."""
+
+
+class StreamChunk(NamedTuple):
+    """A chunk of the stream of a job.
+
+    Attributes:
+        seq: its number, from 1 on.
+        ns: the namespace of the graph that has sent it; empty for the job's own graph.
+        mode: its stream mode.
+        data: what `stream` yields in this mode.
+    """
+
+    seq: int
+    ns: tuple[str, ...]
+    mode: str
+    data: Any
+
+
+class ChunkTable:
+    """The stored chunks of jobs of one graph. Any thread may use it."""
+
+    def __init__(self, database: JobDatabase, codec: JobCodec) -> None:
+        self._database, self._codec = database, codec
+
+    def encode(self, name: JobName, ns: tuple[str, ...], mode: str, data: Any) -> bytes:
+        """A chunk as it is stored. What has no stored form is shown as a text."""
+        try:
+            return self._codec.write("chunk", name, (ns, mode, data))
+        except UnserializableError:
+            return self._codec.write("chunk", name, (ns, mode, str(data)))
+
+    def add(self, job: Job, chunks: list[bytes]) -> int | None:
+        """Store chunks, and notify those who read them. Returns the number of the last one; None if
+        another claim has the job, or it has ended."""
+        ((last, *_),) = self._database.rows("add_chunks", job.id, job.attempt, chunks)
+        return None if last is None else int(last)
+
+    def trim(self, job: Job, last: int) -> None:
+        """Keep none up to this number."""
+        self._database.run("trim_chunks", job.id, last)
+
+    def last(self, id: int) -> int:
+        """The number of the newest chunk of a job; 0 if there is none."""
+        ((last,),) = self._database.look_up("last_chunk", id)
+        return int(last)
+
+    def read(self, id: int, name: JobName, after: int) -> tuple[bool, list[StreamChunk]]:
+        """Whether the job is open, and the chunks that follow the one of this number.
+
+        Raises:
+            ChunksGoneError: some of them are not kept any more.
+            LookupError: the job has been deleted.
+        """
+        rows = self._database.look_up("chunks", id, after, MOST_READ)
+        if not rows:
+            raise LookupError(f"{name} has been deleted")
+        found = [
+            StreamChunk(seq, *self._codec.read("chunk", name, data))
+            for _, seq, data in rows
+            if seq is not None
+        ]
+        if found and found[0].seq != after + 1:
+            raise ChunksGoneError(
+                f"the chunks {after + 1} to {found[0].seq - 1} of {name} are not kept any more"
+            )
+        # There may be more than were read.
+        return rows[0][0] in OPEN or len(found) == MOST_READ, found
+
+
+class ChunkWriter:
+    """Stores what one run sends, on a thread of the pool: while it stores some, those that come are
+    gathered for the next statement.
+
+    Args:
+        most_bytes: see `MOST_BYTES`.
+    """
+
+    def __init__(self, table: ChunkTable, job: Job, most_bytes: int = MOST_BYTES) -> None:
+        self._table, self._job, self._most_bytes = table, job, most_bytes
+        self._changed = Condition()
+        self._waiting: list[bytes] = []
+        self._bytes = 0  # of those that wait
+        self._is_storing = False
+        self._stored: deque[tuple[int, int]] = deque()  # numbers and bytes of what is kept
+        self._stored_bytes = 0
+
+    def add(self, ns: tuple[str, ...], mode: str, data: Any) -> None:
+        """Take a chunk. Waits while too many are yet to be stored."""
+        chunk = self._table.encode(self._job.name, ns, mode, data)
+        with self._changed:
+            self._changed.wait_for(lambda: self._bytes < self._most_bytes)
+            self._waiting.append(chunk)
+            self._bytes += len(chunk)
+            if not self._is_storing:
+                self._is_storing = True
+                POOL.submit(self._store_all)
+
+    def close(self) -> None:
+        """Wait until all are stored."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_storing)
+
+    def _store_all(self) -> None:
+        while True:
+            with self._changed:
+                chunks, self._waiting, self._bytes = self._waiting, [], 0
+                if not chunks:
+                    self._is_storing = False
+                self._changed.notify_all()
+            if not chunks:
+                return
+            try:
+                self._store(chunks)
+            except Exception:  # the run is worth more than its stream
+                LOG.exception("chunks of the stream of %s are lost", self._job.name)
+
+    def _store(self, chunks: Sequence[bytes]) -> None:
+        for attempt in range(TRIES):
+            try:
+                last = self._table.add(self._job, [*chunks])
+            except StorageError:
+                if attempt == TRIES - 1:
+                    raise
+                time.sleep(0.05 * 2**attempt)
+                continue
+            if last is not None:
+                self._trim(last, sum(map(len, chunks)))
+            return
+
+    def _trim(self, last: int, size: int) -> None:
+        self._stored.append((last, size))
+        self._stored_bytes += size
+        gone = 0
+        while self._stored_bytes > self._most_bytes and len(self._stored) > 1:
+            gone, size = self._stored.popleft()
+            self._stored_bytes -= size
+        if gone:
+            self._table.trim(self._job, gone)
+
+
+class RunReader:
+    """Takes the chunks of a run: hands on those that are wanted, and keeps what `invoke` would
+    return.
+
+    Args:
+        wanted: stream modes.
+        subgraphs: whether what graphs inside send is wanted; tokens are in any case.
+        send: called with the namespace, the mode and the data of each.
+
+    Attributes:
+        modes: those with which the run must be streamed.
+        output: what the run has shown last; None as long as there is nothing.
+    """
+
+    def __init__(
+        self,
+        wanted: Sequence[str],
+        subgraphs: bool,
+        send: Callable[[tuple[str, ...], str, Any], object],
+    ) -> None:
+        self._wanted, self._subgraphs, self._send = {*wanted}, subgraphs, send
+        self.modes: list[str] = sorted({*wanted, "values"})
+        self.output: GraphOutput[Any] | None = None
+
+    def take(self, ns: tuple[str, ...], mode: str, data: Any) -> None:
+        """Take a chunk."""
+        if mode == "values" and not ns:
+            self.output = read_output(data)
+        if mode in self._wanted and (not ns or self._subgraphs or mode == "messages"):
+            self._send(ns, mode, data)
+
+    async def take_all(self, chunks: AsyncIterator[Any]) -> None:
+        """Take all chunks of an async stream."""
+        async for chunk in chunks:
+            self.take(*chunk)
+
+
+def read_output(shown: Any) -> GraphOutput[Any]:
+    """A chunk of the mode "values", with what it shows of a pause apart."""
+    if not isinstance(shown, dict):
+        return GraphOutput(shown)
+    values = {name: value for name, value in shown.items() if name not in (INTERRUPT, SLEEP)}
+    return GraphOutput(values, tuple(shown.get(INTERRUPT, ())), shown.get(SLEEP))
