@@ -26,9 +26,9 @@ from .ag_ui_messages import from_graph, to_graph
 from .bodies import RunBody
 from .encode import encode
 from .errors import Refused
-from .execution import Execution
 from .frames import HEARTBEAT, read_frames
 from .new_runs import begin_run
+from .records import Record
 from .service import Service
 
 PATIENCE: Final = 1.0
@@ -85,18 +85,16 @@ async def run_agent(service: Service, request: Request) -> Response:
         metadata={"ag_ui_run_id": given.run_id},
         **call,
     )
-    execution = await begin_run(service, body, given.thread_id, owner)
-    return _stream(_tell(service, execution, told))
+    record = await begin_run(service, body, given.thread_id, owner)
+    return _stream(_tell(service, record, told))
 
 
 async def _wait_until_free(service: Service, thread_id: str) -> None:
     """Wait a moment for a thread's runs: a client stops one by leaving, and may be back before it
     has ended."""
-    live = [each for each in service.runs.live() if each.thread_id == thread_id]
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
-            for execution in live:
-                await execution.ended.wait()
+            await service.runs.wait_until_free(thread_id)
 
 
 async def _look(service: Service, app: Pregel, thread_id: str, owner: str | None) -> _Thread:
@@ -190,12 +188,12 @@ def _repeat(told: AgUiEvents, thread: _Thread) -> Iterator[BaseEvent]:
     yield from told.end("success")
 
 
-async def _tell(service: Service, execution: Execution, told: AgUiEvents) -> AsyncIterator[str]:
+async def _tell(service: Service, record: Record, told: AgUiEvents) -> AsyncIterator[str]:
     """The events of a run, until its end. A reader who leaves stops it: AG-UI has no other way."""
     has_failed = False
     try:
         yield _ENCODER.encode(told.start())
-        async for event, data in read_frames(execution.events.read(0)):
+        async for event, data in read_frames(service.runs.events(record, 0)):
             if event == HEARTBEAT:
                 yield ": heartbeat\n\n"
             elif event == "error":
@@ -206,20 +204,19 @@ async def _tell(service: Service, execution: Execution, told: AgUiEvents) -> Asy
                     yield _ENCODER.encode(each)
         if has_failed:
             return
-        if execution.is_left:
+        if service.runs.is_left(record):
             wrong = {"error": "server_stopped", "message": "the next server goes on with the run"}
             yield _ENCODER.encode(failure(wrong))
             return
-        for each in told.end(await _status(service, execution)):
+        for each in told.end(await _status(service, record)):
             yield _ENCODER.encode(each)
     finally:
-        if not execution.ended.is_set():
-            service.runs.cancel_soon(execution)
+        service.runs.cancel_soon(record)
 
 
-async def _status(service: Service, execution: Execution) -> str:
-    record = await service.records.find("runs", execution.id, execution.thread_id)
-    return "interrupted" if record is None else str(record["status"])
+async def _status(service: Service, record: Record) -> str:
+    found = await service.records.find("runs", record["run_id"], record["thread_id"])
+    return "interrupted" if found is None else str(found["status"])
 
 
 async def _send(events: Any) -> AsyncIterator[str]:

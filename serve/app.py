@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..checkpoint.base import BaseCheckpointSaver
+from ..checkpoint.integrity import Integrity
 from ..checkpoint.memory import InMemorySaver
 from ..pregel.app import Pregel
 from ..store.base import BaseStore
@@ -28,6 +29,7 @@ from .page_lists import PageLists
 from .protocols import Protocols
 from .records import Records
 from .run_routes import RunRoutes
+from .runner import Runner
 from .runs import Runs
 from .schedules import Schedules
 from .service import Auth, Service, answer
@@ -51,6 +53,9 @@ def create_app(
     most_requests: int = 5_000,
     most_requests_of_one: int = 500,
     drain_seconds: float = 10.0,
+    queue: str | None = None,
+    workers: int = 4,
+    integrity: Integrity | None = None,
 ) -> Starlette:
     """An ASGI app that offers graphs over HTTP, as the official clients of LangGraph's server
     speak it. Run it with uvicorn, or mount it in an app of your own.
@@ -76,6 +81,13 @@ def create_app(
             ASGI server ends the lifespan after its connections, which may be streams that never
             end: call `app.state.begin_to_stop()` when it gets the signal, from any thread.
 
+        queue: the address of a Postgres database; then runs are jobs in its queue, which this
+            process and any others work on, and several servers may share the database. It must be
+            that of `checkpointer` and `store`.
+        workers: how many runs of each graph this process does at once, with a queue; 0 leaves all
+            to others (`stategraph work MODULE:GRAPH --as NAME`).
+        integrity: guards the rows of the queue; all workers and servers need the same.
+
     Raises:
         ValueError: there is no graph, or the app is open to everybody without `auth`.
     """
@@ -90,7 +102,12 @@ def create_app(
     }
     records = Records(memory)
     requests = OpenRequests(most_requests, most_requests_of_one)
-    runs = Runs(bound, records, most_runs)
+    if queue is None:
+        runs: Runner = Runs(bound, records, most_runs)
+    else:
+        from .fleet import FleetRuns
+
+        runs = FleetRuns(bound, records, queue, workers=workers, integrity=integrity)
     service = Service(bound, memory, records, runs, auth, most_bytes, requests)
     schedules, protocols = Schedules(service), Protocols(service)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.command import open_saver
-from ..checkpoint.encryption import KEYS_HELP
+from ..checkpoint.encryption import KEYS_HELP, encryption_of_keys
 from ..checkpoint.errors import StorageError
 from ..checkpoint.serde import Serializer
 from ..extras import install_command
@@ -50,6 +50,10 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--name", action="append", default=[], metavar="HOST", help=name)
     add("--keys", metavar="FILE", help=KEYS_HELP)
     add("--observer", action="append", default=[], metavar="MODULE:NAME", help=OBSERVER_HELP)
+    many = "how many runs of each graph this process does at once, with a Postgres database"
+    add("--workers", type=int, default=4, metavar="N", help=f"{many} (%(default)s)")
+    others = "leave all runs to other processes: stategraph work GRAPH --as NAME --db URL"
+    add("--no-workers", action="store_const", const=0, dest="workers", help=others)
     parser.set_defaults(run=_serve)
 
 
@@ -77,6 +81,9 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
                 auth=auth,
                 hosts=frozenset({*LOOPBACK, asked.host, *asked.name}),
                 drain_seconds=_DRAIN_SECONDS,
+                queue=asked.db if asked.db and "://" in asked.db else None,
+                workers=asked.workers,
+                integrity=encryption_of_keys(asked.keys, os.environ),
             )
             return _listen(app, graphs, asked.host, asked.port)
     except (OSError, StateGraphError, StorageError, TypeError, ValueError) as error:

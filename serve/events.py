@@ -13,7 +13,13 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 """How much of a run's events is kept. A reader who is farther behind than that is sent away."""
 PING_SECONDS: Final = 15.0
 """After so long without an event a reader gets a comment, by which proxies know that it lives."""
-_PING: Final = b": heartbeat\n\n"
+PING: Final = b": heartbeat\n\n"
+
+
+def frame(id: int | None, event: str, data: Any) -> bytes:
+    """An event as it is sent; without an id a reader cannot come back to it."""
+    head = b"" if id is None else b"id: %d\n" % id
+    return b"%sevent: %s\ndata: %s\n\n" % (head, event.encode(), encode(data))
 
 
 class EventLog:
@@ -45,9 +51,9 @@ class EventLog:
 
     def add(self, event: str, data: Any) -> None:
         """Send an event to all readers, also those who come later."""
-        frame = b"id: %d\nevent: %s\ndata: %s\n\n" % (self.next_id, event.encode(), encode(data))
-        self._frames.append(frame)
-        self._bytes += len(frame)
+        part = frame(self.next_id, event, data)
+        self._frames.append(part)
+        self._bytes += len(part)
         while self._bytes > self._most_bytes and len(self._frames) > 1:
             self._bytes -= len(self._frames.popleft())
             self._first += 1
@@ -70,7 +76,7 @@ class EventLog:
             if at < self._first:
                 message = f"events {at} to {self._first - 1} are gone"
                 wrong = {"error": "TooSlow", "message": message}
-                yield b"event: error\ndata: %s\n\n" % encode(wrong)
+                yield frame(None, "error", wrong)
                 return
             news = self._news
             fresh = [self._frames[place] for place in range(at - self._first, len(self._frames))]
@@ -83,4 +89,4 @@ class EventLog:
                 try:
                     await asyncio.wait_for(news.wait(), PING_SECONDS)
                 except TimeoutError:
-                    yield _PING
+                    yield PING

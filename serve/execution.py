@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from ..checkpoint.base import ERROR
 from ..pregel.app import Pregel
 from ..pregel.control import RunControl
 from ..pregel.names import COPY
 from ..pregel.types import Command, Send
+from .chunk_events import ChunkEvents
 from .encode import describe_error, encode
 from .errors import Refused
 from .events import EventLog
-from .messages import MessageEvents
 from .records import Record
-
-Stop = Literal["interrupt", "rollback"]
-"""How a run is stopped, at once. "interrupt": what it has stored stays. "rollback": its thread
-stands where it stood before, and its record is deleted."""
+from .runner import Stop
 
 
 class Execution:
@@ -96,34 +93,19 @@ class Execution:
 async def stream_run(app: Pregel, execution: Execution) -> None:
     """Run a graph as it was asked for, and keep what it sends."""
     asked = execution.record["kwargs"]
-    wanted = asked["stream_mode"]
-    modes = {"messages" if mode == "messages-tuple" else mode for mode in wanted} | {"values"}
+    told = ChunkEvents(asked)
     execution.events.add("metadata", {"run_id": execution.id, "attempt": 1})
-    partial = MessageEvents() if "messages" in wanted else None
     config: Any = {**asked["config"], "run_id": execution.id}
-    chunks = app.astream(
-        _input(asked),
-        config,
-        stream_mode=sorted(modes),  # type: ignore[arg-type]
-        subgraphs=True,
-        control=execution.control,
-        **_options(asked),
-    )
+    options: dict[str, Any] = {"stream_mode": sorted({*told.modes, "values"}), "subgraphs": True}
+    options |= read_options(asked)
     chunk: Any
-    async for ns, mode, chunk in chunks:
+    async for ns, mode, chunk in app.astream(
+        read_input(asked), config, control=execution.control, **options
+    ):
         if mode == "values" and not ns:
             execution.result = chunk
-        if ns and not asked["subgraphs"] and mode != "messages":
-            continue
-        place = "|".join(["", *ns]) if asked["subgraphs"] else ""
-        if mode == "messages":
-            if "messages-tuple" in wanted:
-                execution.events.add(f"messages{place}", chunk)
-            if partial is not None:
-                for name, data in partial.of(chunk):
-                    execution.events.add(f"{name}{place}", data)
-        elif mode in wanted:
-            execution.events.add(f"{mode}{place}", chunk)
+        for name, data in told.of(ns, mode, chunk):
+            execution.events.add(name, data)
 
 
 async def take_back(app: Pregel, thread_id: str, run_id: str) -> None:
@@ -141,14 +123,14 @@ async def take_back(app: Pregel, thread_id: str, run_id: str) -> None:
         await app.aupdate_state(before, None, as_node=COPY)
 
 
-def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
+def read_options(asked: Mapping[str, Any]) -> dict[str, Any]:
     """What of a request is options of a call."""
     names = ("interrupt_before", "interrupt_after", "durability")
     given = {name: asked[name] for name in names if asked.get(name) is not None}
     return given | ({"context": asked["context"]} if asked.get("context") else {})
 
 
-def _input(asked: Mapping[str, Any]) -> Any:
+def read_input(asked: Mapping[str, Any]) -> Any:
     """The input of a call: a state, a command, or None to go on."""
     command = asked.get("command")
     if command is None:

@@ -8,7 +8,6 @@ from uuid import uuid4
 
 from .bodies import RunBody
 from .errors import Refused
-from .execution import Execution
 from .records import Put, Record, now
 from .service import Service
 from .threads import new_thread
@@ -21,8 +20,8 @@ async def begin_run(
     owner: str | None,
     id: str | None = None,
     also: Sequence[Put] = (),
-) -> Execution:
-    """Begin a run.
+) -> Record:
+    """Begin a run, and return its record.
 
     Args:
         thread_id: None for a run on a thread of its own.
@@ -44,7 +43,8 @@ async def begin_run(
         if not is_told and not is_temporary:
             changed = {**thread, "metadata": {**thread["metadata"], **known}}
             puts.append(("threads", place, changed))
-        return await service.runs.submit(record, puts)
+        await service.runs.submit(record, puts)
+    return record
 
 
 async def _thread(

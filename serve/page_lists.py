@@ -47,7 +47,7 @@ class PageLists:
         body = await self._service.body(request, TextSearch)
         found, wanted = [], body.offset + body.limit
         for place, record in enumerate(await self._service.records.search("threads", owner=owner)):
-            thread = self._with_status(record)
+            thread = await self._with_status(record)
             if body.status not in (None, thread["status"]):
                 continue
             if await self._has(thread, body.text.lower(), in_state=place < SEARCHED):
@@ -67,16 +67,16 @@ class PageLists:
     async def queue(self, request: Request) -> Response:
         """What is at work: the runs of this server."""
         owner = await self._service.user(request)
-        live = [each.record for each in self._service.runs.live()]
-        shown = [self._run(each) for each in live if owner in (None, each["owner"])]
+        live = await self._service.runs.live()
+        shown = [await self._run(each) for each in live if owner in (None, each["owner"])]
         return answer({"fleet": False, "runs": shown})
 
-    def _run(self, record: Record) -> Record:
-        status = self._service.runs.status(record)
+    async def _run(self, record: Record) -> Record:
+        status = await self._service.runs.status(record)
         return {**{name: record[name] for name in _OF_RUNS}, "status": status}
 
-    def _with_status(self, thread: Record) -> Record:
-        is_busy = self._service.runs.is_busy(thread["thread_id"])
+    async def _with_status(self, thread: Record) -> Record:
+        is_busy = await self._service.runs.is_busy(thread["thread_id"])
         return {**thread, "status": "busy" if is_busy else thread["status"]}
 
     async def _has(self, thread: Record, text: str, *, in_state: bool) -> bool:

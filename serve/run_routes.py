@@ -11,10 +11,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from .bodies import CancelBody, CancelQuery, JoinQuery, RunBody, RunQuery
+from .encode import encode
 from .errors import Refused
-from .execution import Execution
 from .new_runs import begin_run
-from .records import Record, select
+from .records import Record, may_see, select
 from .service import Service, answer
 
 
@@ -50,8 +50,8 @@ class RunRoutes:
 
     async def create(self, request: Request) -> Response:
         """Begin a run, and do not wait for it."""
-        execution, _ = await self._begin(request)
-        return answer(self._shown(execution.record), headers=_place(execution))
+        record, _ = await self._begin(request)
+        return answer(await self._shown(record), headers=_place(record))
 
     async def create_many(self, request: Request) -> Response:
         """Begin several runs, each on a thread of its own."""
@@ -59,23 +59,31 @@ class RunRoutes:
 
     async def wait(self, request: Request) -> Response:
         """Begin a run, and answer with the state at its end."""
-        execution, body = await self._begin(request)
-        ends = asyncio.ensure_future(execution.ended.wait())
+        record, body = await self._begin(request)
+        ends = asyncio.ensure_future(self._answer(record))
         if body.on_disconnect == "cancel":
             gone = asyncio.ensure_future(_disconnect(request))
             await asyncio.wait([ends, gone], return_when=asyncio.FIRST_COMPLETED)
             gone.cancel()
             if not ends.done():
-                await self._runs.cancel(execution, "interrupt")
-        await ends
-        return _json(await execution.answer(), _place(execution))
+                await self._runs.cancel(record, "interrupt")
+        return _json(await ends, _place(record))
+
+    async def _answer(self, record: Record) -> bytes:
+        """The state at the end of a run."""
+        body = await self._runs.answer(record)
+        if body is not None:
+            return body
+        app = self._service.graph(record["graph_id"])
+        config: Any = {"configurable": {"thread_id": record["thread_id"]}}
+        return encode((await app.aget_state(config)).values)
 
     async def stream(self, request: Request) -> Response:
         """Begin a run, and send what it does as it happens."""
-        execution, body = await self._begin(request)
-        return self._streaming(execution, 0, cancels=body.on_disconnect == "cancel")
+        record, body = await self._begin(request)
+        return self._streaming(record, 0, cancels=body.on_disconnect == "cancel")
 
-    async def _begin(self, request: Request) -> tuple[Execution, RunBody]:
+    async def _begin(self, request: Request) -> tuple[Record, RunBody]:
         owner = await self._service.user(request)
         body = await self._service.body(request, RunBody)
         thread_id = request.path_params.get("thread_id")
@@ -90,7 +98,7 @@ class RunRoutes:
         found = await self._records.search(
             "runs", thread["thread_id"], sort_by="created_at", sort_order="desc"
         )
-        shown = [self._shown(each) for each in found]
+        shown = [await self._shown(each) for each in found]
         wanted = [each for each in shown if asked.status in (None, each["status"])]
         fields = request.query_params.getlist("select")
         page = wanted[asked.offset : asked.offset + asked.limit]
@@ -98,47 +106,37 @@ class RunRoutes:
 
     async def get(self, request: Request) -> Response:
         """A run."""
-        return answer(self._shown(await self._one(request)))
+        return answer(await self._shown(await self._one(request)))
 
     async def join(self, request: Request) -> Response:
         """The state at the end of a run."""
-        record = await self._one(request)
-        execution = self._runs.find(record["run_id"])
-        if execution is not None:
-            return _json(await execution.answer())
-        app = self._service.graph(record["graph_id"])
-        config: Any = {"configurable": {"thread_id": record["thread_id"]}}
-        return answer((await app.aget_state(config)).values)
+        return _json(await self._answer(await self._one(request)))
 
     async def join_stream(self, request: Request) -> Response:
         """What a run does from now on, or after the event that the reader has seen last."""
         record = await self._one(request)
-        execution = self._runs.find(record["run_id"])
-        if execution is None:
-            return StreamingResponse(_nothing(), media_type=_EVENTS)
         last = request.headers.get("last-event-id")
-        start = execution.events.next_id if last is None else _next_id(last)
+        start = None if last is None else _next_id(last)
         asked = self._service.query(request, JoinQuery)
-        return self._streaming(execution, start, cancels=asked.cancel_on_disconnect)
+        return self._streaming(record, start, cancels=asked.cancel_on_disconnect)
 
     async def _own_thread(self, request: Request) -> Record:
         owner = await self._service.user(request)
         return await self._records.get("threads", request.path_params["thread_id"], owner=owner)
 
     async def _one(self, request: Request) -> Record:
-        run_id = request.path_params["run_id"]
-        execution = self._runs.find(run_id)
-        if execution is not None and execution.record["kwargs"]["temporary"]:
-            owner = await self._service.user(request)
-            if owner is None or execution.record["owner"] == owner:
-                return execution.record
-        thread = await self._own_thread(request)
-        return await self._records.get("runs", run_id, thread["thread_id"])
+        owner = await self._service.user(request)
+        run_id, thread_id = request.path_params["run_id"], request.path_params["thread_id"]
+        record = await self._records.find("runs", run_id, thread_id)
+        if record is None:  # it may have been on a thread of its own
+            record = self._runs.recall(run_id)
+        if record is None or record["thread_id"] != thread_id or not may_see(record, owner):
+            raise Refused(404, f"there is no run {run_id!r} of the thread {thread_id!r}")
+        return record
 
-    def _shown(self, record: Record) -> Record:
-        hidden = ("graph_id",)
-        shown = {key: value for key, value in record.items() if key not in hidden}
-        return select({**shown, "status": self._runs.status(record)}, None)
+    async def _shown(self, record: Record) -> Record:
+        shown = {key: value for key, value in record.items() if key != "graph_id"}
+        return select({**shown, "status": await self._runs.status(record)}, None)
 
     # -- stop --------------------------------------------------------------------------------------
 
@@ -146,14 +144,12 @@ class RunRoutes:
         """Stop a run; with `action=rollback` its thread stands afterwards where it stood before."""
         record = await self._one(request)
         asked = self._service.query(request, CancelQuery)
-        execution = self._runs.find(record["run_id"])
-        was_live = execution is not None and await self._runs.cancel(execution, asked.action)
+        wait = asked.wait or asked.action == "rollback"
+        was_live = await self._runs.cancel(record, asked.action, wait=wait)
         if not was_live and asked.action == "rollback":
             raise Refused(
                 409, f"the run {record['run_id']!r} has ended: go on from a checkpoint before it"
             )
-        if execution is not None and (asked.wait or asked.action == "rollback"):
-            await execution.ended.wait()
         return answer({})
 
     async def cancel_many(self, request: Request) -> Response:
@@ -161,42 +157,40 @@ class RunRoutes:
         owner = await self._service.user(request)
         body = await self._service.body(request, CancelBody)
         asked = self._service.query(request, CancelQuery)
-        live = [each for each in self._runs.live() if owner in (None, each.record["owner"])]
-        wanted = [
-            each
-            for each in live
-            if body.thread_id in (None, each.thread_id)
-            and (body.run_ids is None or each.id in body.run_ids)
-            and body.status in (None, "all", self._runs.status(each.record))
-        ]
-        for execution in wanted:
-            await self._runs.cancel(execution, asked.action)
+        for record in await self._runs.live():
+            if (
+                may_see(record, owner)
+                and body.thread_id in (None, record["thread_id"])
+                and (body.run_ids is None or record["run_id"] in body.run_ids)
+                and body.status in (None, "all", await self._runs.status(record))
+            ):
+                await self._runs.cancel(record, asked.action)
         return Response(status_code=204)
 
     async def delete(self, request: Request) -> Response:
         """No record of a run any more; its steps stay in the thread."""
         record = await self._one(request)
-        if (execution := self._runs.find(record["run_id"])) and not execution.ended.is_set():
+        if record["run_id"] in [each["run_id"] for each in await self._runs.live()]:
             raise Refused(409, f"the run {record['run_id']!r} is under way: cancel it first")
         await self._records.put(("runs", record["run_id"], None, record["thread_id"]))
         return Response(status_code=204)
 
     # -- send --------------------------------------------------------------------------------------
 
-    def _streaming(self, execution: Execution, start: int, *, cancels: bool) -> Response:
-        headers = {**_place(execution), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        frames = self._frames(execution, start, cancels)
+    def _streaming(self, record: Record, start: int | None, *, cancels: bool) -> Response:
+        headers = {**_place(record), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        frames = self._frames(record, start, cancels)
         return StreamingResponse(frames, media_type=_EVENTS, headers=headers)
 
     async def _frames(
-        self, execution: Execution, start: int, cancels: bool
+        self, record: Record, start: int | None, cancels: bool
     ) -> AsyncIterator[bytes]:
         try:
-            async for frame in execution.events.read(start):
+            async for frame in self._runs.events(record, start):
                 yield frame
         finally:
-            if cancels and not execution.ended.is_set():
-                self._runs.cancel_soon(execution)
+            if cancels:
+                self._runs.cancel_soon(record)
 
 
 _EVENTS = "text/event-stream"
@@ -218,17 +212,12 @@ def _json(body: bytes, headers: Mapping[str, str] | None = None) -> Response:
     return Response(body, headers=headers, media_type="application/json")
 
 
-async def _nothing() -> AsyncIterator[bytes]:
-    return
-    yield b""
-
-
 async def _disconnect(request: Request) -> None:
     """Comes to its end when the client has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _place(execution: Execution) -> dict[str, str]:
-    place = f"/threads/{execution.thread_id}/runs/{execution.id}"
+def _place(record: Record) -> dict[str, str]:
+    place = f"/threads/{record['thread_id']}/runs/{record['run_id']}"
     return {"Location": place, "Content-Location": place}

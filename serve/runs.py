@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,8 +17,9 @@ from ..pregel.app import Pregel
 from ..pregel.errors import GraphDrained
 from .ended import EndedRuns
 from .errors import Refused
-from .execution import Execution, Stop, stream_run, take_back
+from .execution import Execution, stream_run, take_back
 from .records import Put, Record, Records, now
+from .runner import Stop
 
 LOG = logging.getLogger("stategraph.serve")
 
@@ -62,12 +63,11 @@ class Runs:
 
     # -- begin -------------------------------------------------------------------------------------
 
-    async def recover(self) -> int:
-        """Go on with what an earlier server has left; how many runs that are. Those of a graph that
-        is not served stay as they are."""
+    async def open(self) -> None:
+        """Go on with what an earlier server has left. Runs of a graph that is not served stay as
+        they are."""
         self._loop = asyncio.get_running_loop()
         passed_over: Counter[str] = Counter()
-        count = 0
         for pointer in await self._records.search(
             "unfinished", sort_by="created_at", sort_order="asc"
         ):
@@ -75,11 +75,9 @@ class Runs:
             if record is not None and record["graph_id"] not in self._graphs:
                 passed_over[record["graph_id"]] += 1
             elif record is not None:
-                count += 1
                 self._enqueue(Execution(record, pointer.get("stopped")))
         if passed_over:
             LOG.warning("runs of graphs that are not served stay pending: %s", dict(passed_over))
-        return count
 
     def _enqueue(self, execution: Execution) -> None:
         self._live[execution.id] = execution
@@ -88,7 +86,7 @@ class Runs:
         if lane.worker is None:
             lane.worker = asyncio.create_task(self._work(execution.thread_id, lane))
 
-    async def submit(self, record: Record, also: Sequence[Put] = ()) -> Execution:
+    async def submit(self, record: Record, also: Sequence[Put] = ()) -> None:
         """Store a run, and begin it as soon as its thread is free. The caller holds the lock of the
         thread's record.
 
@@ -113,7 +111,6 @@ class Runs:
             execution.leave()
         else:
             self._enqueue(execution)
-        return execution
 
     async def _store(self, execution: Execution, also: Sequence[Put]) -> None:
         """Store a new run, and in the same write that others end in its favour."""
@@ -187,7 +184,7 @@ class Runs:
             execution.leave()
         else:
             execution.close()
-            self._ended.add(execution)
+        self._ended.add(execution)
 
     def _status_at_end(self, execution: Execution) -> str | None:
         """How a run has ended; None if it goes on in the next server."""
@@ -237,44 +234,76 @@ class Runs:
 
     # -- look --------------------------------------------------------------------------------------
 
-    def is_busy(self, thread_id: str) -> bool:
-        """Whether a run of the thread is under way, or waits."""
-        return thread_id in self._lanes
+    async def answer(self, record: Record) -> bytes | None:
+        """The state at the end of a run; see `Runner`."""
+        execution = self._find(record["run_id"])
+        return None if execution is None else await execution.answer()
 
-    def busy_threads(self) -> list[str]:
-        """The threads of which that is so."""
-        return [*self._lanes]
+    async def events(self, record: Record, start: int | None) -> AsyncIterator[bytes]:
+        """What a run sends; see `Runner`. Of one that ended long ago nothing is left."""
+        execution = self._find(record["run_id"])
+        if execution is not None:
+            first = execution.events.next_id if start is None else start
+            async for part in execution.events.read(first):
+                yield part
 
-    def live(self) -> list[Execution]:
-        """The runs that are under way, or wait."""
-        return [*self._live.values()]
-
-    def find(self, run_id: str) -> Execution | None:
-        """A run of this process, also one that has ended not long ago."""
-        return self._live.get(run_id) or self._ended.find(run_id)
-
-    def status(self, record: Record) -> str:
-        """How a stored run stands at this moment."""
+    async def status(self, record: Record) -> str:
+        """How a run stands at this moment."""
         execution = self._live.get(record["run_id"])
         is_running = execution is not None and execution.task is not None
         return "running" if is_running else str(record["status"])
 
+    async def is_busy(self, thread_id: str) -> bool:
+        """Whether a run of the thread is under way, or waits."""
+        return thread_id in self._lanes
+
+    async def busy_threads(self) -> list[str]:
+        """The threads of which that is so."""
+        return [*self._lanes]
+
+    async def live(self) -> list[Record]:
+        """The runs that are under way, or wait."""
+        return [each.record for each in self._live.values()]
+
+    def recall(self, run_id: str) -> Record | None:
+        """A run of this process, also one that has ended not long ago."""
+        execution = self._find(run_id)
+        return None if execution is None else execution.record
+
+    def _find(self, run_id: str) -> Execution | None:
+        return self._live.get(run_id) or self._ended.find(run_id)
+
     # -- stop --------------------------------------------------------------------------------------
 
-    async def cancel(self, execution: Execution, how: Stop) -> bool:
-        """Let a run end at once, in this server or the next; whether it had not ended yet."""
+    async def cancel(self, record: Record, how: Stop, *, wait: bool = False) -> bool:
+        """Let a run end at once, in this server or the next; see `Runner`."""
+        execution = self._live.get(record["run_id"])
+        if execution is None:
+            return False
         async with self._records.lock("threads", execution.thread_id):
             if execution not in self._live_of(execution.thread_id):
                 return False
             await self._records.put(("unfinished", execution.id, _pointer(execution, how)))
             await self._stop(execution, how)
+        if wait:
+            await execution.ended.wait()
         return True
 
-    def cancel_soon(self, execution: Execution) -> None:
+    def cancel_soon(self, record: Record) -> None:
         """`cancel` for those who have no time to wait."""
-        task = asyncio.create_task(self.cancel(execution, "interrupt"))
+        task = asyncio.create_task(self.cancel(record, "interrupt"))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+    async def wait_until_free(self, thread_id: str) -> None:
+        """Wait until the runs have ended that a thread has now."""
+        for execution in self._live_of(thread_id):
+            await execution.ended.wait()
+
+    def is_left(self, record: Record) -> bool:
+        """Whether a run goes on in the next server, as this one stops."""
+        execution = self._find(record["run_id"])
+        return execution is not None and execution.is_left
 
     async def _stop(self, execution: Execution, how: Stop) -> None:
         """Stop a run, after that was stored, with the lock of its thread."""
@@ -299,7 +328,7 @@ class Runs:
             return
         self._stopping.set()
         self._stopped_at = time.monotonic()
-        for execution in self.live():
+        for execution in [*self._live.values()]:
             execution.control.request_drain("the server stops")
         for lane in self._lanes.values():
             for execution in lane.waiting:
@@ -313,7 +342,7 @@ class Runs:
         workers = [lane.worker for lane in self._lanes.values() if lane.worker is not None]
         if workers:
             await asyncio.wait(workers, timeout=max(0.0, left))
-        for execution in self.live():
+        for execution in [*self._live.values()]:
             if execution.task is not None:
                 execution.task.cancel()
         if left_over := {*workers, *self._background}:

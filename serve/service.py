@@ -23,7 +23,7 @@ from .encode import encode
 from .errors import Refused
 from .limits import OpenRequests
 from .records import Record, Records, may_see, now
-from .runs import Runs
+from .runner import Runner
 
 Auth = Callable[[Request], Awaitable[str | None] | str | None]
 """Says who asks: the id of a user, who finds the own threads only; None refuses the request."""
@@ -52,7 +52,7 @@ class Service:
     graphs: Mapping[str, Pregel]
     store: BaseStore
     records: Records
-    runs: Runs
+    runs: Runner
     auth: Auth | None
     most_bytes: int
     requests: OpenRequests
@@ -153,7 +153,7 @@ class Service:
             if found is None or found["owner"] is not None:
                 record = new_assistant(id, name, None, name=name, metadata={"created_by": "system"})
                 await self.records.put(("assistants", id, record), ("versions", "1", record, id))
-        await self.runs.recover()
+        await self.runs.open()
         self.is_open = True
 
 

@@ -109,7 +109,7 @@ class Threads:
         return Response(status_code=204)
 
     async def _delete(self, id: str) -> None:
-        self._refuse_busy(id)
+        await self._refuse_busy(id)
         await self._saver().adelete_thread(id)
         await self._records.delete_within("runs", id)
         await self._records.put(("threads", id, None))
@@ -121,10 +121,10 @@ class Threads:
         ids = [*dict.fromkeys(body.thread_ids)]
         for id in ids:
             await self._records.get("threads", id, owner=owner)
-            self._refuse_busy(id)
+            await self._refuse_busy(id)
         for id in ids:
             async with self._records.lock("threads", id):
-                self._refuse_busy(id)
+                await self._refuse_busy(id)
                 if body.strategy == "delete":
                     await self._delete(id)
                 else:
@@ -136,7 +136,7 @@ class Threads:
         id = str(uuid4())
         async with self._lock(request):
             thread = await self._one(request)
-            self._refuse_busy(thread["thread_id"])
+            await self._refuse_busy(thread["thread_id"])
             await self._saver().acopy_thread(thread["thread_id"], id)
         at = now()
         record = {**thread, "thread_id": id, "created_at": at, "updated_at": at}
@@ -149,7 +149,7 @@ class Threads:
         body = await self._service.body(request, ThreadSearch)
         page = await self._found(body, owner, body.offset, body.limit)
         bare = body.select is not None and not {"values", "interrupts"} & {*body.select}
-        shown = [self._bare(each) if bare else await self._shown(each) for each in page]
+        shown = [await self._bare(each) if bare else await self._shown(each) for each in page]
         return answer([select(each, body.select) for each in shown])
 
     async def count(self, request: Request) -> Response:
@@ -163,7 +163,7 @@ class Threads:
     ) -> list[Record]:
         found = await self._records.search(
             "threads",
-            filter=self._conditions(body),
+            filter=await self._conditions(body),
             owner=owner,
             limit=ALL if body.values else limit,
             offset=0 if body.values else offset,
@@ -180,13 +180,13 @@ class Threads:
                 held.append(each)
         return held[offset:]
 
-    def _conditions(self, body: ThreadSearch) -> dict[str, Any]:
+    async def _conditions(self, body: ThreadSearch) -> dict[str, Any]:
         """What the store can tell of the threads that are looked for."""
         wanted: dict[str, Any] = {}
         if body.metadata:
             wanted["metadata"] = containing(body.metadata)
         ids: dict[str, list[str]] = {} if body.ids is None else {"$in": body.ids}
-        busy = self._service.runs.busy_threads()
+        busy = await self._service.runs.busy_threads()
         if body.status == "busy":
             ids = {"$in": [id for id in busy if body.ids is None or id in body.ids]}
         elif body.status is not None:
@@ -201,23 +201,24 @@ class Threads:
     def _lock(self, request: Request) -> asyncio.Lock:
         return self._records.lock("threads", request.path_params["thread_id"])
 
-    def _refuse_busy(self, id: str) -> None:
-        if self._service.runs.is_busy(id):
+    async def _refuse_busy(self, id: str) -> None:
+        if await self._service.runs.is_busy(id):
             raise Refused(409, f"a run of the thread {id!r} is under way: cancel it first")
 
-    def _bare(self, thread: Record) -> Record:
+    async def _bare(self, thread: Record) -> Record:
         """A thread without its state."""
-        busy = self._service.runs.is_busy(thread["thread_id"])
+        busy = await self._service.runs.is_busy(thread["thread_id"])
         return select({**thread, "status": "busy" if busy else thread["status"]}, None)
 
     async def _shown(self, thread: Record) -> Record:
         """A thread with its state."""
         app = self._graph(thread)
         if app is None:
-            return {**self._bare(thread), "values": None, "interrupts": {}}
+            return {**await self._bare(thread), "values": None, "interrupts": {}}
         state = await app.aget_state(_config(thread["thread_id"]))
         values = state.values if state.metadata is not None else None
-        return {**self._bare(thread), "values": values, "interrupts": describe_interrupts(state)}
+        bare = await self._bare(thread)
+        return {**bare, "values": values, "interrupts": describe_interrupts(state)}
 
     async def _values(self, thread: Record) -> Any:
         app = self._graph(thread)
@@ -257,7 +258,7 @@ class Threads:
         app = self._graph(thread)
         if app is None:
             raise Refused(409, "no graph has run on this thread yet: run one first")
-        self._refuse_busy(thread["thread_id"])
+        await self._refuse_busy(thread["thread_id"])
         at = body.checkpoint or {"checkpoint_id": body.checkpoint_id}
         config = _config(thread["thread_id"], at)
         made = await refusing(app.aupdate_state(config, body.values, as_node=body.as_node))

@@ -15,6 +15,7 @@ from .jobs import (
     JobCodec,
     JobResult,
     OpenJobs,
+    Status,
     WorkerInfo,
     decode_name,
     hash_name,
@@ -58,6 +59,12 @@ class QueueCare(AsyncCaller):
         outcomes."""
         rows = self._database.look_up("named", run_id)
         return [read_result((*row[1:-1], None), self._codec) for row in rows]
+
+    def statuses(self, run_ids: Collection[str]) -> dict[tuple[str, str], Status]:
+        """How jobs stand: (thread id, run id) → status. Those of all graphs that have one of these
+        run ids."""
+        rows = self._database.look_up("statuses", [*run_ids])
+        return {(decode_name(thread), decode_name(run)): state for thread, run, state in rows}
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """How many jobs stand how: graph → status → number."""

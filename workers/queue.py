@@ -3,7 +3,7 @@ here; waiting for their results is in `waiting`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,14 +18,12 @@ from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostE
 from ..pregel.app import Pregel
 from ..pregel.superstep.hooks import EVERYWHERE
 from ..pregel.types import AnyConfig, Durability, Multitask, StreamMode
-from .care import QueueCare
-from .chunks import ChunkTable, StreamChunk
+from .chunks import ChunkTable
 from .database import JobDatabase
 from .delays import When, check_alone, check_debounce, check_no_time, check_when
 from .jobs import (
     Job,
     JobCodec,
-    JobResult,
     check_call,
     check_config,
     check_durability,
@@ -36,6 +34,7 @@ from .jobs import (
     queue_name,
 )
 from .listener import Listener
+from .results import QueueResults
 from .schedules import Missed, ScheduleKeeper
 from .submission import Submitter
 from .tables import STATEMENTS
@@ -43,7 +42,7 @@ from .turns import check_multitask, submit_in_turn
 from .waiting import ResultWaiter
 
 
-class Queue(QueueCare):
+class Queue(QueueResults):
     """The jobs of one graph, in a Postgres database that its workers share.
 
     Submit inputs to threads here; workers (`python -m stategraph work`) run them on any machines.
@@ -278,8 +277,8 @@ class Queue(QueueCare):
         return await self._acall(partial(self.submit, thread_id, input, **options))
 
     def cancel(self, run_id: str, *, thread_id: str | None = None) -> bool:
-        """Take a job of this graph back. One that runs is stopped before its next superstep; what
-        it has stored stays.
+        """Take a job of this graph back. The run of one that runs is stopped before its next
+        superstep, that of an async graph at once; what it has stored stays.
 
         Args:
             thread_id: its thread, where jobs of several threads have this run id.
@@ -323,57 +322,6 @@ class Queue(QueueCare):
             why = f"jobs of the threads {threads} have the run_id {run_id!r}"
             raise ValueError(f"{why}: pass thread_id as well")
         return mine[0][0] if mine else 0
-
-    # -- wait for results --------------------------------------------------------------------------
-
-    def result(
-        self, thread_id: str, *, run_id: str | None = None, wait: float | None = None
-    ) -> JobResult:
-        """How a job stands, and what came of it.
-
-        Args:
-            thread_id: its thread; the one that was submitted last is meant, unless `run_id` says
-                which.
-            wait: seconds to wait for its end; None for as long as it takes, 0 to look only.
-
-        Raises:
-            LookupError: there is none, or it was deleted.
-            StorageError: the database was out of reach for `timeout` seconds, however long `wait`
-                is. Ask again.
-        """
-        return self._waiter.wait(thread_id, run_id, wait)
-
-    async def aresult(
-        self, thread_id: str, *, run_id: str | None = None, wait: float | None = None
-    ) -> JobResult:
-        """`result` for coroutines: no thread is held while it waits."""
-        return await self._waiter.await_end(self._acall, thread_id, run_id, wait)
-
-    # -- read streams ------------------------------------------------------------------------------
-
-    def stream(
-        self, thread_id: str, *, run_id: str | None = None, after: int = 0
-    ) -> Iterator[StreamChunk]:
-        """What a job sends that was submitted with a `stream_mode`, from its beginning until it has
-        ended. Any process may read it, at any time, until the job is forgotten.
-
-        Args:
-            thread_id: its thread; the job that was submitted last is meant, unless `run_id` says
-                which.
-            after: the number of the last chunk that was seen already.
-
-        Raises:
-            ChunksGoneError: chunks that follow are not kept any more; of a job, 16 MB are.
-            LookupError: there is none, or it was deleted.
-            StorageError: the database was out of reach. Ask again, with `after`.
-        """
-        return self._waiter.stream(thread_id, run_id, after)
-
-    def astream(
-        self, thread_id: str, *, run_id: str | None = None, after: int = 0
-    ) -> AsyncIterator[StreamChunk]:
-        """`stream` for coroutines: no thread is held while it waits."""
-        return self._waiter.astream(self._acall, thread_id, run_id, after)
 
     # -- what a worker needs -----------------------------------------------------------------------
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ..channels.base import MISSING
 from ..checkpoint.base import NULL_TASK_ID, BaseCheckpointSaver
@@ -29,6 +29,8 @@ from .chunks import ChunkTable, ChunkWriter, RunReader
 from .jobs import Job, JobCodec, JobDeadlineError, JobEnd, Status
 from .saver import WorkerSaver
 from .turns import find_start
+
+Found = TypeVar("Found")
 
 REPEATS = 10
 """How often a run is begun that meets another one on its thread, or a database that is out of
@@ -47,7 +49,7 @@ class JobRunner:
         graph: with a saver.
         codec: how tasks and outcomes become bytes.
         store_task: stores a task in place of a job's, if the job is still this worker's.
-        chunks: where the streams of jobs are stored.
+        chunks: where the streams of jobs are stored; with None there must be none.
     """
 
     def __init__(
@@ -55,12 +57,13 @@ class JobRunner:
         graph: Pregel,
         codec: JobCodec,
         store_task: Callable[[Job, bytes], None],
-        chunks: ChunkTable,
+        chunks: ChunkTable | None = None,
     ) -> None:
         assert isinstance(graph.checkpointer, BaseCheckpointSaver)
         self._graph, self._saver = graph, graph.checkpointer
         self._codec, self._store_task, self._chunks = codec, store_task, chunks
         self._loop = asyncio.new_event_loop() if is_async(graph.program) else None
+        self._tasks: dict[Job, asyncio.Task[Any] | None] = {}  # on the loop
         self._thread = threading.Thread(target=self._run_loop, name="stategraph-loop", daemon=True)
         if self._loop is not None:
             self._thread.start()
@@ -157,7 +160,7 @@ class JobRunner:
         def invoke(input: Any) -> Any:
             if "stream" in task:
                 return self._stream(job, task["stream"], input, config, **options)
-            return self._invoke(input, config, version="v2", **options)
+            return self._invoke(job, input, config, version="v2", **options)
 
         try:
             try:
@@ -199,17 +202,41 @@ class JobRunner:
     def _encode(self, job: Job, error: BaseException) -> bytes:
         return self._codec.write("outcome", job.name, (None, (), error))
 
-    def _invoke(self, *arguments: Any, **options: Any) -> Any:
+    def _invoke(self, job: Job, *arguments: Any, **options: Any) -> Any:
         if self._loop is None:
             return self._graph.invoke(*arguments, **options)
-        return asyncio.run_coroutine_threadsafe(
-            self._graph.ainvoke(*arguments, **options), self._loop
-        ).result()
+        return self._await(job, self._graph.ainvoke(*arguments, **options))
+
+    def _await(self, job: Job, work: Coroutine[Any, Any, Found]) -> Found:
+        """What a coroutine returns on the loop, unless the job is cut off."""
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(self._watch(job, work), self._loop).result()
+
+    async def _watch(self, job: Job, work: Coroutine[Any, Any, Found]) -> Found:
+        task = self._tasks[job] = asyncio.current_task()
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if task is None or self._tasks.get(job) is task:
+                raise
+            raise GraphDrained("the job was cancelled") from None
+        finally:
+            self._tasks.pop(job, None)
+
+    def cut_off(self, job: Job) -> None:
+        """End the run of an async graph at once, after `request_drain`. For any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cut_off, job)
+
+    def _cut_off(self, job: Job) -> None:
+        if (task := self._tasks.pop(job, None)) is not None:
+            task.cancel()
 
     def _stream(
         self, job: Job, wanted: dict[str, Any], input: Any, config: RunnableConfig, **options: Any
     ) -> GraphOutput[Any]:
         """`_invoke`, with what the run sends on the way."""
+        assert self._chunks is not None
         writer = ChunkWriter(self._chunks, job)
         reader = RunReader(wanted["modes"], wanted["subgraphs"], writer.add)
         options |= {"stream_mode": reader.modes, "subgraphs": True}
@@ -219,7 +246,7 @@ class JobRunner:
                     reader.take(*chunk)
             else:
                 chunks = self._graph.astream(input, config, **options)
-                asyncio.run_coroutine_threadsafe(reader.take_all(chunks), self._loop).result()
+                self._await(job, reader.take_all(chunks))
         finally:
             writer.close()  # before the job's end is stored
         if reader.output is not None:

@@ -209,6 +209,10 @@ STATEMENTS = {
         SELECT {_COLUMNS} FROM stategraph_jobs
         WHERE sha256(run_id) = sha256($1) ORDER BY id
     """,
+    "statuses": """
+        SELECT thread_id, run_id, state FROM stategraph_jobs
+        WHERE sha256(run_id) IN (SELECT sha256(named) FROM unnest($1::bytea[]) AS given (named))
+    """,
     "add_waiter": """
         UPDATE stategraph_jobs SET awaited = true
         WHERE id = $1 AND state IN ('waiting', 'delayed', 'running', 'sleeping') AND NOT awaited

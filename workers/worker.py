@@ -331,6 +331,7 @@ class Worker:
         for job in self._running:
             if job.id in ids:
                 job.control.request_drain("the job was cancelled")
+                self._runner.cut_off(job)
 
     def _reconnect(self) -> None:
         """Open a new session, and go on with the claims that it has carried over."""

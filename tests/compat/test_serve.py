@@ -37,7 +37,7 @@ def gates() -> Gates:
     return Gates()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "fleet"])
 def url(request: pytest.FixtureRequest, gates: Gates, tmp_path: Path) -> Iterator[str]:
     graphs = {"flow": make_flow(gates)}
     if request.param == "memory":
@@ -47,10 +47,11 @@ def url(request: pytest.FixtureRequest, gates: Gates, tmp_path: Path) -> Iterato
     is_file = request.param == "sqlite"
     place = str(tmp_path / "served.db") if is_file else request.getfixturevalue("postgres")
     savers, stores = (SqliteSaver, SqliteStore) if is_file else (PostgresSaver, PostgresStore)
+    queue = place if request.param == "fleet" else None
     with (
         savers.from_conn_string(place) as saver,
         stores.from_conn_string(place) as store,
-        serving(create_app(graphs, checkpointer=saver, store=store)) as url,
+        serving(create_app(graphs, checkpointer=saver, store=store, queue=queue)) as url,
     ):
         yield url
 

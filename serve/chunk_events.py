@@ -1,0 +1,45 @@
+"""What a graph sends, under the names that clients know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .messages import MessageEvents
+
+
+class ChunkEvents:
+    """Turns the chunks of one run into events, in order.
+
+    Args:
+        asked: the arguments of the run.
+
+    Attributes:
+        modes: the stream modes of the engine that the events need.
+        subgraphs: whether events of graphs inside are wanted.
+        has_memory: whether an event depends on the chunks before.
+    """
+
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        self._wanted: Sequence[str] = asked["stream_mode"]
+        self.subgraphs: bool = asked["subgraphs"]
+        self.modes: list[str] = sorted(
+            {"messages" if mode == "messages-tuple" else mode for mode in self._wanted}
+        )
+        self.has_memory: bool = "messages" in self._wanted
+        self._messages = MessageEvents()
+
+    def of(self, ns: tuple[str, ...], mode: str, chunk: Any) -> Iterator[tuple[str, Any]]:
+        """The names and data of the events for a chunk; at most three."""
+        if ns and not self.subgraphs and mode != "messages":
+            return
+        place = "|".join(["", *ns]) if self.subgraphs else ""
+        if mode != "messages":
+            if mode in self._wanted:
+                yield f"{mode}{place}", chunk
+            return
+        if "messages-tuple" in self._wanted:
+            yield f"messages{place}", chunk
+        if self.has_memory:
+            for name, data in self._messages.of(chunk):
+                yield f"{name}{place}", data

@@ -1,0 +1,395 @@
+"""The runs of a server whose work is done by workers: each is a job in a Postgres queue. Several
+servers may share the database; each tells the same of every run.
+
+The queue says how a run stands. What clients are shown of it, the record of the run and of its
+thread, is written by the first server that learns of its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from ..checkpoint.base import ERROR, INTERRUPT
+from ..checkpoint.integrity import Integrity
+from ..pregel.app import Pregel
+from ..pregel.errors import ThreadBusyError
+from ..workers import JobResult, Queue
+from .encode import describe_error, encode
+from .errors import Refused
+from .execution import read_input, read_options, take_back
+from .fleet_events import read_events
+from .records import Put, Record, Records, now
+from .runner import Stop
+from .worker_threads import WorkerThreads
+
+Found = TypeVar("Found")
+LOG = logging.getLogger("stategraph.serve")
+
+SECONDS_BETWEEN_LOOKS: Final = 1.0
+"""How often a server looks for runs that have ended while nobody waited for them."""
+SECONDS_TO_SUBMIT: Final = 10.0
+"""After so long a run that is on record, but not in the queue, is one whose server died between."""
+KEPT: Final = timedelta(days=1)
+"""So long after the end of a run its events can be read."""
+_STATUS: Final = {
+    "waiting": "pending",
+    "delayed": "pending",
+    "running": "running",
+    "sleeping": "running",
+    "done": "success",
+    "paused": "success",
+    "cancelled": "interrupted",
+}
+
+
+class FleetRuns:
+    """Hands runs to workers, and tells what they do. See `Runner` for its methods.
+
+    Args:
+        graphs: the graphs by name, with their saver; the name is also that of the queue.
+        address: of the database with the queue.
+        workers: how many runs of each graph the threads of this process do at once; 0 leaves all to
+            other processes.
+        integrity: guards the rows of the queue, as those of the workers.
+    """
+
+    def __init__(
+        self,
+        graphs: Mapping[str, Pregel],
+        records: Records,
+        address: str,
+        *,
+        workers: int,
+        integrity: Integrity | None = None,
+    ) -> None:
+        self._graphs, self._records = graphs, records
+        self._queues = {
+            name: Queue(address, name, serde=graph.serde, integrity=integrity)
+            for name, graph in graphs.items()
+        }
+        self._queue = next(iter(self._queues.values()))
+        self._threads = WorkerThreads(graphs, address, workers, integrity)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._background: set[asyncio.Task[Any]] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._told: set[str] = set()  # graphs that are not served, and were logged
+
+    async def open(self) -> None:
+        """Begin to look after runs, and to work."""
+        self._loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._queue.setup)
+        await self._look_after(0.0)
+        self._looking = asyncio.create_task(self._look_for_ever())
+        self._threads.start()
+
+    # -- begin -------------------------------------------------------------------------------------
+
+    async def submit(self, record: Record, also: Sequence[Put] = ()) -> None:
+        """Store a run, then its job. Should the server die in between, another one submits the
+        job, once; see `_look_after`."""
+        if self._stopping.is_set():
+            raise Refused(503, "the server is stopping: try again")
+        run_id, thread_id = record["run_id"], record["thread_id"]
+        stopped = []
+        if record["multitask_strategy"] == "rollback":
+            stopped = [each for each in await self._pointers() if each["thread_id"] == thread_id]
+        await self._records.put(
+            ("runs", run_id, record, thread_id),
+            ("unfinished", run_id, _pointer(record)),
+            *(("unfinished", each["run_id"], {**each, "stopped": "replaced"}) for each in stopped),
+            *also,
+        )
+        try:
+            await self._submit(record)
+        except (ThreadBusyError, ValueError) as error:
+            await self._records.put(("runs", run_id, None, thread_id), ("unfinished", run_id, None))
+            status = 409 if isinstance(error, ThreadBusyError) else 422
+            raise Refused(status, f"{error}") from None
+
+    async def _submit(self, record: Record) -> None:
+        asked = record["kwargs"]
+        given = asked["config"]["configurable"]
+        configurable = {key: value for key, value in given.items() if key != "thread_id"}
+        delay = asked.get("after_seconds")
+        multitask = record["multitask_strategy"] if not delay else "enqueue"
+        modes = ["messages" if mode == "messages-tuple" else mode for mode in asked["stream_mode"]]
+        options = {"context": None, **read_options(asked)}
+        await self._queues[record["graph_id"]].asubmit(
+            record["thread_id"],
+            read_input(asked),
+            run_id=record["run_id"],
+            config={**asked["config"], "configurable": configurable},
+            delay=delay or None,
+            multitask=multitask,
+            stream_mode=sorted({*modes}),
+            subgraphs=asked["subgraphs"],
+            **options,
+        )
+
+    # -- look --------------------------------------------------------------------------------------
+
+    async def answer(self, record: Record) -> bytes | None:
+        """The state at the end of a run."""
+        try:
+            found = await self._unless_stopping(self._result(record, None))
+        except LookupError:
+            return None
+        await self._settle(record, found)
+        if found.error is not None:
+            return encode({ERROR: describe_error(found.error)})
+        if found.status == "cancelled":
+            return None
+        if not found.interrupts:
+            return encode(found.value)
+        values = found.value if isinstance(found.value, dict) else {}
+        return encode({**values, INTERRUPT: [*found.interrupts]})
+
+    async def events(self, record: Record, start: int | None) -> AsyncIterator[bytes]:
+        """What a run sends, wherever it runs. The ids are the same on every server."""
+        if record["graph_id"] not in self._queues:
+            return
+        queue = self._queues[record["graph_id"]]
+        try:
+            async for part in read_events(queue, record, start, self._stopping):
+                yield part
+            if not self._stopping.is_set():
+                await self._settle(record, await self._result(record, 0))
+        except LookupError:
+            return
+
+    async def _result(self, record: Record, wait: float | None) -> JobResult:
+        """How the job of a run stands.
+
+        Raises:
+            LookupError: it has been forgotten, or its graph is not served.
+        """
+        queue = self._queues[record["graph_id"]]
+        return await queue.aresult(record["thread_id"], run_id=record["run_id"], wait=wait)
+
+    async def status(self, record: Record) -> str:
+        """How a run stands; one that has ended is settled before that is told."""
+        if record["status"] != "pending":
+            return str(record["status"])
+        try:
+            found = await self._result(record, 0)
+        except LookupError:
+            return "pending"
+        if not found.open:
+            await self._settle(record, found)
+        return _STATUS.get(found.status, "error")
+
+    async def is_busy(self, thread_id: str) -> bool:
+        """Whether a run of the thread is under way, or waits."""
+        return thread_id in await self.busy_threads()
+
+    async def busy_threads(self) -> list[str]:
+        """The threads of which that is so, on all servers."""
+        found = await self._pointers()
+        return [*{each["thread_id"] for each in found if each["graph_id"] in self._graphs}]
+
+    async def live(self) -> list[Record]:
+        """The runs that are under way, or wait, of all servers."""
+        found = [await self._record(each) for each in await self._pointers()]
+        return [each for each in found if each is not None]
+
+    def recall(self, run_id: str) -> Record | None:
+        """Nothing is known beside the records."""
+        return None
+
+    async def _pointers(self) -> list[Record]:
+        return await self._records.search("unfinished", sort_by="created_at", sort_order="asc")
+
+    async def _record(self, pointer: Record) -> Record | None:
+        return await self._records.find("runs", pointer["run_id"], pointer["thread_id"])
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    async def _settle(self, record: Record, found: JobResult) -> None:
+        """Write that a run has ended, if nobody has."""
+        async with self._records.lock("threads", record["thread_id"]):
+            pointer = await self._records.find("unfinished", record["run_id"])
+            if pointer is not None and not found.open:
+                await self._end(record, found, pointer.get("stopped"))
+
+    async def _end(self, record: Record, found: JobResult, stopped: str | None) -> None:
+        run_id, thread_id = record["run_id"], record["thread_id"]
+        app = self._graphs[record["graph_id"]]
+        is_temporary = record["kwargs"]["temporary"]
+        if is_temporary:
+            saver: Any = app.checkpointer
+            await saver.adelete_thread(thread_id)
+        elif stopped == "rollback":
+            await take_back(app, thread_id, run_id)
+        is_kept = not is_temporary and stopped not in ("rollback", "replaced")
+        ended = {**record, "status": _STATUS.get(found.status, "error"), "updated_at": now()}
+        changes: list[Put] = [
+            ("unfinished", run_id, None),
+            ("runs", run_id, ended if is_kept else None, thread_id),
+        ]
+        thread = None if is_temporary else await self._records.find("threads", thread_id)
+        if thread is not None:
+            config: Any = {"configurable": {"thread_id": thread_id}}
+            state = await app.aget_state(config)
+            error = describe_error(found.error) if found.error is not None else None
+            settled = "interrupted" if state.next else "idle"
+            more = {"status": "error" if error else settled, "error": error, "updated_at": now()}
+            changes.append(("threads", thread_id, {**thread, **more}))
+        await self._records.put(*changes)
+
+    async def _look_for_ever(self) -> None:
+        forgotten = time.monotonic()
+        while True:
+            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+            try:
+                await self._look_after(SECONDS_TO_SUBMIT)
+                if time.monotonic() - forgotten > 60:
+                    forgotten = time.monotonic()
+                    for queue in self._queues.values():
+                        await asyncio.to_thread(queue.forget, KEPT)
+            except Exception:
+                LOG.exception("the server could not look after its runs; it tries again")
+
+    async def _look_after(self, patience: float) -> None:
+        """Write the ends that nobody has waited for, and submit the jobs of servers that died
+        before they could, if they had so many seconds."""
+        pointers = await self._pointers()
+        if not pointers:
+            return
+        ids = [each["run_id"] for each in pointers]
+        statuses = await asyncio.to_thread(self._queue.statuses, ids)
+        for pointer in pointers:
+            status = statuses.get((pointer["thread_id"], pointer["run_id"]))
+            is_new = _age(pointer) < patience
+            if _STATUS.get(status or "") in ("pending", "running") or (status is None and is_new):
+                continue
+            record = await self._record(pointer)
+            if record is None:
+                continue
+            if record["graph_id"] not in self._queues:
+                self._tell_of(record["graph_id"])
+            elif status is None:
+                await self._submit_again(record)
+            else:
+                await self._settle(record, await self._result(record, 0))
+
+    def _tell_of(self, graph_id: str) -> None:
+        if graph_id not in self._told:
+            self._told.add(graph_id)
+            LOG.warning("runs of the graph %r, which is not served, stay pending", graph_id)
+
+    async def _submit_again(self, record: Record) -> None:
+        try:
+            await self._submit(record)
+        except (ThreadBusyError, ValueError) as error:
+            LOG.warning("the run %s could not be submitted: %s", record["run_id"], error)
+            ended = {**record, "status": "error", "updated_at": now()}
+            await self._records.put(
+                ("runs", record["run_id"], ended, record["thread_id"]),
+                ("unfinished", record["run_id"], None),
+            )
+
+    # -- stop --------------------------------------------------------------------------------------
+
+    async def cancel(self, record: Record, how: Stop, *, wait: bool = False) -> bool:
+        """Stop a run, at the end of its superstep at the latest.
+
+        Raises:
+            Refused: it cannot be rolled back, as other runs wait for it.
+        """
+        run_id, thread_id = record["run_id"], record["thread_id"]
+        if record["graph_id"] not in self._queues:
+            return False
+        async with self._records.lock("threads", thread_id):
+            pointer = await self._records.find("unfinished", run_id)
+            if pointer is None:
+                return False
+            if how == "rollback":
+                await self._refuse_followed(pointer)
+                await self._records.put(("unfinished", run_id, {**pointer, "stopped": how}))
+            queue = self._queues[record["graph_id"]]
+            was_open = await asyncio.to_thread(queue.cancel, run_id, thread_id=thread_id)
+        if wait and was_open:
+            found = await self._unless_stopping(self._result(record, None))
+            await self._settle(record, found)
+        return was_open
+
+    async def _refuse_followed(self, pointer: Record) -> None:
+        others = [
+            each
+            for each in await self._pointers()
+            if each["thread_id"] == pointer["thread_id"] and each["run_id"] != pointer["run_id"]
+        ]
+        if others:
+            raise Refused(409, "other runs of the thread would begin first: cancel them before")
+
+    def cancel_soon(self, record: Record) -> None:
+        """`cancel` for those who have no time to wait."""
+        self._spawn(self.cancel(record, "interrupt"))
+
+    async def wait_until_free(self, thread_id: str) -> None:
+        """Wait until the runs have ended that a thread has now."""
+        for pointer in await self._pointers():
+            if pointer["thread_id"] == thread_id and (record := await self._record(pointer)):
+                await self.answer(record)
+
+    def is_left(self, record: Record) -> bool:
+        """Whether a run goes on elsewhere, as this server stops."""
+        return self._stopping.is_set()
+
+    def begin_to_stop(self) -> None:
+        """Let all who read or wait come to an end; workers pause their runs. For any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._threads.stop()
+
+    async def close(self, seconds: float) -> None:
+        """Stop. What the workers of this process run goes on in others."""
+        self._stopping.set()
+        self._threads.stop()
+        if self._looking is not None:
+            self._looking.cancel()
+        await asyncio.to_thread(self._threads.join, seconds)
+        if left := {*self._background, *([self._looking] if self._looking else [])}:
+            await asyncio.wait(left)
+        for queue in self._queues.values():
+            await asyncio.to_thread(queue.close)
+
+    async def _unless_stopping(self, work: Coroutine[Any, Any, Found]) -> Found:
+        """What a coroutine returns.
+
+        Raises:
+            Refused: the server stops before.
+        """
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+            if not task.done():
+                task.cancel()
+        if not task.done() or task.cancelled():
+            raise Refused(503, "the server stops, and the run goes on: join it at another server")
+        return task.result()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+def _pointer(record: Record) -> Record:
+    """What says that a run has not ended."""
+    names = ("run_id", "thread_id", "graph_id", "created_at")
+    return {**{name: record[name] for name in names}, "stopped": None}
+
+
+def _age(pointer: Record) -> float:
+    """Seconds since a run was asked for."""
+    return (datetime.now(UTC) - datetime.fromisoformat(pointer["created_at"])).total_seconds()

@@ -1,0 +1,82 @@
+"""What the routes ask of whatever runs graphs: this process (`runs`), or workers (`fleet`)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal, Protocol
+
+from .records import Put, Record
+
+Stop = Literal["interrupt", "rollback"]
+"""How a run is stopped. "interrupt": what it has stored stays. "rollback": its thread stands where
+it stood before, and its record is deleted."""
+
+
+class Runner(Protocol):
+    """Begins, watches and stops runs, each by its record."""
+
+    async def open(self) -> None:
+        """Go on with what an earlier server has left."""
+
+    async def submit(self, record: Record, also: Sequence[Put] = ()) -> None:
+        """Store a run, and let it begin as soon as its thread is free. The caller holds the lock of
+        the thread's record.
+
+        Args:
+            also: records that are written with it, all or none.
+
+        Raises:
+            Refused: the thread is busy and the run does not want to wait, or there are too many.
+        """
+
+    async def answer(self, record: Record) -> bytes | None:
+        """The state at the end of a run, as JSON; None if only the thread's state is left of it.
+
+        Raises:
+            Refused: this server stops before the run has ended.
+        """
+
+    def events(self, record: Record, start: int | None) -> AsyncIterator[bytes]:
+        """What a run sends, as parts of a `text/event-stream`, until it ends or this server stops.
+
+        Args:
+            start: the id of the first event that is wanted; None for those that come from now on.
+        """
+
+    async def cancel(self, record: Record, how: Stop, *, wait: bool = False) -> bool:
+        """Stop a run; whether it had not ended yet.
+
+        Args:
+            wait: until it has ended.
+        """
+
+    def cancel_soon(self, record: Record) -> None:
+        """`cancel` for those who have no time to wait."""
+
+    async def wait_until_free(self, thread_id: str) -> None:
+        """Wait until the runs have ended that a thread has now."""
+
+    def is_left(self, record: Record) -> bool:
+        """Whether a run goes on in another server, as this one stops."""
+
+    def recall(self, run_id: str) -> Record | None:
+        """A run that is not on record any more, if it is still known."""
+
+    async def status(self, record: Record) -> str:
+        """How a run stands at this moment."""
+
+    async def is_busy(self, thread_id: str) -> bool:
+        """Whether a run of the thread is under way, or waits."""
+
+    async def busy_threads(self) -> list[str]:
+        """The threads of which that is so."""
+
+    async def live(self) -> list[Record]:
+        """The runs that are under way, or wait."""
+
+    def begin_to_stop(self) -> None:
+        """Take no more runs, and let all who read or wait come to an end. For any thread, and for a
+        signal handler."""
+
+    async def close(self, seconds: float) -> None:
+        """Stop, at the latest after so many seconds from the beginning of the stop."""

@@ -1,0 +1,71 @@
+"""The workers of a server's own process, one for each graph, each on a thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from ..checkpoint.integrity import Integrity
+from ..pregel.app import Pregel
+from ..workers import Worker
+
+LOG = logging.getLogger("stategraph.serve")
+
+SECONDS_TO_RETRY: Final = 1.0
+"""How long to wait before a worker that failed is started again."""
+
+
+class WorkerThreads:
+    """Runs workers until they are told to stop. One that fails is started again.
+
+    Args:
+        concurrency: how many runs of each graph at once; 0 for no workers.
+        integrity: guards the rows of the queue.
+    """
+
+    def __init__(
+        self,
+        graphs: Mapping[str, Pregel],
+        address: str,
+        concurrency: int,
+        integrity: Integrity | None,
+    ) -> None:
+        self._workers = [
+            Worker(graph, address, name=name, concurrency=concurrency, integrity=integrity)
+            for name, graph in graphs.items()
+            if concurrency
+        ]
+        self._threads: list[threading.Thread] = []
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Begin to work."""
+        for worker in self._workers:
+            name = f"stategraph-worker-{worker.name}"
+            thread = threading.Thread(target=self._run, args=(worker,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _run(self, worker: Worker) -> None:
+        while not self._stopping.is_set():
+            try:
+                worker.run()
+            except Exception:
+                LOG.exception("the worker of %r has failed; it is started again", worker.name)
+                self._stopping.wait(SECONDS_TO_RETRY)
+
+    def stop(self) -> None:
+        """Let runs end with their superstep, and go back to the queue. For any thread."""
+        self._stopping.set()
+        for worker in self._workers:
+            worker.stop()
+
+    def join(self, seconds: float) -> None:
+        """Wait until all have stopped, or so long. What still runs then goes back to the queue with
+        the end of the process."""
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
