@@ -329,8 +329,9 @@ class FleetRuns:
             raise Refused(409, "other runs of the thread would begin first: cancel them before")
 
     def cancel_soon(self, record: Record) -> None:
-        """`cancel` for those who have no time to wait."""
-        self._spawn(self.cancel(record, "interrupt"))
+        """`cancel` for a reader who has gone, unless that is because the server stops."""
+        if not self._stopping.is_set():
+            self._spawn(self.cancel(record, "interrupt"))
 
     async def wait_until_free(self, thread_id: str) -> None:
         """Wait until the runs have ended that a thread has now."""

@@ -291,10 +291,10 @@ class McpServer:
             multitask_strategy="reject",
             **given,
         )
-        execution = await begin_run(self._service, body, thread_id, call.owner)
+        run = await begin_run(self._service, body, thread_id, call.owner)
         outcome, nodes = _Outcome(), []
         try:
-            async for event, data in read_frames(execution.events.read(0)):
+            async for event, data in read_frames(self._service.runs.events(run, 0)):
                 if event == "error":
                     outcome.error = f"{data['error']}: {data['message']}"
                 elif event == "tasks" and "result" in data and not data["interrupts"]:
@@ -305,13 +305,12 @@ class McpServer:
                         await call.tell(nodes)
                         nodes = []
         finally:
-            if not execution.ended.is_set():
-                self._service.runs.cancel_soon(execution)
-        record = await self._service.records.find("runs", execution.id, thread_id)
+            self._service.runs.cancel_soon(run)
+        record = await self._service.records.find("runs", run["run_id"], thread_id)
         status = record["status"] if record is not None else "interrupted"
         if status == "interrupted":
             outcome.error = "the run was cancelled"
-        elif execution.is_left:
+        elif self._service.runs.is_left(run):
             outcome.error = f"the server stops; the next one goes on with the thread {thread_id!r}"
         return outcome
 

@@ -51,7 +51,7 @@ class Runner(Protocol):
         """
 
     def cancel_soon(self, record: Record) -> None:
-        """`cancel` for those who have no time to wait."""
+        """`cancel` for a reader who has gone, unless that is because the server stops."""
 
     async def wait_until_free(self, thread_id: str) -> None:
         """Wait until the runs have ended that a thread has now."""

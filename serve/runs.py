@@ -290,7 +290,9 @@ class Runs:
         return True
 
     def cancel_soon(self, record: Record) -> None:
-        """`cancel` for those who have no time to wait."""
+        """`cancel` for a reader who has gone, unless that is because the server stops."""
+        if self._is_stopping or record["run_id"] not in self._live:
+            return
         task = asyncio.create_task(self.cancel(record, "interrupt"))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
