@@ -3,6 +3,7 @@ threads by a text, and see what is at work. They only read, and show each user t
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -46,8 +47,9 @@ class PageLists:
         owner = await self._service.user(request)
         body = await self._service.body(request, TextSearch)
         found, wanted = [], body.offset + body.limit
+        busy = await self._service.runs.busy_threads()
         for place, record in enumerate(await self._service.records.search("threads", owner=owner)):
-            thread = await self._with_status(record)
+            thread = _with_status(record, busy)
             if body.status not in (None, thread["status"]):
                 continue
             if await self._has(thread, body.text.lower(), in_state=place < SEARCHED):
@@ -62,7 +64,7 @@ class PageLists:
         record = await self._service.records.get(
             "threads", request.path_params["thread_id"], owner=owner
         )
-        return answer(select(self._with_status(record), None))
+        return answer(select(_with_status(record, await self._service.runs.busy_threads()), None))
 
     async def queue(self, request: Request) -> Response:
         """What is at work: the runs of this server."""
@@ -75,10 +77,6 @@ class PageLists:
         status = await self._service.runs.status(record)
         return {**{name: record[name] for name in _OF_RUNS}, "status": status}
 
-    async def _with_status(self, thread: Record) -> Record:
-        is_busy = await self._service.runs.is_busy(thread["thread_id"])
-        return {**thread, "status": "busy" if is_busy else thread["status"]}
-
     async def _has(self, thread: Record, text: str, *, in_state: bool) -> bool:
         told = {name: thread[name] for name in ("thread_id", "metadata", "error")}
         if _holds(told, text):
@@ -88,6 +86,10 @@ class PageLists:
             return False
         config: Any = {"configurable": {"thread_id": thread["thread_id"]}}
         return _holds((await app.aget_state(config)).values, text)
+
+
+def _with_status(thread: Record, busy: Container[str]) -> Record:
+    return {**thread, "status": "busy" if thread["thread_id"] in busy else thread["status"]}
 
 
 def _holds(value: Any, text: str) -> bool:
