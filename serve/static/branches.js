@@ -66,9 +66,9 @@ class BranchesTab {
       this.branches.length > 1 && choices,
       make("span.branch-name", {}, make("b", {}, `branch ${number}`), tip === head && " (the newest)",
         make("span.sub", {}, ` up to step ${step}, ${countOf(own, "checkpoint")} of its own${next.length ? `, next: ${next.join(", ")}` : ""}`)),
-      make("span.push"),
-      make("a.button", { href: context.address("steps", tip, ...(tip === head ? [] : [tip])) }, "Steps"),
-      make("a.button", { href: context.address("state", tip), title: "Its state; edit it, or run again from there" }, "State, edit, fork"));
+      make("span.branch-links", {},
+        make("a.button", { href: context.address("steps", tip, ...(tip === head ? [] : [tip])) }, "Steps"),
+        make("a.button", { href: context.address("state", tip), title: "Its state; edit it, or run again from there" }, "State, edit, fork")));
   }
 
   choose(at, tip) {

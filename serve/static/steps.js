@@ -103,6 +103,7 @@ class StepsTab {
   // -- the list ----------------------------------------------------------------------------------------------
 
   show() {
+    this.list.element.style.height = `min(${Math.max(this.data.rows, 1) * ROW}px, var(--most))`;
     this.list.show(this.data.rows);
     this.count.textContent = countOf(this.data.count, "step") + (this.data.open ? ", one open" : "");
   }
