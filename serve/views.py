@@ -142,6 +142,8 @@ def _read(known: _Known, ask: Ask, request: Request) -> Any:
         with known.lock:
             known.index.refresh(app)
             return ask(known.pages, request)
+    except NotImplementedError as error:
+        raise Refused(501, f"the views need a saver with sync methods: {error}") from error
     except (NotThereError, ValueError) as error:  # deleted while it was read
         raise Refused(404, str(error)) from error
 

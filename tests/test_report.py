@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +195,18 @@ def test_the_files_of_the_page_are_in_the_wheel() -> None:
     needed = {path.name for path in (root / "visualize" / "runs").glob("report.*") if path.suffix != ".py"}
     assert needed == {"report.css", "report.js"}
     assert all(any(fnmatch(name, kind) for kind in listed["stategraph.visualize.runs"]) for name in needed)
+
+
+def test_the_script_holds_its_components_once_and_is_the_only_one_that_may_run() -> None:
+    page = draw_report(*told.asked())
+    [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+    [script] = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert f"script-src &#x27;sha256-{digest}&#x27;" in policy and "require-trusted-types-for" in policy
+    names = re.findall(r"^(?:async )?(?:function|const|let|class) (\w+)", script, re.MULTILINE)
+    assert {"make", "drawHead", "choose"} <= set(names)
+    assert len(names) == len(set(names)), "components and report.js must not use a name twice"
+    assert not re.search(r"^(import|export) ", script, re.MULTILINE)
 
 
 def test_no_text_of_a_thread_becomes_markup() -> None:

@@ -96,6 +96,17 @@ def test_threads_are_read_off_the_event_loop(stack: ExitStack, monkeypatch: pyte
     assert [name.rpartition("_")[0] for name in names] == ["stategraph-views"]
 
 
+def test_a_saver_without_sync_methods_is_told(stack: ExitStack) -> None:
+    class Async(InMemorySaver):
+        def list(self, *args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError("use alist")
+
+    app, _ = told.asked("yes")
+    client = serve_thread(stack, app.copy({"checkpointer": Async()}))
+    found = client.get("/page/threads/t/steps")
+    assert (found.status_code, found.json()["detail"]) == (501, "the views need a saver with sync methods: use alist")
+
+
 # -- the page -------------------------------------------------------------------------------------------------
 
 
