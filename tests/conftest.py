@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,6 +90,24 @@ class Drive:
 def drive(request: pytest.FixtureRequest) -> Drive:
     """Runs the test twice: once through the sync faces, once through the async ones."""
     return Drive(is_async=request.param == "async")
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """An empty saver of each kind. The test's module has a fixture `postgres`, of `cluster`."""
+    from stategraph import InMemorySaver, SqliteSaver
+
+    if request.param == "memory":
+        yield InMemorySaver()
+    elif request.param == "sqlite":
+        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
+            yield opened
+    else:
+        url = request.getfixturevalue("postgres")
+        from stategraph.checkpoint.postgres import PostgresSaver
+
+        with PostgresSaver.from_conn_string(url) as opened:
+            yield opened
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -25,7 +25,6 @@ from stategraph.checkpoint import CheckpointConflictError
 from stategraph.checkpoint.base import POST, POST_TASK_ID
 from stategraph.checkpoint.encryption import Encryption
 from stategraph.checkpoint.errors import UnserializableError
-from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 postgres = cluster.postgres
@@ -35,18 +34,6 @@ CFG: Any = {"configurable": {"thread_id": "t"}}
 class State(TypedDict, total=False):
     log: Annotated[list[str], operator.add]
     plain: str
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "memory":
-        yield InMemorySaver()
-    elif request.param == "sqlite":
-        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
-            yield opened
-    else:
-        with PostgresSaver.from_conn_string(request.getfixturevalue("postgres")) as opened:
-            yield opened
 
 
 class Word:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -23,8 +22,6 @@ from stategraph import (
     interrupt,
 )
 from stategraph.checkpoint import Serializer
-from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.errors import InvalidUpdateError
 from stategraph.pregel.names import keyed_level, memory_below, memory_ns, split_key
 from stategraph.visualize import report, timeline
@@ -32,18 +29,6 @@ from stategraph.visualize import report, timeline
 postgres = cluster.postgres
 CFG: Any = {"configurable": {"thread_id": "t"}}
 ODD_KEYS = ["", "|", ":", "%", "%7C", "a|b:c%d", "=", ":=x", "7", "Ω ☃ 🦉", "\n\t\x1b", "x" * 2000, "agent:1d44|2"]
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "memory":
-        yield InMemorySaver()
-    elif request.param == "sqlite":
-        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
-            yield opened
-    else:
-        with PostgresSaver.from_conn_string(request.getfixturevalue("postgres")) as opened:
-            yield opened
 
 
 class Memory(TypedDict, total=False):

@@ -6,7 +6,6 @@ import asyncio
 import operator
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import cluster
@@ -21,8 +20,6 @@ from stategraph import (
     StateGraph,
     ThreadBusyError,
 )
-from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.drivers.driver import LIVE, WATCHERS
 from stategraph.pregel.drivers.turns import _LINES
 
@@ -33,18 +30,6 @@ WAITING = ["enqueue", "interrupt", "rollback"]
 
 class State(TypedDict, total=False):
     log: Annotated[list[str], operator.add]
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "memory":
-        yield InMemorySaver()
-    elif request.param == "sqlite":
-        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
-            yield opened
-    else:
-        with PostgresSaver.from_conn_string(request.getfixturevalue("postgres")) as opened:
-            yield opened
 
 
 @pytest.fixture(autouse=True)

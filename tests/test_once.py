@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import cluster
@@ -15,7 +13,6 @@ from stategraph import (
     END,
     START,
     Command,
-    InMemorySaver,
     RetryPolicy,
     Runtime,
     StateGraph,
@@ -26,8 +23,6 @@ from stategraph import (
 )
 from stategraph.checkpoint.base import RETURN
 from stategraph.checkpoint.errors import UnserializableError
-from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.checkpoint.sqlite import SqliteSaver
 
 postgres = cluster.postgres
 CFG: Any = {"configurable": {"thread_id": "t"}}
@@ -36,18 +31,6 @@ AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=ConnectionError
 
 class State(TypedDict, total=False):
     log: Annotated[list[str], operator.add]
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "memory":
-        yield InMemorySaver()
-    elif request.param == "sqlite":
-        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
-            yield opened
-    else:
-        with PostgresSaver.from_conn_string(request.getfixturevalue("postgres")) as opened:
-            yield opened
 
 
 class Shop:

@@ -26,7 +26,6 @@ from stategraph import (
     interrupt,
 )
 from stategraph.checkpoint import Serializer
-from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.errors import NodeTimeoutError
 from stategraph.visualize import report, timeline
@@ -34,18 +33,6 @@ from stategraph.visualize import report, timeline
 postgres = cluster.postgres
 CFG: Any = {"configurable": {"thread_id": "t"}}
 WAIT = 20
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "memory":
-        yield InMemorySaver()
-    elif request.param == "sqlite":
-        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
-            yield opened
-    else:
-        with PostgresSaver.from_conn_string(request.getfixturevalue("postgres")) as opened:
-            yield opened
 
 
 class State(TypedDict, total=False):

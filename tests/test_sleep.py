@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import operator
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -29,7 +28,6 @@ from stategraph import (
     task,
 )
 from stategraph.checkpoint.command import describe_standing
-from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.errors import NodeTimeoutError, UnknownInterruptError
@@ -44,20 +42,6 @@ BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 
 class State(TypedDict, total=False):
     log: Annotated[list[str], operator.add]
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "memory":
-        yield InMemorySaver()
-    elif request.param == "sqlite":
-        with SqliteSaver.from_conn_string(
-            str(tmp_path / "threads.db"), synchronous="off"
-        ) as opened:
-            yield opened
-    else:
-        with PostgresSaver.from_conn_string(request.getfixturevalue("postgres")) as opened:
-            yield opened
 
 
 class Hands:
