@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid5
@@ -57,6 +57,7 @@ class Service:
     most_bytes: int
     requests: OpenRequests
     is_open: bool = False
+    _own: dict[str, Record] = field(default_factory=dict)
 
     async def user(self, request: Request) -> str | None:
         """Who asks; None without `auth`.
@@ -139,6 +140,8 @@ class Service:
         """
         if id in self.graphs:
             id = graph_assistant(id)
+        if id in self._own:  # nobody can change it
+            return self._own[id]
         assistant = await self.records.find("assistants", id)
         if assistant is None or not may_see(assistant, owner):
             known = ", ".join(self.graphs)
@@ -149,10 +152,11 @@ class Service:
         """Make the assistants of the graphs, and go on with what an earlier server has left."""
         for name in self.graphs:
             id = graph_assistant(name)
-            found = await self.records.find("assistants", id)
-            if found is None or found["owner"] is not None:
+            record = await self.records.find("assistants", id)
+            if record is None or record["owner"] is not None:
                 record = new_assistant(id, name, None, name=name, metadata={"created_by": "system"})
                 await self.records.put(("assistants", id, record), ("versions", "1", record, id))
+            self._own[id] = record
         await self.runs.open()
         self.is_open = True
 

@@ -208,3 +208,26 @@ def test_a_page_of_threads_is_all_that_is_read() -> None:
     made, page = asyncio.run(search())
     assert page == made[::-1][2:5]
     assert [len(found) for op, found in asked if isinstance(op, SearchOp)] == [3]
+
+
+def test_a_run_costs_four_calls_of_the_store() -> None:
+    """Its thread is read and both are written when it begins, and the same again when it ends."""
+    calls: list[list[str]] = []
+
+    class Counting(YieldingStore):
+        async def abatch(self, ops: Any) -> list[Any]:
+            ops = [*ops]
+            calls.append([type(op).__name__ for op in ops])
+            return await super().abatch(ops)
+
+    async def run() -> None:
+        async with asking(create_app({"flow": make_flow(Gates())}, store=Counting())) as client:
+            thread = await new_thread(client)
+            body = {"assistant_id": "flow", "input": {"log": []}}
+            await client.post(f"/threads/{thread}/runs/wait", json=body)
+            calls.clear()
+            await client.post(f"/threads/{thread}/runs/wait", json=body)
+
+    asyncio.run(run())
+    assert [kinds[0] for kinds in calls] == ["GetOp", "PutOp", "GetOp", "PutOp"]
+    assert len(calls[1]) == 2 and len(calls[3]) == 3

@@ -1,0 +1,216 @@
+"""A server under load: many open streams, runs that come at a fixed rate, and one reader who does not read.
+
+    .compat/bin/python benchmarks/serving.py                      # in memory
+    .compat/bin/python benchmarks/serving.py --db runs.db         # on SQLite, or a postgresql:// URL
+    .compat/bin/python benchmarks/serving.py --url http://127.0.0.1:2024 --pid 123    # a server that runs already
+
+The server and this client share the machine. Runs are sent when they are due, whether the earlier ones have ended
+or not, and their latency counts from then: a server that falls behind shows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+HERE = Path(__file__).resolve().parent
+
+
+class Connection:
+    """One keep-alive connection. A library would cost more than the server."""
+
+    def __init__(self, host, port):
+        self._host, self._port = host, port
+        self._reader = self._writer = None
+
+    async def send(self, method, path, body=None):
+        """Send a request; its status."""
+        if self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection(self._host, self._port, limit=2**20)
+        data = b"" if body is None else json.dumps(body).encode()
+        head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Length: {len(data)}\r\n"
+        self._writer.write(f"{head}Content-Type: application/json\r\n\r\n".encode() + data)
+        lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        self._headers = dict(line.lower().split(": ", 1) for line in lines[1:] if ": " in line)
+        return int(lines[0].split()[1])
+
+    async def parts(self):
+        """The parts of the body, as they come."""
+        if "content-length" in self._headers:
+            yield await self._reader.readexactly(int(self._headers["content-length"]))
+            return
+        while size := int(await self._reader.readline(), 16):
+            yield (await self._reader.readexactly(size + 2))[:-2]
+        await self._reader.readline()
+
+    async def ask(self, method, path, body=None):
+        """A status and the whole body."""
+        status = await self.send(method, path, body)
+        return status, b"".join([part async for part in self.parts()])
+
+    def close(self):
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+
+class Load:
+    def __init__(self, url, asked):
+        place = urlsplit(url)
+        self._place = place.hostname, place.port
+        self._asked = asked
+        self._free = []
+        self.latencies, self.delays, self.errors, self.open = [], [], 0, 0
+        self._last = 0.0
+
+    async def measure(self):
+        asked = self._asked
+        readers = [asyncio.create_task(self._read(n)) for n in range(asked.streams)]
+        slow = await self._begin_not_reading() if asked.streams else None
+        for _ in range(1200):
+            if self.open == asked.streams:
+                break
+            await asyncio.sleep(0.05)
+        self.delays.clear()
+        begun = time.perf_counter()
+        runs = []
+        for number in range(int(asked.rate * asked.seconds)):
+            due = begun + number / asked.rate
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            runs.append(asyncio.create_task(self._run(due)))
+        await asyncio.gather(*runs)
+        self.took = time.perf_counter() - begun
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        if slow is not None:
+            slow.close()
+
+    async def _run(self, due):
+        connection = self._free.pop() if self._free else Connection(*self._place)
+        body = {"assistant_id": "flow", "input": {"log": ["x"]}, "if_not_exists": "create"}
+        try:
+            status, answer = await connection.ask("POST", f"/threads/{uuid4()}/runs/wait", body)
+            assert status == 200 and json.loads(answer)["log"] == ["x", "a", "b", "c"], (status, answer)
+        except Exception as error:
+            self.errors += 1
+            if self.errors == 1:
+                print("first error:", repr(error)[:300])
+            return
+        self.latencies.append(time.perf_counter() - due)
+        self._free.append(connection)
+
+    async def _read(self, number):
+        """Read a stream with an event each second, and note how late the events are."""
+        await asyncio.sleep(number * self._asked.ramp / self._asked.streams)
+        connection = Connection(*self._place)
+        input = {"log": ["x"], "ticks": 100_000, "pause": 1.0}
+        body = {"assistant_id": "flow", "input": input, "if_not_exists": "create", "stream_mode": "custom",
+                "on_disconnect": "cancel"}  # fmt: skip
+        try:
+            status = await connection.send("POST", f"/threads/{uuid4()}/runs/stream", body)
+            assert status == 200, status
+            self.open += 1
+            last = None
+            async for part in connection.parts():
+                now = time.perf_counter()
+                if b"tick" in part:
+                    if last is not None:
+                        self.delays.append(now - last - 1.0)
+                    last = now
+        finally:
+            connection.close()
+
+    async def _begin_not_reading(self):
+        connection = Connection(*self._place)
+        input = {"log": [], "ticks": 100_000, "pause": 0.02, "size": 10_000}
+        body = {"assistant_id": "flow", "input": input, "if_not_exists": "create", "stream_mode": "custom",
+                "on_disconnect": "cancel"}  # fmt: skip
+        await connection.send("POST", f"/threads/{uuid4()}/runs/stream", body)
+        return connection
+
+
+@contextmanager
+def server(asked):
+    """The server of this checkout, in a process of its own."""
+    if asked.url:
+        yield asked.url, asked.pid
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-P", "-m", "stategraph", "serve", f"{HERE / 'served_flow.py'}:flow", "--port", str(port)]
+    command += ["--db", asked.db] if asked.db else []
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=None if asked.verbose else subprocess.DEVNULL)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(f"{url}/ok", timeout=1)
+                break
+            except OSError:
+                assert process.poll() is None, "the server did not start"
+                time.sleep(0.05)
+        yield url, process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def used(pid):
+    """The processor time of a process, in seconds, and the most memory it had, in MB."""
+    if not pid:
+        return 0.0, 0.0
+    times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    status = Path(f"/proc/{pid}/status").read_text()
+    most = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+    return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK"), int(most) / 1024
+
+
+def quantile(times, part):
+    ordered = sorted(times) or [float("nan")]
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))] * 1000
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--db")
+    parser.add_argument("--url")
+    parser.add_argument("--pid", type=int)
+    parser.add_argument("--streams", type=int, default=1000)
+    parser.add_argument("--rate", type=float, default=200.0, help="runs per second")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--ramp", type=float, default=10.0, help="seconds in which the streams are opened")
+    parser.add_argument("--verbose", action="store_true")
+    asked = parser.parse_args()
+    with server(asked) as (url, pid):
+        load = Load(url, asked)
+        before, own = used(pid)[0], time.process_time()
+        asyncio.run(load.measure())
+        cpu, memory = used(pid)
+        done = len(load.latencies)
+        print(f"{asked.db or asked.url or 'memory'}: {load.open} streams, {done / load.took:.0f} runs/s of "
+              f"{asked.rate:g} asked, {load.errors} errors")  # fmt: skip
+        print(f"  a run: p50 {quantile(load.latencies, 0.5):.0f} ms, p99 {quantile(load.latencies, 0.99):.0f} ms")
+        print(f"  an event of a stream is late by: p50 {quantile(load.delays, 0.5):.0f} ms, "
+              f"p99 {quantile(load.delays, 0.99):.0f} ms")  # fmt: skip
+        print(f"  the server: {cpu - before:.1f} s of processor time, {memory:.0f} MB; "
+              f"the client: {time.process_time() - own:.1f} s; load average {os.getloadavg()[0]:.1f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
