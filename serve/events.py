@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+from itertools import islice
 from typing import Any, Final
 
 from .encode import encode
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """How much of a run's events is kept. A reader who is farther behind than that is sent away."""
+PIECE_BYTES: Final = 128 * 1024
+"""About so much is sent to a reader at once: what one who does not read costs in memory."""
 PING_SECONDS: Final = 15.0
 """After so long without an event a reader gets a comment, by which proxies know that it lives."""
 PING: Final = b": heartbeat\n\n"
@@ -68,10 +71,20 @@ class EventLog:
         self._news.set()
         self._news = asyncio.Event()
 
+    def _some(self, at: int) -> list[bytes]:
+        """The events from an id on, as many as make a piece."""
+        some, size = [], 0
+        for frame in islice(self._frames, at - self._first, None):
+            some.append(frame)
+            size += len(frame)
+            if size >= PIECE_BYTES:
+                break
+        return some
+
     async def read(self, start: int = 0) -> AsyncIterator[bytes]:
         """The events from an id on, as parts of a `text/event-stream`, until the log is closed. One
         who is too slow gets an `error` event and has to come back."""
-        at = start
+        at = min(start, self.next_id)
         while True:
             if at < self._first:
                 message = f"events {at} to {self._first - 1} are gone"
@@ -79,7 +92,7 @@ class EventLog:
                 yield frame(None, "error", wrong)
                 return
             news = self._news
-            fresh = [self._frames[place] for place in range(at - self._first, len(self._frames))]
+            fresh = self._some(at)
             if fresh:
                 at += len(fresh)
                 yield b"".join(fresh)

@@ -11,6 +11,7 @@ import pytest
 
 from stategraph.serve import create_app, service
 from stategraph.serve.bodies import Body, RunBody
+from stategraph.serve.events import PIECE_BYTES, EventLog
 
 from .in_process import asking, routes_of
 from .serving import Gates, make_flow
@@ -245,3 +246,43 @@ def test_a_shape_that_nobody_expects_is_stored_or_refused(shape: str) -> None:
                 assert (await client.post(path, json={"values": {"log": []}})).status_code == 200
 
     asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_a_reader_who_does_not_read_costs_one_piece_and_is_sent_away_when_far_behind() -> None:
+    async def read() -> None:
+        log = EventLog(most_bytes=4 * PIECE_BYTES)
+        reader = log.read()
+        for _ in range(3 * PIECE_BYTES // 1000):
+            log.add("custom", "x" * 1000)
+        pieces = [await anext(reader), await anext(reader)]
+        assert all(PIECE_BYTES <= len(piece) < PIECE_BYTES + 2000 for piece in pieces)
+        for _ in range(6 * PIECE_BYTES // 1000):
+            log.add("custom", "x" * 1000)
+        assert b"TooSlow" in await anext(reader)
+        assert [piece async for piece in reader] == []
+        assert log.size <= 4 * PIECE_BYTES
+
+    asyncio.run(read())
+
+
+@pytest.mark.parametrize("start", [10**30, 7])
+def test_a_reader_who_names_an_event_that_is_not_there_yet_reads_nothing(start: int) -> None:
+    async def read() -> list[bytes]:
+        log = EventLog()
+        log.add("custom", 1)
+        log.close()
+        return [piece async for piece in log.read(start)]
+
+    assert asyncio.run(read()) == []
+
+
+def test_more_runs_than_may_be_are_refused(gates: Gates) -> None:
+    async def ask() -> None:
+        app = create_app({"flow": make_flow(gates)}, most_runs=2)
+        run = {"assistant_id": "flow", "input": {"topic": "slow"}}
+        async with asking(app) as client:
+            answered = [await client.post("/runs", json=run) for _ in range(3)]
+            assert [each.status_code for each in answered] == [200, 200, 429]
+            gates.open("slow")
+
+    asyncio.run(asyncio.wait_for(ask(), 30))
