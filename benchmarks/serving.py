@@ -1,11 +1,11 @@
-"""A server under load: many open streams, runs that come at a fixed rate, and one reader who does not read.
+"""A server under load: many open streams, runs at a fixed rate, and a reader who does not read.
 
-    .compat/bin/python benchmarks/serving.py                      # in memory
-    .compat/bin/python benchmarks/serving.py --db runs.db         # on SQLite, or a postgresql:// URL
-    .compat/bin/python benchmarks/serving.py --url http://127.0.0.1:2024 --pid 123    # a server that runs already
+    .compat/bin/python benchmarks/serving.py                  # in memory
+    .compat/bin/python benchmarks/serving.py --db runs.db     # SQLite, or a postgresql:// URL
+    .compat/bin/python benchmarks/serving.py --url http://127.0.0.1:2024 --pid 123    # any server
 
-The server and this client share the machine. Runs are sent when they are due, whether the earlier ones have ended
-or not, and their latency counts from then: a server that falls behind shows it.
+The server and this client share the machine. Runs are sent when they are due, whether the earlier
+ones have ended or not, and their latency counts from then: a server that falls behind shows it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from uuid import uuid4
 
 HERE = Path(__file__).resolve().parent
 
+RUN = {"assistant_id": "flow", "input": {"log": ["x"]}, "if_not_exists": "create"}
+STREAM = RUN | {"stream_mode": "custom", "on_disconnect": "cancel"}
+
 
 class Connection:
     """One keep-alive connection. A library would cost more than the server."""
@@ -38,9 +41,12 @@ class Connection:
     async def send(self, method, path, body=None):
         """Send a request; its status."""
         if self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection(self._host, self._port, limit=2**20)
+            self._reader, self._writer = await asyncio.open_connection(
+                self._host, self._port, limit=2**20
+            )
         data = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Length: {len(data)}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\n"
+        head += f"Content-Length: {len(data)}\r\n"
         self._writer.write(f"{head}Content-Type: application/json\r\n\r\n".encode() + data)
         lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         self._headers = dict(line.lower().split(": ", 1) for line in lines[1:] if ": " in line)
@@ -99,10 +105,12 @@ class Load:
 
     async def _run(self, due):
         connection = self._free.pop() if self._free else Connection(*self._place)
-        body = {"assistant_id": "flow", "input": {"log": ["x"]}, "if_not_exists": "create"}
         try:
-            status, answer = await connection.ask("POST", f"/threads/{uuid4()}/runs/wait", body)
-            assert status == 200 and json.loads(answer)["log"] == ["x", "a", "b", "c"], (status, answer)
+            status, answer = await connection.ask("POST", f"/threads/{uuid4()}/runs/wait", RUN)
+            assert status == 200 and json.loads(answer)["log"] == ["x", "a", "b", "c"], (
+                status,
+                answer,
+            )
         except Exception as error:
             self.errors += 1
             if self.errors == 1:
@@ -116,8 +124,7 @@ class Load:
         await asyncio.sleep(number * self._asked.ramp / self._asked.streams)
         connection = Connection(*self._place)
         input = {"log": ["x"], "ticks": 100_000, "pause": 1.0}
-        body = {"assistant_id": "flow", "input": input, "if_not_exists": "create", "stream_mode": "custom",
-                "on_disconnect": "cancel"}  # fmt: skip
+        body = STREAM | {"input": input}
         try:
             status = await connection.send("POST", f"/threads/{uuid4()}/runs/stream", body)
             assert status == 200, status
@@ -135,8 +142,7 @@ class Load:
     async def _begin_not_reading(self):
         connection = Connection(*self._place)
         input = {"log": [], "ticks": 100_000, "pause": 0.02, "size": 10_000}
-        body = {"assistant_id": "flow", "input": input, "if_not_exists": "create", "stream_mode": "custom",
-                "on_disconnect": "cancel"}  # fmt: skip
+        body = STREAM | {"input": input}
         await connection.send("POST", f"/threads/{uuid4()}/runs/stream", body)
         return connection
 
@@ -150,9 +156,20 @@ def server(asked):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-P", "-m", "stategraph", "serve", f"{HERE / 'served_flow.py'}:flow", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "stategraph",
+        "serve",
+        f"{HERE / 'served_flow.py'}:flow",
+        "--port",
+        str(port),
+    ]
     command += ["--db", asked.db] if asked.db else []
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=None if asked.verbose else subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=None if asked.verbose else subprocess.DEVNULL
+    )
     try:
         url = f"http://127.0.0.1:{port}"
         for _ in range(600):
@@ -186,6 +203,10 @@ def quantile(times, part):
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))] * 1000
 
 
+def spread(times):
+    return f"p50 {quantile(times, 0.5):.0f} ms, p99 {quantile(times, 0.99):.0f} ms"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--db")
@@ -194,7 +215,9 @@ def main():
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--rate", type=float, default=200.0, help="runs per second")
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--ramp", type=float, default=10.0, help="seconds in which the streams are opened")
+    parser.add_argument(
+        "--ramp", type=float, default=10.0, help="seconds in which the streams are opened"
+    )
     parser.add_argument("--verbose", action="store_true")
     asked = parser.parse_args()
     with server(asked) as (url, pid):
@@ -203,13 +226,14 @@ def main():
         asyncio.run(load.measure())
         cpu, memory = used(pid)
         done = len(load.latencies)
-        print(f"{asked.db or asked.url or 'memory'}: {load.open} streams, {done / load.took:.0f} runs/s of "
-              f"{asked.rate:g} asked, {load.errors} errors")  # fmt: skip
-        print(f"  a run: p50 {quantile(load.latencies, 0.5):.0f} ms, p99 {quantile(load.latencies, 0.99):.0f} ms")
-        print(f"  an event of a stream is late by: p50 {quantile(load.delays, 0.5):.0f} ms, "
-              f"p99 {quantile(load.delays, 0.99):.0f} ms")  # fmt: skip
-        print(f"  the server: {cpu - before:.1f} s of processor time, {memory:.0f} MB; "
-              f"the client: {time.process_time() - own:.1f} s; load average {os.getloadavg()[0]:.1f}")  # fmt: skip
+        where, late = asked.db or asked.url or "memory", load.delays
+        rate = f"{done / load.took:.0f} runs/s of {asked.rate:g} asked"
+        print(f"{where}: {load.open} streams, {rate}, {load.errors} errors")
+        print(f"  a run: {spread(load.latencies)}")
+        print(f"  an event of a stream is late by: {spread(late)}")
+        print(f"  the server: {cpu - before:.1f} s of processor time, {memory:.0f} MB")
+        client = time.process_time() - own
+        print(f"  the client: {client:.1f} s; load average {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":
