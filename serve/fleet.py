@@ -198,6 +198,11 @@ class FleetRuns:
         found = [await self._record(each) for each in await self._pointers()]
         return [each for each in found if each is not None]
 
+    @property
+    def queue(self) -> Queue:
+        """One of the queues: all tell of the jobs and workers of all graphs."""
+        return self._queue
+
     def recall(self, run_id: str) -> Record | None:
         """Nothing is known beside the records."""
         return None

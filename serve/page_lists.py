@@ -3,8 +3,9 @@ threads by a text, and see what is at work. They only read, and show each user t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Container
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 from starlette.requests import Request
@@ -15,8 +16,14 @@ from .bodies import Page
 from .records import Record, select
 from .service import Service, answer
 
+if TYPE_CHECKING:
+    from ..workers import JobResult
+    from ..workers.care import QueueCare
+
 SEARCHED: Final = 500
 """The states of so many threads are searched, those written last; ids and metadata of all."""
+JOBS: Final = 500
+"""At most so many jobs are shown, those submitted first."""
 _OF_RUNS: Final = ("run_id", "thread_id", "graph_id", "created_at")
 _SHOWN: Final = ["thread_id", "status", "metadata", "updated_at"]
 
@@ -67,11 +74,35 @@ class PageLists:
         return answer(select(_with_status(record, await self._service.runs.busy_threads()), None))
 
     async def queue(self, request: Request) -> Response:
-        """What is at work: the runs of this server."""
+        """What is at work: the runs of this server, or the jobs of a queue and its workers."""
         owner = await self._service.user(request)
+        queue = self._service.runs.queue
+        if queue is not None:
+            return answer(await self._queued(queue, owner))
         live = await self._service.runs.live()
         shown = [await self._run(each) for each in live if owner in (None, each["owner"])]
         return answer({"fleet": False, "runs": shown})
+
+    async def _queued(self, queue: QueueCare, owner: str | None) -> Record:
+        """Jobs that have not ended, and dead letters; users see those of the own threads, and are
+        told nothing of the machines."""
+        found = await asyncio.to_thread(queue.jobs, limit=JOBS)
+        if owner is not None:
+            found = [each for each in found if await self._is_of(each.thread_id, owner)]
+        jobs = [_job(each) for each in found]
+        told = {
+            "fleet": True,
+            "jobs": [each for each in jobs if each["status"] != "parked"],
+            "dead": [each for each in jobs if each["status"] == "parked"],
+        }
+        if owner is not None:
+            return told
+        workers = await asyncio.to_thread(queue.workers)
+        return {**told, "workers": [each._asdict() for each in workers]}
+
+    async def _is_of(self, thread_id: str, owner: str) -> bool:
+        thread = await self._service.records.find("threads", thread_id)
+        return thread is not None and thread["owner"] == owner
 
     async def _run(self, record: Record) -> Record:
         status = await self._service.runs.status(record)
@@ -86,6 +117,18 @@ class PageLists:
             return False
         config: Any = {"configurable": {"thread_id": thread["thread_id"]}}
         return _holds((await app.aget_state(config)).values, text)
+
+
+def _job(job: JobResult) -> Record:
+    return {
+        "run_id": job.run_id,
+        "thread_id": job.thread_id,
+        "graph_id": job.graph,
+        "status": job.status,
+        "attempts": job.attempts,
+        "run_at": job.run_at,
+        "error": None if job.error is None else str(job.error),
+    }
 
 
 def _with_status(thread: Record, busy: Container[str]) -> Record:

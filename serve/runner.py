@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from .records import Put, Record
+
+if TYPE_CHECKING:
+    from ..workers.care import QueueCare
 
 Stop = Literal["interrupt", "rollback"]
 """How a run is stopped. "interrupt": what it has stored stays. "rollback": its thread stands where
@@ -14,6 +17,10 @@ it stood before, and its record is deleted."""
 
 class Runner(Protocol):
     """Begins, watches and stops runs, each by its record."""
+
+    @property
+    def queue(self) -> QueueCare | None:
+        """The queue of the workers that do the runs; None where this process does them itself."""
 
     async def open(self) -> None:
         """Go on with what an earlier server has left."""

@@ -265,6 +265,11 @@ class Runs:
         """The runs that are under way, or wait."""
         return [each.record for each in self._live.values()]
 
+    @property
+    def queue(self) -> None:
+        """Runs are done in this process."""
+        return None
+
     def recall(self, run_id: str) -> Record | None:
         """A run of this process, also one that has ended not long ago."""
         execution = self._find(run_id)

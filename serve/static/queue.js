@@ -22,9 +22,9 @@ function draw({ fleet, runs, workers, jobs, dead }) {
   if (!fleet) {
     return [make("p.notice", {}, "Runs take place in this server, thread by thread. Nothing is queued elsewhere."), table("Runs", runs, runRow, "No run is under way.")];
   }
-  return [table("Workers", workers, workerRow, "No worker has reported. Start some with “stategraph work”."),
+  return [workers && table("Workers", workers, workerRow, "No worker is there. Start some with “stategraph work”."),
     table("Jobs", jobs, jobRow, "No job waits or runs."),
-    table("Dead letters", dead, jobRow, "No job has been given up.")];
+    table("Dead letters", dead, jobRow, "No job has been given up. One whose workers die again and again is put here, until “stategraph queue” retries or cancels it.")];
 }
 
 function table(title, rows, row, nothing) {
@@ -38,7 +38,8 @@ const runRow = (run) => make("li.row", {}, threadLink(run.thread_id), make("span
   make("span.sub.said", {}, "run ", run.run_id), make("span.right", {}, when(run.created_at), chip(run.status)));
 
 const jobRow = (job) => make("li.row", {}, threadLink(job.thread_id), make("span", {}, job.graph_id),
-  make("span.sub.said", {}, job.error ? brief(job.error, 120) : `attempt ${job.attempts}`), make("span.right", {}, when(job.created_at), chip(job.status)));
+  make("span.sub.said", {}, job.error ? brief(job.error, 120) : `run ${job.run_id}`, job.attempts > 1 && ` · attempt ${job.attempts}`),
+  make("span.right", {}, job.run_at && when(job.run_at), chip(job.status)));
 
-const workerRow = (worker) => make("li.row", {}, make("span.mono.id", {}, worker.id), make("span", {}, worker.graph_id),
-  make("span.sub.said", {}, `${worker.busy} of ${worker.slots} at work`), make("span.right", {}, when(worker.seen_at)));
+const workerRow = (worker) => make("li.row", {}, make("span.mono.id", {}, worker.name), make("span", {}, worker.graph),
+  make("span.sub.said", {}, worker.running === 1 ? "1 job" : `${worker.running} jobs`), make("span.right", {}, chip(worker.leaving ? "leaving" : worker.running ? "running" : "idle")));

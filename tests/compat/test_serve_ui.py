@@ -6,18 +6,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import cluster
 import httpx
+import psycopg
 import pytest
 from browser import Browser, browsing, needs_chromium
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
+from stategraph.store.postgres import PostgresStore
 
 from .paged import HOSTILE, Reader, Speech, make_chat, make_orders, relaying
 from .serving import serving
 
 pytestmark = needs_chromium
+postgres = cluster.postgres
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +37,19 @@ def speech() -> Speech:
 
 
 @pytest.fixture
-def url(speech: Speech) -> Iterator[str]:
-    with serving(create_app({"orders": make_orders(), "chat": make_chat(speech)})) as url:
+def url(request: pytest.FixtureRequest, speech: Speech) -> Iterator[str]:
+    """A server in memory; with "workers" one whose runs are jobs of workers on Postgres."""
+    graphs = {"orders": make_orders(), "chat": make_chat(speech)}
+    if getattr(request, "param", "here") == "here":
+        with serving(create_app(graphs)) as url:
+            yield url
+        return
+    place = request.getfixturevalue("postgres")
+    with (
+        PostgresSaver.from_conn_string(place) as saver,
+        PostgresStore.from_conn_string(place) as store,
+        serving(create_app(graphs, checkpointer=saver, store=store, queue=place)) as url,
+    ):
         yield url
 
 
@@ -184,6 +200,7 @@ def test_an_answer_that_does_not_fit_is_told_and_can_be_given_again(page: Reader
 # -- chat ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("url", ["here", "workers"], indirect=True)
 def test_a_message_is_sent_and_its_answer_comes_token_by_token(page: Reader, client: httpx.Client, speech: Speech) -> None:
     client.post("/threads", json={"thread_id": "chat", "metadata": {"assistant_id": "chat", "graph_id": "chat"}})
     page.go("#/thread/chat")
@@ -379,6 +396,47 @@ def test_the_queue_shows_what_is_at_work(page: Reader, client: httpx.Client, spe
     page.sees("chat", "running", "pending")
     speech.go_on.release(9)
     page.sees("No run is under way.")
+
+
+def test_the_queue_shows_workers_jobs_and_dead_letters_of_a_fleet(browser: Browser, postgres: str, speech: Speech) -> None:
+    def auth(request: Any) -> str | None:
+        return request.cookies.get("user")
+
+    body = {"assistant_id": "chat", "input": {"messages": [{"role": "user", "content": "hello"}]}}
+    with (
+        PostgresSaver.from_conn_string(postgres) as saver,
+        PostgresStore.from_conn_string(postgres) as store,
+    ):
+        bound: Any = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 1}
+        with serving(create_app({"chat": make_chat(speech)}, **bound)) as url:
+            page = Reader(browser, url)
+            with httpx.Client(base_url=url, timeout=30) as client:
+                for thread in ("first", "second"):
+                    client.post("/threads", json={"thread_id": thread})
+                    client.post(f"/threads/{thread}/runs", json=body).raise_for_status()
+            page.go("#/queue")
+            page.sees("Workers 1", "1 job", "Jobs 2", "first", "running", "second", "waiting", "No job has been given up")
+            speech.go_on.release(9)
+            page.sees("No job waits or runs.", "idle")
+            page.leave()
+        with serving(create_app({"chat": make_chat(speech)}, **{**bound, "workers": 0}, auth=auth)) as url:
+            for user in ("ann", "bob"):
+                with httpx.Client(base_url=url, timeout=30, cookies={"user": user}) as client:
+                    client.post("/threads", json={"thread_id": f"of-{user}"})
+                    client.post(f"/threads/of-{user}/runs", json=body).raise_for_status()
+            with psycopg.connect(postgres, autocommit=True) as direct:
+                direct.execute("UPDATE stategraph_jobs SET state = 'parked' WHERE state = 'waiting'")
+            with httpx.Client(base_url=url, cookies={"user": "ann"}) as client:
+                told = client.get("/page/queue").json()
+            assert [(each["thread_id"], each["status"]) for each in told["dead"]] == [("of-ann", "parked")]
+            assert (told["jobs"], "workers" in told) == ([], False)
+            browser.tell("Network.setCookie", url=url, name="user", value="ann")
+            page = Reader(browser, url)
+            page.go("#/queue")
+            page.sees("Dead letters 1", "of-ann", "parked")
+            assert "Workers" not in page.text() and "of-bob" not in page.text()
+            browser.tell("Network.clearBrowserCookies")
+            page.leave()
 
 
 # -- keys, errors ------------------------------------------------------------------------------------------------------
