@@ -7,13 +7,14 @@ Needs the extra `ag-ui`; loaded with the first request.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import orjson
-from ag_ui.core import BaseEvent, RunAgentInput, UserMessage
+from ag_ui.core import BaseEvent, RunAgentInput, ToolMessage, UserMessage
 from ag_ui.core.events import RunErrorEvent
 from ag_ui.encoder import EventEncoder
 from starlette.requests import Request
@@ -65,7 +66,7 @@ async def run_agent(service: Service, request: Request) -> Response:
     app, assistant = await service.graph_of(request.path_params["assistant_id"], owner)
     await _wait_until_free(service, given.thread_id)
     thread = await _look(service, app, given.thread_id, owner)
-    told = AgUiEvents(given.thread_id, given.run_id, [each.id for each in given.messages])
+    told = AgUiEvents(given.thread_id, given.run_id, given.messages)
     call = _call(app, given, thread)
     if isinstance(call, BaseEvent):
         return _stream(_send([call]))
@@ -168,11 +169,21 @@ def _replacing(app: Pregel, key: str, value: Any) -> Any:
 
 def _new_messages(given: RunAgentInput, thread: _Thread) -> Iterator[dict[str, Any]]:
     """The messages that the thread does not have, and those of the user that are others now. The
-    rest of what a client sends back has lost what AG-UI has no form for."""
+    rest of what a client sends back has lost what AG-UI has no form for. A result whose id is not
+    known is by its call: one that a node returned without an id has two."""
     held = (from_graph(each, place) for place, each in enumerate(thread.values.get(MESSAGES, ())))
     known = {each.id: each for each in held if each is not None}
+    sent = {each.id for each in given.messages}
+    results = Counter(
+        each.tool_call_id
+        for each in known.values()
+        if isinstance(each, ToolMessage) and each.id not in sent
+    )
     for message in given.messages:
         before = known.get(message.id)
+        if before is None and isinstance(message, ToolMessage) and results[message.tool_call_id]:
+            results[message.tool_call_id] -= 1
+            continue
         is_edited = isinstance(message, UserMessage) and message != before
         if (before is None or is_edited) and (made := to_graph(message)) is not None:
             yield made

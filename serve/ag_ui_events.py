@@ -7,7 +7,7 @@ and is no part of what is told as state.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -35,6 +35,7 @@ from ag_ui.core import (
     ToolCallEndEvent,
     ToolCallResultEvent,
     ToolCallStartEvent,
+    ToolMessage,
 )
 from ag_ui.core.version import PROTOCOL_VERSION
 
@@ -61,12 +62,18 @@ class AgUiEvents:
     """Tells one run.
 
     Args:
-        sent: the ids of the messages that the client has sent, which it need not be told.
+        sent: the messages that the client has sent, which it need not be told.
     """
 
-    def __init__(self, thread_id: str, run_id: str, sent: Sequence[str] = ()) -> None:
+    def __init__(self, thread_id: str, run_id: str, sent: Sequence[Message] = ()) -> None:
         self._place: dict[str, Any] = {"thread_id": thread_id, "run_id": run_id}
-        self._held = {*sent}  # ids of the messages that the client has
+        self._held = {each.id for each in sent}  # ids of the messages that the client has
+        # The ids under which it has results, by their calls: a result that a node returns without
+        # an id gets one of its own in the state.
+        self._results: defaultdict[str, list[str]] = defaultdict(list)
+        for each in sent:
+            if isinstance(each, ToolMessage):
+                self._results[each.tool_call_id].append(each.id)
         self._state: Any = _UNKNOWN
         self._messages: list[Any] | None = None
         self._questions: dict[str, Any] = {}
@@ -131,8 +138,8 @@ class AgUiEvents:
 
     def _correct(self) -> Iterator[BaseEvent]:
         """The conversation, if the client holds another: a message that a node returns without an
-        id gets one after it was sent, and what was said aside does not get into the state. At once,
-        lest what comes next stands before it."""
+        id gets one after it was sent, and what was said aside does not get into the state. At once:
+        what the client does not hold yet comes behind all that it holds."""
         shown = self._conversation()
         ids = {message.id for message in shown}
         if ids != self._held and not self._texts and not self._open_calls:
@@ -140,8 +147,15 @@ class AgUiEvents:
             yield MessagesSnapshotEvent(messages=shown)
 
     def _conversation(self) -> list[Message]:
-        made = (from_graph(each, place) for place, each in enumerate(self._messages or ()))
-        return [message for message in made if message is not None]
+        results = {call: iter(ids) for call, ids in self._results.items()}  # calls' ids may recur
+        shown: list[Message] = []
+        for place, each in enumerate(self._messages or ()):
+            message = from_graph(each, place)
+            if isinstance(message, ToolMessage):
+                message.id = next(results.get(message.tool_call_id, iter(())), message.id)
+            if message is not None:
+                shown.append(message)
+        return shown
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -172,6 +186,7 @@ class AgUiEvents:
             yield from self._close_call(call_id)
             self._pending.pop(call_id, None)
             self._held.add(id)
+            self._results[call_id].append(id)
             yield ToolCallResultEvent(message_id=id, tool_call_id=call_id, content=text_of(content))
             return
         if role not in ("user", "assistant", "system", "developer"):

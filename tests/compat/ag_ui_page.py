@@ -11,7 +11,18 @@ from uuid import uuid4
 
 import httpx
 import jsonpatch
-from ag_ui.core import Event, EventType, Message, ResumeEntry, RunAgentInput, Tool, UserMessage
+from ag_ui.core import (
+    Event,
+    EventType,
+    FunctionCall,
+    Message,
+    ResumeEntry,
+    RunAgentInput,
+    Tool,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from ag_ui.core.version import PROTOCOL_VERSION
 from pydantic import TypeAdapter
 
@@ -69,6 +80,29 @@ class Page:
             shown = {each.id: each for each in event.messages}
             held = [shown.pop(each.id) for each in self.messages if each.id in shown]
             self.messages = [*held, *shown.values()]
+        elif event.type is EventType.TEXT_MESSAGE_START:
+            self.message(event.message_id, event.role or "assistant")
+        elif event.type is EventType.TEXT_MESSAGE_CONTENT:
+            message = self.message(event.message_id)
+            message.content = (message.content or "") + event.delta
+        elif event.type is EventType.TOOL_CALL_START:
+            message = self.message(event.parent_message_id)
+            function = FunctionCall(name=event.tool_call_name, arguments="")
+            message.tool_calls = [*(message.tool_calls or ()), ToolCall(id=event.tool_call_id, function=function)]
+        elif event.type is EventType.TOOL_CALL_ARGS:
+            calls = [call for each in self.messages for call in getattr(each, "tool_calls", None) or ()]
+            next(each for each in calls if each.id == event.tool_call_id).function.arguments += event.delta
+        elif event.type is EventType.TOOL_CALL_RESULT:
+            told = ToolMessage(id=event.message_id, tool_call_id=event.tool_call_id, content=event.content)
+            self.messages.append(told)
+
+    def message(self, id: str, role: str = "assistant") -> Any:
+        """A message that the page holds, or begins to hold."""
+        for message in self.messages:
+            if message.id == id:
+                return message
+        self.messages.append(MESSAGES.validate_python({"id": id, "role": role, "content": ""}))
+        return self.messages[-1]
 
     def resume(self, *payloads: Any, status: str = "resolved") -> Any:
         """Answer the questions of the last run, in their order."""

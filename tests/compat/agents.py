@@ -104,7 +104,7 @@ def make_desk(gates: Gates) -> Any:
 
 
 def make_forgetful() -> Any:
-    """Its nodes give their messages no ids, and say something aside."""
+    """Nodes that give their messages no ids, but for the last, and say something aside."""
 
     def ask(state: Desk) -> dict[str, Any]:
         call_model(Model(), [{"role": "user", "content": "aside"}])
@@ -116,7 +116,7 @@ def make_forgetful() -> Any:
         return {"messages": [{"role": "tool", "tool_call_id": each["id"], "content": "seen"} for each in calls]}
 
     def answer(state: Desk) -> dict[str, Any]:
-        return {"messages": {"role": "assistant", "content": "Done."}}
+        return {"messages": {"role": "assistant", "content": "Done.", "id": f"done-{len(state['messages'])}"}}
 
     graph = StateGraph(Desk)
     for node in (ask, look, answer):
