@@ -57,12 +57,16 @@ def describe_pace(left: int, rate: float, failed: int, retries: int) -> str:
         left: how many have not ended.
         rate: tasks per second.
 
-    >>> describe_pace(600, 12.0, 1, 0), describe_pace(3, 0.05, 0, 2), describe_pace(9, 0.0, 0, 0)
-    ('12/s · about 50 s left · 1 failed', '3/min · about 1 min left · 2 retries', '')
+    >>> describe_pace(600, 12.0, 1, 0)
+    '12/s · about 50 s left · 1 failed'
+    >>> describe_pace(3, 0.05, 0, 2)
+    '3/min · about 1 min left · 2 retries'
     """
     parts = []
     if left and rate:
-        parts += [_format_rate(rate), f"about {duration(max(1, round(left / rate)))} left"]
+        seconds = max(1, round(left / rate))
+        rest = f"{seconds} s" if seconds < 60 else duration(seconds)
+        parts += [_format_rate(rate), f"about {rest} left"]
     if failed:
         parts.append(f"{failed:,} failed")
     if retries:
