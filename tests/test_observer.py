@@ -32,6 +32,8 @@ from stategraph import (
     interrupt,
     task,
 )
+from stategraph.prebuilt import Tool, create_agent
+from stategraph.testing import ScriptedModel, tool_call
 
 SEEN: ContextVar[Any] = ContextVar("seen", default=None)
 THREAD: Any = {"configurable": {"thread_id": "1"}}
@@ -389,6 +391,63 @@ def test_what_around_returns_is_the_result(drive: Drive) -> None:
             return {"x": ["fake"]}
 
     assert drive.invoke(one(look).compile(), {"x": []}, observer=Fake()) == {"x": ["fake"]}
+
+
+class Asked(Observer):
+    """Notes what nodes ask of models and tools, and answers in the place of some."""
+
+    def __init__(self, instead: Any = None) -> None:
+        self.log: list[Any] = []
+        self.instead = instead
+
+    def around_operation(self, task, operation, call):
+        found = call() if self.instead is None else self.instead
+        self.log.append((task.node, operation.kind, operation.name, operation.call_id, dict(operation.options)))
+        return found
+
+    async def aaround_operation(self, task, operation, call):
+        found = await call() if self.instead is None else self.instead
+        self.log.append((task.node, operation.kind, operation.name, operation.call_id, dict(operation.options)))
+        return found
+
+
+def test_what_a_node_asks_of_models_and_tools_is_surrounded(drive: Drive) -> None:
+    def height(name: str) -> str:
+        return {"Etna": "3369 m"}[name]
+
+    async def aheight(name: str) -> str:
+        return height(name)
+
+    tool = Tool(aheight, name="height") if drive.is_async else height
+    model = ScriptedModel([{"tool_calls": [tool_call("height", id="c1", name="Etna")]}, "high"])
+    observer = Asked()
+    app = create_agent(model, [tool])
+    found = drive.invoke(app, {"messages": []}, observer=observer)
+    assert [message["content"] for message in found["messages"]] == ["", "3369 m", "high"]
+    asked = {"tools": model.requests[0][1]["tools"]}
+    assert observer.log == [
+        ("model", "chat", "", None, asked), ("height", "execute_tool", "height", "c1", {}), ("model", "chat", "", None, asked),
+    ]  # fmt: skip
+
+
+def test_an_observer_may_answer_in_the_place_of_a_model(drive: Drive) -> None:
+    model = ScriptedModel([])
+    fake = Asked(instead={"role": "assistant", "content": "from the cache"})
+    found = drive.invoke(create_agent(model, []), {"messages": []}, observer=fake)
+    assert found["messages"][-1]["content"] == "from the cache" and not model.requests
+
+
+def test_an_observer_that_breaks_around_a_model_does_not_break_the_run(drive: Drive, caplog: Any) -> None:
+    class Broken(Observer):
+        def around_operation(self, task, operation, call):
+            raise LookupError("broken")
+
+        async def aaround_operation(self, task, operation, call):
+            await call()
+            raise LookupError("broken")
+
+    found = drive.invoke(create_agent(ScriptedModel(["hi"]), []), {"messages": []}, observer=Broken())
+    assert found["messages"][-1]["content"] == "hi" and "broken" in caplog.text
 
 
 def test_around_each_attempt(drive: Drive) -> None:
