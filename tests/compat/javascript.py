@@ -18,12 +18,17 @@ REQUIRED = os.environ.get("STATEGRAPH_REQUIRE_NODE") == "1"  # then a missing cl
 
 def run_client(program: str, url: str) -> Any:
     """What a program has printed of its session with a server, as a value."""
+    return json.loads(run_program(program, (Path(__file__).parent / "clients" / program).read_text(), url))
+
+
+def run_program(name: str, text: str, *arguments: str) -> str:
+    """What a program prints."""
     node = shutil.which("node")
     if not REQUIRED and (node is None or not (FOLDER / "node_modules").is_dir()):
         pytest.skip("needs Node.js and `make clients`")
     assert node is not None
-    place = FOLDER / program  # beside the modules that it imports
-    place.write_text((Path(__file__).parent / "clients" / program).read_text())
-    done = subprocess.run([node, place, url], capture_output=True, text=True, timeout=60)
+    place = FOLDER / name  # beside the modules that it imports
+    place.write_text(text)
+    done = subprocess.run([node, place, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return done.stdout

@@ -1,4 +1,4 @@
-"""The page about the server: its programs run, the one of the official client too."""
+"""The page about the server: its programs run, those of the official clients too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from pathlib import Path
 
 import pytest
 from cluster import free_port
+from typing_extensions import TypedDict
+
+from stategraph import START, StateGraph, interrupt
+from stategraph.serve import create_app
+
+from .javascript import run_program
+from .serving import serving
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "serving.md"
 FENCE = re.compile(r"^```(?P<kind>python|output)\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
@@ -22,3 +29,20 @@ def test_the_page_runs_as_one_program(capsys: pytest.CaptureFixture[str]) -> Non
         else:
             shown += block["code"]
     assert capsys.readouterr().out == shown
+
+
+class Order(TypedDict, total=False):
+    item: str
+    log: list[str]
+
+
+def test_the_program_in_javascript_runs() -> None:
+    [code] = re.findall(r"^```javascript\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+    def approve(state: Order) -> Order:
+        return {"log": [f"approved: {interrupt('Order ' + state['item'] + '?')}"]}
+
+    orders = StateGraph(Order).add_node("approve", approve).add_edge(START, "approve").compile()
+    with serving(create_app({"orders": orders})) as url:
+        shown = run_program("page.mjs", code.replace("http://127.0.0.1:2024", url))
+    assert shown == "{ item: 'tea', log: [ 'approved: yes' ] }\n"
