@@ -568,6 +568,26 @@ def test_a_map_reduce_tells_tasks_done_of_known_how_fast_and_what_is_left(drive:
     assert "/s · about " in paces[-1] and paces[-1].endswith(" left")
 
 
+def test_a_retry_is_counted_while_its_task_still_runs(drive: Drive, seen: Seen) -> None:
+    told, tries = threading.Event(), itertools.count()
+
+    def look(view: Seen) -> None:
+        if view.progress.pace(time.monotonic()).endswith("1 retry"):
+            told.set()
+
+    def work(number: Any) -> Any:
+        if number == 0 and next(tries) == 0:
+            raise ConnectionError
+        assert told.wait(PATIENCE)
+        return {"log": [str(number)]}
+
+    seen.on_draw = look
+    builder = StateGraph(State).add_node("work", work, retry_policy=RetryPolicy(initial_interval=0.001, jitter=False))
+    builder.add_conditional_edges(START, lambda state: [Send("work", n) for n in range(2)], ["work"])
+    assert len(drive.invoke(builder.compile(), {"log": []}, progress=True)["log"]) == 2
+    assert seen.marks[-1]["work"][1] == f"{TIMES}2 · 1 retry"
+
+
 def test_other_observers_of_the_call_are_told_as_well(drive: Drive, seen: Seen) -> None:
     events: list[Any] = []
     other = run_events.RunEvents(events.append, lambda: 0.0)

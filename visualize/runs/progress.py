@@ -20,6 +20,7 @@ from .tally import (
     Superstep,
     Tally,
     TaskEnded,
+    TaskRetried,
     TaskStarted,
     count_tasks,
     describe_done,
@@ -111,6 +112,8 @@ class Progress:
         key, own = self._id(event.place, event.name)
         if isinstance(event, TaskStarted):
             self._start(event, self._tally(key) if own else None)
+        elif isinstance(event, TaskRetried):
+            self._retry(event, key)
         else:
             self._end(event, key, own)
 
@@ -155,12 +158,21 @@ class Progress:
         tally.open += 1
         tally.total += 1
 
+    def _retry(self, event: TaskRetried, key: str) -> None:
+        self._tally(key).retries += 1
+        step = self._step_of(event)
+        if step is not None:
+            step.retries += 1
+
+    def _step_of(self, event: TaskEnded | TaskRetried) -> Superstep | None:
+        """The superstep that the task is counted in."""
+        step = self._current
+        return step.inside if step is not None and event.place else step
+
     def _end(self, event: TaskEnded, key: str, own: bool) -> None:
         self.tasks += not event.kept
         self.kept += event.kept
-        step = self._current
-        if step is not None and event.place:
-            step = step.inside
+        step = self._step_of(event)
         if step is not None:
             step.end_task(event)
         for id, text in event.questions:

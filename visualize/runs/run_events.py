@@ -11,7 +11,7 @@ from ...pregel.names import NS_SEP, node_levels
 from ...pregel.observer import EndStatus, Observer, RunInfo, TaskInfo
 from ...pregel.types import Interrupt
 from ..layout.measure import one_line
-from .tally import BreakpointHit, Event, TaskEnded, TaskStarted
+from .tally import BreakpointHit, Event, TaskEnded, TaskRetried, TaskStarted
 from .values import format_value, sanitize
 
 LONGEST = 240
@@ -65,6 +65,10 @@ class RunEvents(Observer):
         else:
             self.put(TaskStarted(self.clock(), self.place_of(task.run), task.node, task.step))
 
+    def task_retried(self, task: TaskInfo, error: BaseException, delay: float) -> None:
+        """A task has failed, and is tried again."""
+        self.put(TaskRetried(self.clock(), self.place_of(task.run), task.node))
+
     def task_cached(self, task: TaskInfo) -> None:
         """A task that is about to end was not run."""
         self._cached.add(task)
@@ -93,7 +97,7 @@ class RunEvents(Observer):
         self.put(
             TaskEnded(
                 self.clock(), self.place_of(task.run), task.node, failure, paused, asked,
-                task.attempt, kept,
+                kept=kept,
             )
         )  # fmt: skip
 

@@ -37,7 +37,7 @@ class TaskEnded(NamedTuple):
         failure: what it raised, as "Type: message"; empty if nothing.
         paused: it waits for answers, or for a graph in it that stopped at a breakpoint.
         questions: (id, text) of what it asks.
-        tries: attempts that it took.
+        tries: attempts that it took beside those of which `TaskRetried` has told.
         kept: it was not run: its result was found in the store or a cache.
     """
 
@@ -51,6 +51,14 @@ class TaskEnded(NamedTuple):
     kept: bool = False
 
 
+class TaskRetried(NamedTuple):
+    """An attempt of a task has failed, and another one follows."""
+
+    at: float
+    place: tuple[str, ...]
+    name: str
+
+
 class BreakpointHit(NamedTuple):
     """A breakpoint has stopped the graph at `place`, with the nodes of these names to follow."""
 
@@ -59,7 +67,7 @@ class BreakpointHit(NamedTuple):
     names: tuple[str, ...]
 
 
-Event = TaskStarted | TaskEnded | BreakpointHit
+Event = TaskStarted | TaskRetried | TaskEnded | BreakpointHit
 
 
 @dataclass(slots=True)
