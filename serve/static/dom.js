@@ -30,6 +30,18 @@ export function say(text, kind = "") {
   setTimeout(() => line.remove(), kind === "bad" ? 20_000 : 5_000);
 }
 
+/**
+ * Do something that nobody waits for. Failures are said; those of a view that was left are none, and
+ * a lost connection is shown by the frame of the page.
+ */
+export async function attempt(action) {
+  try {
+    await action();
+  } catch (error) {
+    if (error.name !== "AbortError" && error.status !== 0) say(sentence(error), "bad");
+  }
+}
+
 /** An error as a sentence. */
 export function sentence(error) {
   const text = String(error?.message ?? error).trim() || "something failed";

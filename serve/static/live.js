@@ -62,15 +62,11 @@ export class ThreadWatch {
     const path = `threads/${encodeURIComponent(this.threadId)}/runs/${encodeURIComponent(run.run_id)}/stream`;
     if (this.joined.run !== run.run_id) this.joined = { run: run.run_id, last: firstEvent(run) };
     this.following = run;
-    let told = 0;
     try {
       for await (const event of this.api.events(path, { last: this.joined.last, signal: whileShown(this.signal) })) {
         if (event.id !== undefined) this.joined.last = event.id;
         this.onEvent(event, run);
-        if (!event.event.startsWith("messages") && Date.now() - told > 500) {
-          told = Date.now();
-          this.onSteps();
-        }
+        if (!event.event.startsWith("messages")) this.tellSteps();
       }
     } catch (error) {
       if (error.name !== "AbortError" || this.signal.aborted) throw error;
@@ -80,6 +76,17 @@ export class ThreadWatch {
     }
     this.onSteps();
     return true;
+  }
+
+  /** There is something new: said at once, or when half a second is over since it was said last. */
+  tellSteps() {
+    if (this.telling) return;
+    const wait = Math.max(0, (this.told ?? 0) + 500 - Date.now());
+    this.telling = setTimeout(() => {
+      this.telling = null;
+      this.told = Date.now();
+      if (!this.signal.aborted) this.onSteps();
+    }, wait);
   }
 
   async rest(seconds) {

@@ -1,6 +1,6 @@
 // Schedules: runs that begin at the times of a cron expression. Made, paused, deleted.
 import { poll } from "./api.js";
-import { brief, button, fill, make, sentence, when } from "./dom.js";
+import { attempt, brief, button, fill, make, sentence, when } from "./dom.js";
 import { GraphInput } from "./start.js";
 
 const SECONDS = 5;
@@ -10,7 +10,7 @@ export async function open(main, { api, signal }) {
   const view = new Schedules(main, api, signal);
   await view.load();
   poll(SECONDS, signal, () => view.load());
-  return { keys: { n: ["new schedule", () => view.make()] } };
+  return { keys: { n: ["new schedule", () => attempt(() => view.make())] } };
 }
 
 class Schedules {

@@ -1,5 +1,5 @@
 // The form that starts a thread: which graph, and its input.
-import { button, fill, make, sentence } from "./dom.js";
+import { attempt, button, fill, make, sentence } from "./dom.js";
 import { makeForm } from "./form.js";
 
 /** Show the form above the list. */
@@ -54,7 +54,7 @@ export class GraphInput {
   constructor(api, preferred = "") {
     this.api = api;
     this.preferred = preferred;
-    this.select = make("select", { "aria-label": "Graph", onchange: () => this.draw() });
+    this.select = make("select", { "aria-label": "Graph", onchange: () => attempt(() => this.draw()) });
     this.input = make("div");
     this.element = make("div.fields", {}, make("div.field", {}, make("label", {}, "graph", this.select)), this.input);
   }

@@ -1,5 +1,5 @@
 // The state of a thread, now or at a checkpoint: as a tree, edited as JSON, gone on from, forked.
-import { brief, button, fill, make, say, when } from "./dom.js";
+import { attempt, brief, button, fill, make, say, when } from "./dom.js";
 import { Questions } from "./questions.js";
 import { tree } from "./values.js";
 
@@ -9,7 +9,7 @@ export async function mount(element, context) {
   return {
     changed: () => tab.load(),
     moved: (path) => tab.moveTo(path[0] ?? null),
-    keys: { e: ["edit the state", () => tab.edit({})] },
+    keys: { e: ["edit the state", () => attempt(() => tab.edit({}))] },
   };
 }
 

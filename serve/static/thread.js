@@ -12,7 +12,7 @@
 //   path                    the parts of the address behind the tab's name, decoded
 //   address(tab, ...path)   the address of a tab of this thread, as "#/thread/ID/state/CHECKPOINT"
 //   begin(body)             begin a run of the thread's graph: {input}, {command}, {checkpoint_id}, ...
-import { button, chip, fill, make, say, sentence, when } from "./dom.js";
+import { attempt, button, chip, fill, make, say, sentence, when } from "./dom.js";
 import { ThreadWatch } from "./live.js";
 import { openRun } from "./start.js";
 
@@ -45,7 +45,7 @@ class ThreadView {
     this.watch = new ThreadWatch(api, threadId, signal, {
       onThread: (thread) => this.show(thread),
       onEvent: (event, run) => this.tab?.shown?.event?.(event, run),
-      onSteps: () => this.tab?.shown?.changed?.(this.thread),
+      onSteps: () => attempt(() => this.tab?.shown?.changed?.(this.thread)),
     });
   }
 
@@ -75,7 +75,7 @@ class ThreadView {
     if (threadId !== this.threadId) return false;
     if (!this.thread) return true;
     const wanted = name in TABS ? name : this.first;
-    if (this.tab?.name === wanted && this.tab.shown?.moved) this.tab.shown.moved(path);
+    if (this.tab?.name === wanted && this.tab.shown?.moved) attempt(() => this.tab.shown.moved(path));
     else this.openTab(wanted, path);
     return true;
   }

@@ -1,6 +1,6 @@
 // The list of threads: searched, paged, up to date; and the form that starts a new one.
 import { poll } from "./api.js";
-import { brief, button, chip, fill, make, when } from "./dom.js";
+import { attempt, brief, button, chip, fill, make, when } from "./dom.js";
 import { openStart } from "./start.js";
 
 const PAGE = 30;
@@ -18,7 +18,7 @@ export async function open(main, { api, signal }) {
 class ThreadList {
   constructor(main, api, signal) {
     Object.assign(this, { api, signal, offset: 0, seen: "", text: "", found: [] });
-    const changed = () => { this.offset = 0; this.load(); };
+    const changed = () => { this.offset = 0; attempt(() => this.load()); };
     this.search = make("input", { type: "search", placeholder: "Search ids, metadata and states", "aria-label": "Search", oninput: later(changed, 250) });
     this.status = make("select.tight", { "aria-label": "Status", onchange: changed },
       make("option", { value: "" }, "any status"),
