@@ -60,10 +60,14 @@ class Views:
         views: dict[str, Ask] = {
             "steps": _steps,
             "find": _find,
-            "step": lambda pages, asked: pages.step(_text(asked, "at")),
+            "step": lambda pages, asked: pages.step(_text(asked, "at"), _text(asked, "tip")),
             "tasks": _tasks,
-            "task": lambda pages, asked: pages.task(_text(asked, "at"), _text(asked, "id")),
-            "value": lambda pages, asked: pages.value(_text(asked, "at"), _text(asked, "key")),
+            "task": lambda pages, asked: pages.task(
+                _text(asked, "at"), _text(asked, "id"), _text(asked, "tip")
+            ),
+            "value": lambda pages, asked: pages.value(
+                _text(asked, "at"), _text(asked, "key"), _text(asked, "tip")
+            ),
             "timeline": _timeline,
             "branches": lambda pages, _: pages.branches(),
             "tree": lambda pages, _: pages.tree(),
@@ -173,9 +177,14 @@ def _timeline(pages: ThreadPages, asked: Request) -> Any:
 
 
 def _tasks(pages: ThreadPages, asked: Request) -> Any:
-    first, count = _number(asked, "first"), _number(asked, "count")
-    state = _text(asked, "state")
-    return pages.tasks(_text(asked, "at"), first or 0, 100 if count is None else count, state)
+    count = _number(asked, "count")
+    return pages.tasks(
+        _text(asked, "at"),
+        _text(asked, "tip"),
+        first=_number(asked, "first") or 0,
+        count=100 if count is None else count,
+        state=_text(asked, "state"),
+    )
 
 
 def _compare(pages: ThreadPages, asked: Request) -> Any:

@@ -14,9 +14,25 @@ from stategraph.visualize.runs.report_data import gather
 from stategraph.visualize.runs.thread_index import ThreadIndex
 from stategraph.visualize.runs.thread_pages import NotThereError, ThreadPages
 
+def dropped() -> told.Told:
+    """A question that nobody answers: a new input comes instead."""
+    app, thread = told.asked()
+    app.invoke({"log": ["anew"]}, thread)
+    return app, thread
+
+
+def paused_beside() -> told.Told:
+    """A question on one branch; another branch, which has ended, is the newest."""
+    app, thread = told.asked()
+    _, before, *_ = app.get_state_history(thread)
+    app.invoke(None, app.update_state(before.config, {"log": ["another draft"]}, as_node="draft"))
+    app.invoke(Command(resume="yes"), thread)
+    return app, thread
+
+
 THREADS: list[Callable[[], told.Told]] = [
     told.map_reduce, told.asked, told.failed, told.forked, told.nested, told.rescued,
-    lambda: told.asked("yes"), lambda: told.long(30), lambda: told.renamed(told.declined),
+    lambda: told.asked("yes"), lambda: told.long(30), lambda: told.renamed(told.declined), dropped, paused_beside,
 ]  # fmt: skip
 
 
@@ -34,11 +50,14 @@ def bare(step: Any) -> Any:
 @pytest.mark.parametrize("make", THREADS)
 def test_pieces_put_together_are_the_steps_of_the_report(make: Callable[[], told.Told]) -> None:
     app, thread = make()
-    pages, whole = pages_of(app, thread), gather(app, thread)
-    count = pages.steps()["count"]
-    steps = [step for first in range(0, count, 2) for step in pages.steps(first=first, count=2)["steps"]]
-    opened = pages.steps(count=0)["open"]
-    assert [bare(step) for step in [*steps, *([opened] if opened else [])]] == [bare(step) for step in whole.steps]
+    pages = pages_of(app, thread)
+    for branch in pages.branches()["branches"]:
+        tip = branch["tip"]
+        whole = gather(app, {"configurable": {**thread["configurable"], "checkpoint_id": tip}})
+        count, opened = (pages.steps(tip, count=0)[name] for name in ("count", "open"))
+        steps = [step for first in range(count) for step in pages.steps(tip, first, 1)["steps"]]
+        found = [*steps, *([opened] if opened else [])]
+        assert [bare(step) for step in found] == [bare(step) for step in whole.steps]
 
 
 @pytest.mark.parametrize("make", THREADS)

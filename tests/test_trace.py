@@ -257,3 +257,14 @@ class Timeless(InMemorySaver):
 
     def list(self, config: Any, **kwargs: Any) -> Any:
         return (found._replace(spans={}) for found in self.other.list(config, **kwargs))
+
+
+def test_a_question_on_an_older_branch_is_told_of_that_branch() -> None:
+    app, thread = told.asked()
+    asking, before, *_ = app.get_state_history(thread)
+    app.invoke(None, app.update_state(before.config, {"log": ["another draft"]}, as_node="draft"))
+    app.invoke(Command(resume="yes"), thread)
+    assert app.get_state(thread).next == ()
+    opened = read_trace(app, asking.config).steps[-1]
+    assert opened.source == "open"
+    assert [(task.name, task.state) for task in opened.tasks] == [("ask", "paused"), ("check", "done")]

@@ -8,7 +8,7 @@ import { drawState, drawValue } from "./value-view.js";
 
 export class StepDetail {
   constructor({ api, threadId, signal, address }) {
-    Object.assign(this, { api, threadId, signal, address, at: "", seen: "", tasks: null });
+    Object.assign(this, { api, threadId, signal, address, at: "", tip: "", seen: "", tasks: null });
     this.element = make("section.card.step-detail", { "aria-label": "Step", tabindex: "-1" });
   }
 

@@ -52,6 +52,7 @@ class StepsTab {
     const { api, threadId, signal } = this.context;
     this.data = new ThreadSteps(api, threadId, signal, { tip });
     this.data.onSteps = (first, last) => this.redraw(first, last);
+    this.detail.tip = tip;
     await this.data.load();
     this.drawNotes();
     this.show();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...checkpoint.base import address
+from ...checkpoint.base import RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
 from .orphans import Orphans
 from .thread_index import ThreadIndex
@@ -45,11 +45,15 @@ def read_steps(
     """
     if not rows:
         return ()
-    newer = index.newer(rows[-1])
+    line = index.line(tip)
+    # An input that was dropped is known by what follows it.
+    place_of_next = line.checkpoints.index(rows[-1]) + 1
+    newest = line.checkpoints[min(place_of_next, len(line.checkpoints) - 1)]
+    newer = index.newer(newest)
     thread = address(index.thread_id, index.ns)
     before = None if newer is None else address(index.thread_id, index.ns, newer)
     history = app.get_state_history(thread, before=before)
-    transitions = list_transitions(history, rows[-1], [], index.line(tip).left)
+    transitions = list_transitions(history, newest, [], line.left)
     reader = TraceReader(app, thread, texts, most_nested)
     place = TraceLevel(app.nested(index.ns), index.thread_id, index.ns, "")
     wanted, found = {*rows}, []
@@ -63,21 +67,24 @@ def read_steps(
 
 def read_open_step(
     app: Pregel,
-    thread_id: str,
+    where: RunnableConfig,
     visit: StepVisitor | None = None,
     *,
     texts: TextLimit | bool = False,
 ) -> tuple[TraceStep | None, Orphans]:
-    """The step that a thread's newest checkpoint leads to, if there is one, and what was left by
-    another version of the graph.
+    """The step that a checkpoint leads to, if there is one, and what was left by another version of
+    the graph.
+
+    Args:
+        where: a checkpoint that nothing follows, or the thread for its newest.
 
     Raises:
         ValueError: the graph has no saver, or nothing is stored for the thread.
     """
-    config = address(thread_id, "")
-    head = read_snapshot(app, config)
-    reader = TraceReader(app, config, texts)
+    head = read_snapshot(app, where)
+    reader = TraceReader(app, where, texts)
     left = reader.find_left(app, head)
     if not head.next and not left.tasks:
         return None, left
-    return reader.read_open(TraceLevel(app, thread_id, "", ""), left, visit or ignore), left
+    place = TraceLevel(app, coordinates(where)[0], "", "")
+    return reader.read_open(place, head, left, visit or ignore), left

@@ -175,6 +175,10 @@ class ThreadIndex:
         before = self.points.get(point.parent)
         return before is not None and before.began
 
+    def is_tip(self, id: str) -> bool:
+        """Whether nothing follows a checkpoint."""
+        return id in self.points and not self._children()[id]
+
     def tips(self) -> list[str]:
         """The newest checkpoint of each branch, the oldest branch first."""
         children = self._children()

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from ...checkpoint.base import address
+from ...checkpoint.base import RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
 from ...pregel.names import START
 from ..extract import extract
@@ -88,7 +88,7 @@ class ThreadPages:
         self.app = app
         self._index = index
         # The step that was read last, and the open one: what is asked next is mostly about it, too.
-        self._closed: tuple[str, _ReadStep] | None = None
+        self._closed: tuple[tuple[str, str], _ReadStep] | None = None
         self._opened: tuple[tuple[str, int], _ReadStep] | None = None
 
     def find(self, tip: str = "", at: str = "", number: int | None = None) -> Data:
@@ -145,13 +145,14 @@ class ThreadPages:
             "remarks": [drop_illegal(remark) for remark in left.remarks],
         }
 
-    def step(self, at: str) -> Data:
+    def step(self, at: str, tip: str = "") -> Data:
         """One step with what it changed and the state after it.
 
         Args:
             at: the checkpoint that it made, or "open".
+            tip: the checkpoint to which the line leads that the step is on; the newest by default.
         """
-        step, old, new, _ = self._read(at)
+        step, old, new, _ = self._read(at, tip)
         changes = diff(old, new, _MANY)
         after = state_keys(new)
         touched = {*_touched(old, new)}
@@ -165,26 +166,27 @@ class ThreadPages:
             "state": [_preview(key, after[key], touched) for key in [*after][:MOST_KEYS]],
         }
 
-    def tasks(self, at: str, first: int = 0, count: int = 100, state: str = "") -> Data:
+    def tasks(
+        self, at: str, tip: str = "", *, first: int = 0, count: int = 100, state: str = ""
+    ) -> Data:
         """Some tasks of a step, with those of nested graphs behind the tasks that ran these."""
-        step = self._read(at).step
+        step = self._read(at, tip).step
         found = [task for task in _own_tasks(step) if not state or task.state == state]
         count = min(max(count, 0), MOST_TASKS)
         rows = [describe_task(task) for task in found[max(first, 0) : max(first, 0) + count]]
         return {"count": len(found), "first": max(first, 0), "tasks": rows}
 
-    def task(self, at: str, id: str) -> Data:
+    def task(self, at: str, id: str, tip: str = "") -> Data:
         """One task with all that is known of it."""
-        step = self._read_anew(at, lambda task: WHOLE if task.id == id else 0).step
+        step = self._read_anew(at, self._tip(tip), lambda task: WHOLE if task.id == id else 0).step
         for task in _own_tasks(step):
             if task.id == id:
                 return describe_whole_task(task)
         raise NotThereError(f"the step has no task {id!r}")
 
-    def value(self, at: str, key: str) -> Data:
+    def value(self, at: str, key: str, tip: str = "") -> Data:
         """The value of a key after a step."""
-        id = self._index.head if at == OPEN else self._known(at)
-        state = state_keys(self._values(id))
+        state = state_keys(self._read(at, tip).after)
         if key not in state:
             raise NotThereError(f"the state has no key {key!r}")
         return {"key": key, "text": drop_illegal(block(state[key], WHOLE))}
@@ -276,21 +278,22 @@ class ThreadPages:
     def _values(self, id: str) -> Any:
         return self.app.get_state(address(self._index.thread_id, self._index.ns, id)).values
 
-    def _read(self, at: str) -> _ReadStep:
+    def _read(self, at: str, tip: str) -> _ReadStep:
         """A step, its tasks with short texts; from the last time if it cannot be different now."""
+        tip = self._tip(tip)
         if at != OPEN:
-            if self._closed is None or self._closed[0] != at:
-                self._closed = at, self._read_anew(at)
+            if self._closed is None or self._closed[0] != (at, tip):
+                self._closed = (at, tip), self._read_anew(at, tip)
             return self._closed[1]
         # What nested graphs do is recorded beside their own checkpoints.
-        if self._index.revision is None or self.app.program.nested:
-            return self._read_anew(OPEN)
-        now = self._index.head, self._index.revision
+        if self._index.revision is None or self.app.program.nested or tip != self._index.head:
+            return self._read_anew(OPEN, tip)
+        now = tip, self._index.revision
         if self._opened is None or self._opened[0] != now:
-            self._opened = now, self._read_anew(OPEN)
+            self._opened = now, self._read_anew(OPEN, tip)
         return self._opened[1]
 
-    def _read_anew(self, at: str, texts: TextLimit | bool = True) -> _ReadStep:
+    def _read_anew(self, at: str, tip: str, texts: TextLimit | bool = True) -> _ReadStep:
         states: dict[int, tuple[Any, Any]] = {}
 
         def visit(step: TraceStep, before: Any, after: Any) -> None:
@@ -298,22 +301,28 @@ class ThreadPages:
 
         left = Orphans()
         if at == OPEN:
-            step, left = read_open_step(self.app, self._index.thread_id, visit, texts=texts)
-            if step is None:
+            where = address(self._index.thread_id, self._index.ns, tip)
+            found, left = self._read_open(where, visit, texts)
+            if found is None:
                 raise NotThereError("the thread has no open step: it has ended")
-        else:
-            rows = [self._known(at)]
-            found = read_steps(self.app, self._index, at, rows, visit, texts=texts)
-            if not found:
-                raise NotThereError(f"the thread has no step that made the checkpoint {at!r}")
-            step = found[0]
-        return _ReadStep(step, *states[id(step)], left)
+            return _ReadStep(found, *states[id(found)], left)
+        if self._known(at) not in self._index.line(tip).checkpoints:
+            tip = at
+        steps = read_steps(self.app, self._index, tip, [at], visit, texts=texts)
+        if not steps:
+            raise NotThereError(f"the thread has no step that made the checkpoint {at!r}")
+        return _ReadStep(steps[0], *states[id(steps[0])], left)
+
+    def _read_open(
+        self, where: RunnableConfig, visit: Any, texts: TextLimit | bool
+    ) -> tuple[TraceStep | None, Orphans]:
+        if not self._index.is_tip(coordinates(where)[2] or ""):
+            return None, Orphans()
+        return read_open_step(self.app, where, visit, texts=texts)
 
     def _open(self, tip: str) -> tuple[Orphans, TraceStep | None]:
-        if not tip or tip != self._index.head:
-            return Orphans(), None
         try:
-            read = self._read(OPEN)
+            read = self._read(OPEN, tip)
         except NotThereError:
             return Orphans(), None
         return read.left, read.step

@@ -125,7 +125,7 @@ class TraceReader:
         whole = not any(_parent(other) == wanted for other in beside)
         left = self.find_left(graph, snapshot)
         if whole and (snapshot.next or left.tasks):
-            steps.insert(0, self.read_open(place, left, visit))
+            steps.insert(0, self.read_open(place, snapshot, left, visit))
         line = {step.checkpoint for step in steps}
         questions = (
             *snapshot.interrupts,
@@ -142,9 +142,13 @@ class TraceReader:
         found = saver.get_tuple(snapshot.config) if isinstance(saver, BaseCheckpointSaver) else None
         return Orphans() if found is None else find_orphans(graph.program, found)
 
-    def read_open(self, place: TraceLevel, left: Orphans, visit: StepVisitor) -> TraceStep:
-        """The open step of the thread."""
+    def read_open(
+        self, place: TraceLevel, tip: StateSnapshot, left: Orphans, visit: StepVisitor
+    ) -> TraceStep:
+        """The open step behind a checkpoint that nothing follows."""
         head = self.app.get_state(address(place.thread_id, place.ns))
+        if _id(head.config) != _id(tip.config):  # of another branch than the newest
+            head = tip
         opened = self._open(place, head)
         opened = replace(opened, tasks=(*opened.tasks, *starmap(_build_orphan, left.tasks)))
         visit(opened, self.app.get_state(head.config).values, head.values)
