@@ -14,6 +14,7 @@ from stategraph.visualize.runs.report_data import gather
 from stategraph.visualize.runs.thread_index import ThreadIndex
 from stategraph.visualize.runs.thread_pages import NotThereError, ThreadPages
 
+
 def dropped() -> told.Told:
     """A question that nobody answers: a new input comes instead."""
     app, thread = told.asked()
