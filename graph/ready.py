@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..pregel.errors import GraphWarning, InvalidGraphError
 from ..pregel.names import START
 from ..pregel.program.flow import find_holders, make_flow
-from ..pregel.run.checks import NO_BREAKPOINTS, check_schedule
+from ..pregel.run.checks import check_schedule
 from ..pregel.run.ready_loop import ready_steps
 from ..pregel.superstep.ready_machine import ReadyMachine
 from ..pregel.types import Schedule
@@ -40,10 +40,9 @@ def check_ready(
         ValueError: the schedule is unknown.
     """
     check_schedule(schedule)
-    check_graph(spec, (), in_supersteps=False)
+    stops = [node for names in breakpoints if names != "*" for node in names]
+    check_graph(spec, stops, in_supersteps=False)
     missing = [f"schedule='ready' does not support {each} yet" for each in _find_missing(spec)]
-    if any(breakpoints):
-        missing.append(NO_BREAKPOINTS)
     if inbox:
         missing.append("schedule='ready' does not support inbox=True yet: use update_state")
     if missing:
@@ -80,8 +79,6 @@ def _find_missing(spec: GraphSpec) -> Iterator[str]:
     for name, node in nodes.items():
         if node.limits:
             yield f"Limit (node {name!r}): use config={{'max_concurrency': ...}}"
-        if spec.find_handler(name) is not None:
-            yield f"error handlers (node {name!r}): catch the error in the node"
     if sum(node.defer for node in nodes.values()) > 1:
         yield "several deferred nodes: lead an edge from one to the other"
 

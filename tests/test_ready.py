@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from ready_graphs import build, by_order, ends_by, sends, show, times
@@ -19,6 +19,7 @@ from stategraph import (
     InMemorySaver,
     InvalidGraphError,
     InvalidUpdateError,
+    NodeError,
     Send,
     StateGraph,
     interrupt,
@@ -215,6 +216,61 @@ def test_with_finish_the_rest_goes_on(drive: Any) -> None:
     assert (state.values["log"], state.next) == (["a", "b"], ("bad", "d"))
 
 
+def test_what_cannot_be_applied_is_the_failure_of_its_task(drive: Any) -> None:
+    app = build("S>a>b S>bad", nodes={"bad": lambda state: {"log": 1}}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("bad", "a")), pytest.raises(TypeError):
+        drive.invoke(app, EMPTY, CONFIG)
+    state = drive.get_state(app, CONFIG)
+    assert (state.values["log"], state.next) == (["a"], ("b", "bad"))
+
+
+def handled(saver: Any, handler: Any) -> Any:
+    graph = build("S>a>b>d")
+    graph.add_node("bad", fail, error_handler=handler, destinations=["d"]).add_edge(START, "bad")
+    return graph.compile(saver, schedule="ready")
+
+
+def test_an_error_handler_takes_the_place_of_a_failed_task(drive: Any) -> None:
+    def handle(state: Any, error: NodeError) -> Command[Literal["d"]]:
+        return Command(update={"log": [f"{error.node}: {error.error}@{len(state['log'])}"]}, goto="d")
+
+    app = handled(InMemorySaver(), handle)
+    with ends_by(by_order("a", "bad", "__error_handler__bad", "b")):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert show(drive.history(app, CONFIG)) == "a / bad: no@0 / b / d"
+
+
+def test_an_error_handler_may_ask(drive: Any) -> None:
+    saver = InMemorySaver()
+
+    def handle(state: Any, error: NodeError) -> Any:
+        return {"log": [interrupt("what now?")]}
+
+    drive.invoke(handled(saver, handle), EMPTY, CONFIG)
+    state = drive.get_state(handled(saver, handle), CONFIG)
+    assert (state.next, [each.value for each in state.interrupts]) == (("__error_handler__bad", "d"), ["what now?"])
+    result = drive.invoke(handled(saver, handle), Command(resume={state.interrupts[0].id: "go on"}), CONFIG)
+    assert result["log"] == ["a", "b", "go on", "d"]
+
+
+# -- breakpoints ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", [{"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}])
+def test_a_breakpoint_holds_its_node_only(drive: Any, where: Any) -> None:
+    app = build("S>a>b>d S>x>y>d").compile(InMemorySaver(), schedule="ready", **where)
+    assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a", "x", "y"]
+    assert drive.get_state(app, CONFIG).next == ("b", "d")
+    assert drive.invoke(app, None, CONFIG)["log"] == ["a", "x", "y", "b", "d"]
+
+
+def test_a_breakpoint_holds_sends(drive: Any) -> None:
+    app = build("r:S=w w>sum S>a>b", {"S": sends("w", 1, 2)}).compile(InMemorySaver(), schedule="ready")
+    assert drive.invoke(app, EMPTY, CONFIG, interrupt_before=["w"])["log"] == ["a", "b"]
+    assert drive.get_state(app, CONFIG).next == ("w", "w")
+    assert sorted(drive.invoke(app, None, CONFIG, interrupt_before=["w"])["log"]) == ["a", "b", "sum", "w1", "w2"]
+
+
 # -- questions -----------------------------------------------------------------------------------------------------
 
 
@@ -317,8 +373,8 @@ def test_what_is_not_supported_is_refused_when_compiled() -> None:
     graph = build("S>a>b")
     with pytest.raises(ValueError, match="schedule must be 'supersteps' or 'ready', got 'asap'"):
         graph.compile(schedule="asap")  # type: ignore[arg-type]
-    with pytest.raises(InvalidGraphError, match="does not support interrupt_before"):
-        graph.compile(schedule="ready", interrupt_before=["a"])
+    with pytest.raises(InvalidGraphError, match="unknown node 'c'"):
+        graph.compile(schedule="ready", interrupt_before=["c"])
     with pytest.raises(InvalidGraphError, match="does not support inbox=True"):
         graph.compile(schedule="ready", inbox=True)
 
@@ -327,8 +383,6 @@ def test_what_is_not_supported_is_refused_when_called(drive: Any) -> None:
     app = build("S>a>b").compile(InMemorySaver(), schedule="ready")
     with pytest.raises(ValueError, match="durability='exit'"):
         drive.invoke(app, EMPTY, CONFIG, durability="exit")
-    with pytest.raises(ValueError, match="interrupt_before"):
-        drive.invoke(app, EMPTY, CONFIG, interrupt_before=["a"])
     assert drive.history(app, CONFIG) == []
 
 

@@ -333,8 +333,8 @@ class StateWriter(Writer):
         if channel is None and isinstance(node, str) and node in self.scope.undeclared:
             raise InvalidUpdateError(
                 f"node {task.name!r} goes to {node!r}, which it does not declare. A join of this "
-                'graph has wait="reachable" and must know who can still come: declare it by '
-                f"{_ways_to_declare(task.name, node)}"
+                'graph has wait="reachable", or it is compiled with schedule="ready", and must '
+                f"know who can still come: declare it by {_ways_to_declare(task.name, node)}"
             )
         if channel is None:
             why = nearest(node, self.scope.triggers)

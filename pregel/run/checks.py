@@ -60,15 +60,7 @@ def check_schedule(schedule: Schedule) -> Schedule:
     return schedule
 
 
-NO_BREAKPOINTS = (
-    "schedule='ready' does not support interrupt_before and interrupt_after yet: call interrupt() "
-    "in the node"
-)
-
-
-def check_ready(
-    durability: Durability, breakpoints: Any, saves: bool, step_timeout: float | None
-) -> None:
+def check_ready(durability: Durability, saves: bool, step_timeout: float | None) -> None:
     """Refuse what a call asks for that schedule="ready" does not support.
 
     Raises:
@@ -78,8 +70,6 @@ def check_ready(
         raise ValueError(
             "schedule='ready' does not support durability='exit' yet: use 'sync' or 'async'"
         )
-    if any(breakpoints):
-        raise ValueError(NO_BREAKPOINTS)
     if step_timeout is not None:
         raise ValueError(
             "schedule='ready' has no supersteps, so none can time out: set step_timeout to None, "

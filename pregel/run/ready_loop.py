@@ -9,18 +9,20 @@ there a later call finds what it has asked, was answered, and has called.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any
 
-from ...checkpoint.base import BIRTHS, CLAIM, CONTINUES, TaskWrites
+from ...checkpoint.base import BIRTHS, CLAIM, CONTINUES, ERROR, ERROR_SOURCE, TaskWrites
 from ..errors import GraphDrained
-from ..names import START
-from ..superstep.machine import in_path_order
+from ..names import START, TASKS
+from ..superstep.interrupts import is_listed
+from ..superstep.machine import handler_of, in_path_order
 from ..superstep.ready_machine import ReadyMachine
 from ..superstep.task import Task
 from .effects import Effect, Effects, Save, StartTasks
 from .failures import find_loudest, limit_reached
 from .loop import restore, show_checkpoint, show_ends, show_starts
+from .output import Breakpoint
 from .resume import claim_end, claim_of, pause, upcoming
 from .run import Run, run_of
 
@@ -35,12 +37,18 @@ class Progress:
         failed: one of these holds back all that has not started.
         limit: the error of a call that has come to its recursion limit, or None.
         drained: why the call is to end early, or None.
+        passed: the machine's tick up to which breakpoints count as passed.
+        after: the nodes that wait because one before them has a breakpoint behind it.
         continued: checkpoint → the earlier ones of which tasks go on there after an edit.
     """
 
-    __slots__ = ("at_work", "continued", "drained", "effect", "failed", "limit", "stuck")
+    __slots__ = (
+        "after", "at_work", "continued", "drained", "effect", "failed", "limit", "passed", "stuck",
+    )  # fmt: skip
 
-    def __init__(self, run: Run, machine: ReadyMachine) -> None:
+    def __init__(self, run: Run, machine: ReadyMachine, passed: int) -> None:
+        self.passed: int = passed
+        self.after: set[str] = set()
         self.effect: StartTasks = StartTasks()
         self.at_work: dict[Task, None] = {}
         self.stuck: list[Task] = []
@@ -58,6 +66,10 @@ class Progress:
         """These have ended without having finished."""
         for task in tasks:
             self.stuck.append(task)
+            # A handler that raises hides what it was called for, unless that stays as the cause.
+            error = task.error
+            if task.cause is not None and error is not None and error is not task.cause.error:
+                error.__cause__ = error.__cause__ or task.cause.error
             if task.error is not None and (
                 run.settings.on_failure == "stop" or not isinstance(task.error, Exception)
             ):
@@ -68,15 +80,16 @@ def ready_steps(run: Run, machine: ReadyMachine, passed: int) -> Effects:
     """Step after step, until nothing is left, or nothing can run before an answer comes.
 
     Args:
-        passed: the machine's tick up to which breakpoints count as passed; there are none.
+        passed: the machine's tick up to which breakpoints count as passed.
     """
-    progress = Progress(run, machine)
+    progress = Progress(run, machine, passed)
     effect, at_work = progress.effect, progress.at_work
     starting = list(machine.under_way)
     moved = True  # nothing has started in this state yet
     while True:
         if moved:
-            starting += machine.start(run.stand_at, run.settings.limit, _find_held(run, progress))
+            may_start = _decide_starts(run, progress)
+            starting += machine.start(run.stand_at, run.settings.limit, may_start)
             if machine.beyond and progress.limit is None:
                 progress.limit = limit_reached(run, upcoming(run, machine))
             show_checkpoint(run, [*machine.under_way, *machine.born])
@@ -99,14 +112,23 @@ def ready_steps(run: Run, machine: ReadyMachine, passed: int) -> Effects:
     yield from _end(run, machine, progress)
 
 
-def _find_held(run: Run, progress: Progress) -> Collection[str] | Literal["*"]:
-    """The nodes that must not start now; "*" for all."""
-    settings, machine = run.settings, run.machine
+def _decide_starts(run: Run, progress: Progress) -> Callable[[str, int], bool]:
+    """Whether a node may start now, by its name and the version of what starts it."""
+    settings, machine, passed = run.settings, run.machine, progress.passed
     progress.drained = settings.control.drain_reason
     if progress.drained is None and START not in machine.expiring:  # the input comes in
         progress.drained = settings.ending.reason
     stops = progress.failed or progress.limit is not None or progress.drained is not None
-    return "*" if stops else ()
+    nodes, before = run.program.nodes, settings.interrupt_before
+
+    def may_start(node: str, version: int) -> bool:
+        if stops or node in progress.after:
+            return False
+        listed = node in before or (before == "*" and not nodes[node].hidden)
+        # Who goes on from a breakpoint gets past it; the next change makes it count again.
+        return not listed or version <= passed
+
+    return may_start
 
 
 def _start(
@@ -119,6 +141,12 @@ def _start(
     """
     if run.position.records:
         restore(run, tasks)
+        routed = [task for task in tasks if task.restored and _is_handled(task)]
+        if routed:
+            show_ends(run, routed)
+            handlers = [handler_of(task) for task in routed]
+            restore(run, handlers)
+            tasks = [*(task for task in tasks if task not in routed), *handlers]
     known = [task for task in tasks if task.restored]
     new = [task for task in tasks if not task.restored] if known else tasks
     if run.output.streams:
@@ -130,6 +158,11 @@ def _start(
     return [task for task in known if task.finished]
 
 
+def _is_handled(task: Task) -> bool:
+    """Whether an error handler takes the place of a task."""
+    return task.error is not None and not task.fatal
+
+
 def _take_ended(
     run: Run, machine: ReadyMachine, progress: Progress, tasks: Sequence[Task]
 ) -> Generator[Effect, None, bool]:
@@ -139,6 +172,7 @@ def _take_ended(
         Whether there is a new state.
     """
     applied: list[Task] = []
+    failed: list[Task] = []
     for task in in_path_order(tasks) if len(tasks) > 1 else tasks:
         progress.at_work.pop(task, None)
         conflict = machine.find_conflict(task, applied) if task.finished else None
@@ -146,28 +180,62 @@ def _take_ended(
             task.fail(conflict)
         if task.finished:
             applied.append(task)
+        elif conflict is None and _is_handled(task):
+            failed.append(task)
         else:
             progress.note_ends(run, (task,))
+    try:
+        writes = _fold(run, machine, applied) if applied else []
+    except Exception as error:
+        for task in applied:
+            task.fail(error)
+        progress.note_ends(run, applied)
+        applied = []
     if applied:
-        yield from _end_step(run, machine, progress, applied)
+        yield from _end_step(run, machine, progress, applied, writes)
     if run.output.streams:
         show_ends(run, tasks)
         if applied:
             run.output.show_values(machine)
+    if failed:
+        yield from _hand_over(run, progress, failed)
     return bool(applied)
 
 
+def _hand_over(run: Run, progress: Progress, failed: Sequence[Task]) -> Effects:
+    """Let error handlers take the places of tasks that have failed."""
+    # Before the handlers run: after a crash the handler goes on and the node is not repeated.
+    if run.thread.saver is not None:
+        for task in failed:
+            marks = {ERROR: task.error, ERROR_SOURCE: task.name}
+            birth = task.run.machine.checkpoint_id
+            yield Save(None, [run.commits.encode_marks(task, marks)], birth)
+    yield from _start(run, [handler_of(task) for task in failed], progress)
+
+
+def _fold(run: Run, machine: ReadyMachine, tasks: Sequence[Task]) -> list[TaskWrites]:
+    """Apply what these tasks wrote; what is to be stored of it.
+
+    Raises:
+        Exception: it cannot be stored or applied. Nothing has changed.
+    """
+    # Encoded before they are applied: a reducer that works in place must not reach the history.
+    saves = run.thread.saver is not None
+    writes = [run.commits.encode_writes(task) for task in tasks] if saves else []
+    machine.apply(tasks)
+    return writes
+
+
 def _end_step(
-    run: Run, machine: ReadyMachine, progress: Progress, tasks: Sequence[Task]
+    run: Run,
+    machine: ReadyMachine,
+    progress: Progress,
+    tasks: Sequence[Task],
+    writes: list[TaskWrites],
 ) -> Effects:
-    """Apply what these tasks wrote, and store the step."""
+    """Store the step that these tasks have ended."""
     commits = run.commits
-    if run.thread.saver is None:
-        machine.apply(tasks)
-    else:
-        # Encoded before they are applied: a reducer that works in place must not reach the history.
-        writes = [commits.encode_writes(task) for task in tasks]
-        machine.apply(tasks)
+    if run.thread.saver is not None:
         births = machine.under_way.births
         continues = {each: None for id in births for each in (id, *progress.continued.get(id, ()))}
         commits.describe(BIRTHS, [*births] or None)
@@ -175,8 +243,22 @@ def _end_step(
         commit = commits.build(machine, "loop", writes)
         commit.carried = _move_claim(run, tasks, commit.id)
         yield Save(commit)
+    if run.settings.interrupt_after:
+        _note_breakpoints(run, progress, tasks)
     if run.output.keeps_view and not run.output.streams:
         run.output.show_values(machine)
+
+
+def _note_breakpoints(run: Run, progress: Progress, tasks: Sequence[Task]) -> None:
+    """What tasks with a breakpoint behind them lead to does not start in this call."""
+    triggers = run.program.triggers
+    for task in tasks:
+        if is_listed((task,), run.settings.interrupt_after):
+            for name, value in task.writes:
+                progress.after.update(triggers.get(name, ()))
+                if name == TASKS:
+                    sends = value if isinstance(value, list) else [value]
+                    progress.after.update(send.node for send in sends)
 
 
 def _move_claim(run: Run, tasks: Sequence[Task], checkpoint_id: str) -> list[TaskWrites]:
@@ -209,6 +291,9 @@ def _end(run: Run, machine: ReadyMachine, progress: Progress) -> Effects:
         raise GraphDrained(progress.drained)
     if stuck:
         pause(run, stuck)
+    elif waits:  # at a breakpoint
+        kind: Breakpoint = "interrupt_after" if progress.after else "interrupt_before"
+        run.output.stop(kind, upcoming(run, machine))
     elif machine.program.flow is not None:
         machine.program.flow.warn_of_unmet(machine.channels)
 

@@ -206,8 +206,7 @@ class Settings:
             call.interrupt_after, graph.interrupt_after, program
         )
         if program.flow is not None and program.starts_ready:
-            breakpoints = self.interrupt_before, self.interrupt_after
-            check_ready(durability, breakpoints, thread.saver is not None, graph.step_timeout)
+            check_ready(durability, thread.saver is not None, graph.step_timeout)
         self.step_timeout: Final = graph.step_timeout
         # Graphs inside leave what is posted to the whole thread to the outermost.
         self.inbox: Final = graph.inbox and thread.saver is not None and not thread.ns

@@ -11,8 +11,8 @@ slot, until it has ended. A trigger that must wait stays in its channel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 from ...channels.aggregate import Overwrite
 from ...channels.base import Channel
@@ -24,7 +24,7 @@ from ..program.flow import find_free
 from ..program.program import Program
 from ..program.writes import Pair
 from .context import TaskContext
-from .machine import NONE_CARRIED, Machine, in_path_order
+from .machine import NONE_CARRIED, Machine, handler_of, in_path_order
 from .state import Noted, collect_writes
 from .task import Task
 from .under_way import Slot, Starts, TasksUnderWay, UnderWay, describe
@@ -39,24 +39,32 @@ NO_RACES = (
 def bear_anew(machine: Machine, slots: Iterable[str], known: Sequence[UnderWay]) -> None:
     """Let all that is under way wait, in this state, to be started: so it is looked at, edited, and
     run in supersteps. It keeps its ids, as after an edit."""
-    sends = [each for each in known if each["send"] is not None]
-    pulled = [each["node"] for each in known if each["send"] is None]
-    triggers = [trigger_name(node) for node in pulled]
-    before = len(machine.channels[TASKS].get()) if TASKS in machine.expiring else 0
-    nodes = machine.program.nodes
-    ids: dict[tuple[Any, ...], str] = {}
+    nodes, ids = machine.program.nodes, dict(machine.carried_ids)
+    triggers: list[str] = []
+    sends = list(machine.channels[TASKS].get()) if TASKS in machine.expiring else []
+    writes: list[Pair] = []
     for each in known:
+        node = nodes[each["node"]]
         if each["send"] is None:
-            ids[nodes[each["node"]].path] = each["id"]
-    for place, each in enumerate(sends, before):
-        ids[Task(nodes[each["node"]], place, None).path] = each["id"]
-    writes: list[Pair] = [(name, None) for name in triggers]
-    writes += [(TASKS, each["send"]) for each in sends]
+            task = Task(node, node.path, None)
+            triggers.append(trigger_name(node.name))
+            writes.append((triggers[-1], None))
+        else:
+            task = Task(node, len(sends), None)
+            sends.append(each["send"])
+            writes.append((TASKS, each["send"]))
+        ids[task.path] = each["id"]
+        if each["handler"] is not None and node.handler is not None:
+            ids[handler_of(task).path] = each["handler"]
     if writes:
         machine.apply_writes(writes)
     machine.wake(name for name in triggers if not machine.channels[name].is_available())
     machine.forget(slots)
-    machine.carry({**machine.carried_ids, **ids})
+    machine.carry(ids)
+
+
+def _never(node: str, version: int) -> bool:
+    return False
 
 
 class ReadyMachine(Machine):
@@ -119,7 +127,7 @@ class ReadyMachine(Machine):
     # -- start -------------------------------------------------------------------------------------
 
     def start(
-        self, stand_at: Standing, limit: int, held: Collection[str] | Literal["*"] = ()
+        self, stand_at: Standing, limit: int, may_start: Callable[[str, int], bool]
     ) -> list[Task]:
         """The tasks that start now: Sends, and the triggered nodes that nothing under way leads to.
 
@@ -127,15 +135,15 @@ class ReadyMachine(Machine):
             stand_at: makes the run as these tasks see it.
             limit: how many generations the call may take. Where they are more, nothing starts, and
                 `beyond` says what would.
-            held: nodes that must not start; "*" for all.
+            may_start: whether a node may, by its name and the version of what starts it.
         """
         nodes, starts = self.program.nodes, self.starts
-        names, sends = self._choose(held)
+        names, sends = self._choose(may_start)
         found = [starts.next_generation(nodes[name]) for name in names]
         found += [starts.next_generation(nodes[send.node], send) for send in sends]
         if found and max(found) > limit:
             self.beyond = sorted({*names, *(send.node for send in sends)})
-            names, sends = self._choose("*")
+            names, sends = self._choose(_never)
         if not names and not sends:
             return []
         self.remaining = limit - max(found) + 1
@@ -150,28 +158,36 @@ class ReadyMachine(Machine):
         self.born = tasks
         return tasks
 
-    def _choose(self, held: Collection[str] | Literal["*"]) -> tuple[list[str], list[Any]]:
+    def _choose(self, may_start: Callable[[str, int], bool]) -> tuple[list[str], list[Any]]:
         """The nodes and the Sends that start. What has to wait is noted, so that it stays."""
-        nodes = self.program.nodes
-        changed = self.versions if self.changed is None else self.changed
+        nodes, versions = self.program.nodes, self.versions
+        changed = versions if self.changed is None else self.changed
         due = [name for name in self._candidates(changed) if self._is_triggered(nodes[name])]
+        free = [
+            name
+            for name in due
+            if may_start(name, max(versions.get(each, 0) for each in nodes[name].triggers))
+        ]
         pending = list(self.channels[TASKS].get()) if TASKS in self.expiring else []
-        names: list[str] = []
-        if held != "*":
-            names = self._find_free([name for name in due if name not in held], pending)
+        sends = [each for each in pending if may_start(each.node, versions[TASKS])]
+        names = self._find_free(free, due, pending)
         self.held.update(due)
         self.held.difference_update(names)
-        self.kept_sends = [each for each in pending if held == "*" or each.node in held]
-        return names, [each for each in pending if not (held == "*" or each.node in held)]
+        self.kept_sends = [each for each in pending if each not in sends]
+        return names, sends
 
-    def _find_free(self, due: Sequence[str], sends: Sequence[Any]) -> list[str]:
+    def _find_free(
+        self, names: Sequence[str], due: Sequence[str], sends: Sequence[Any]
+    ) -> list[str]:
+        """Of these nodes those that nothing holds back: not what is under way, nor what is due."""
         flow = self.program.flow
         assert flow is not None and flow.holders is not None
-        if not due:
+        if not names:
             return []
-        running = {*self.under_way.nodes, *(send.node for send in sends)}
+        stopped = set(due).difference(names)  # at a breakpoint: what comes behind it waits, too
+        running = {*self.under_way.nodes, *(send.node for send in sends), *stopped}
         # A node that runs is started again only when it has ended.
-        waiting = [name for name in due if not self.under_way.is_pulled(name)]
+        waiting = [name for name in names if not self.under_way.is_pulled(name)]
         return find_free(waiting, running, flow.holders)
 
     def plan(
@@ -184,11 +200,8 @@ class ReadyMachine(Machine):
         """All that is under way or waits, as one superstep: for who looks at it, or drops it."""
         other = self.copy()
         other._bear_anew()
-        tasks = Machine.plan(other, run, coerce=coerce, remaining=remaining)
-        for task in tasks:
-            if task.path in other.carried_ids:
-                task.carry_id(other.carried_ids[task.path])
-        return tasks
+        self.carry(other.carried_ids)  # the ids of these tasks, until a step ends
+        return Machine.plan(other, run, coerce=coerce, remaining=remaining)
 
     # -- apply -------------------------------------------------------------------------------------
 

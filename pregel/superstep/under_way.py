@@ -12,6 +12,7 @@ from ...channels.base import MISSING
 from ...checkpoint.base import Checkpoint
 from ..names import TASKS, is_under_way, under_way_name
 from ..program.program import CompiledNode
+from .machine import handler_of
 from .task import Task
 
 
@@ -22,6 +23,7 @@ class UnderWay(TypedDict):
         birth: the id of the checkpoint at which it started.
         path: its place there.
         id, node: its id, and the name of its node.
+        handler: the id of the task of its error handler; None if it has none.
         send: the `Send` that it runs for, or None.
     """
 
@@ -29,6 +31,7 @@ class UnderWay(TypedDict):
     path: tuple[Any, ...]
     id: str
     node: str
+    handler: str | None
     send: Any
 
 
@@ -48,8 +51,14 @@ class Slot:
 
 def describe(task: Task) -> UnderWay:
     """A task that is under way, as it is stored."""
-    birth = task.run.machine.checkpoint_id
-    return UnderWay(birth=birth, path=task.path, id=task.id, node=task.name, send=task.send)
+    return UnderWay(
+        birth=task.run.machine.checkpoint_id,
+        path=task.path,
+        id=task.id,
+        node=task.name,
+        handler=None if task.node.handler is None else handler_of(task).id,
+        send=task.send,
+    )
 
 
 def find_under_way(checkpoint: Checkpoint) -> dict[str, UnderWay]:
