@@ -29,7 +29,8 @@ class RunEvents(Observer):
     def __init__(
         self, put: Callable[[Event], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.put, self.clock = put, clock
+        self.put: Callable[[Event], None] = put
+        self.clock: Callable[[], float] = clock
         self._root: str | None = None  # the namespace of the graph that is watched
         # (run, node) → how many of its tasks were shown with their superstep, before they start.
         self._waiting: Counter[tuple[str, str]] = Counter()
