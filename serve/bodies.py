@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 Strategy = Literal["reject", "interrupt", "rollback", "enqueue"]
 Mode = Literal[
@@ -22,6 +22,20 @@ def _check_graph_id(metadata: Many) -> Many:
     return metadata
 
 
+def _refuse(why: str) -> BeforeValidator:
+    """Lets only None be the value of a field that clients have and this server has not."""
+
+    def check(value: Any) -> None:
+        if value is not None:
+            raise ValueError(why)
+
+    return BeforeValidator(check)
+
+
+NoWebhook = Annotated[
+    None, _refuse("webhooks are not offered: wait for the run, or join its stream")
+]
+NoTtl = Annotated[None, _refuse("ttl of threads is not offered: prune or delete them")]
 ThreadMetadata = Annotated[Many, AfterValidator(_check_graph_id)]
 """In which `graph_id` says whose state the thread has."""
 
@@ -120,12 +134,14 @@ class ThreadBody(Body):
     metadata: ThreadMetadata = {}
     if_exists: Literal["raise", "do_nothing"] | None = None
     supersteps: list[Superstep] | None = None
+    ttl: NoTtl = None
 
 
 class ThreadChange(Body):
     """What changes about a thread."""
 
     metadata: ThreadMetadata = {}
+    ttl: NoTtl = None
 
 
 class ThreadSearch(Page):
@@ -190,13 +206,7 @@ class RunBody(Body):
     on_disconnect: Literal["cancel", "continue"] | None = None
     after_seconds: float | None = Field(None, ge=0)
     durability: Literal["sync", "async", "exit"] | None = None
-    webhook: None = None
-
-    @field_validator("webhook", mode="before")
-    @classmethod
-    def _no_webhook(cls, value: Any) -> None:
-        if value is not None:
-            raise ValueError("webhooks are not offered: wait for the run, or join its stream")
+    webhook: NoWebhook = None
 
     @property
     def modes(self) -> list[str]:
@@ -211,10 +221,12 @@ class CronBody(RunBody):
     timezone: str | None = None
     end_time: str | None = None
     enabled: bool = True
+    on_run_completed: Literal["delete", "keep"] | None = None
 
     def run(self) -> Many:
         """What is asked of its runs."""
-        return self.model_dump(exclude_unset=True, include={*RunBody.model_fields} - {"webhook"})
+        given = self.model_dump(exclude_unset=True, include={*RunBody.model_fields} - {"webhook"})
+        return given | _completed(self.on_run_completed)
 
     @field_validator("end_time")
     @classmethod
@@ -236,6 +248,11 @@ class CronChange(Body):
     interrupt_before: Literal["*"] | list[str] | None = None
     interrupt_after: Literal["*"] | list[str] | None = None
     durability: Literal["sync", "async", "exit"] | None = None
+    stream_mode: Mode | list[Mode] = ["values"]
+    stream_subgraphs: bool = False
+    stream_resumable: bool = False
+    on_run_completed: Literal["delete", "keep"] | None = None
+    webhook: NoWebhook = None
 
     def settings(self) -> Many:
         """What changes about the schedule itself."""
@@ -244,12 +261,19 @@ class CronChange(Body):
 
     def run(self) -> Many:
         """What changes about its runs."""
-        return self.model_dump(exclude_unset=True, exclude={*_SCHEDULE})
+        beside = {*_SCHEDULE, "webhook", "on_run_completed"}
+        given = self.model_dump(exclude_unset=True, exclude=beside)
+        return given | _completed(self.on_run_completed)
 
     @field_validator("end_time")
     @classmethod
     def _has_zone(cls, value: str | None) -> str | None:
         return value if value is None else _moment(value)
+
+
+def _completed(asked: Literal["delete", "keep"] | None) -> Many:
+    """What becomes of the thread that a run of a schedule has of its own."""
+    return {} if asked is None else {"on_completion": asked}
 
 
 _SCHEDULE = ("schedule", "timezone", "end_time", "enabled", "metadata")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ..checkpoint.base import BaseCheckpointSaver
 from ..pregel.app import Pregel
 from ..pregel.types import StateUpdate
 from .bodies import (
@@ -128,7 +129,7 @@ class Threads:
                 if body.strategy == "delete":
                     await self._delete(id)
                 else:
-                    await self._saver().aprune([id], strategy="keep_latest")
+                    await self._saver().aprune([id])
         return answer({"pruned_count": len(ids)})
 
     async def copy(self, request: Request) -> Response:
@@ -137,7 +138,8 @@ class Threads:
         async with self._lock(request):
             thread = await self._one(request)
             await self._refuse_busy(thread["thread_id"])
-            await self._saver().acopy_thread(thread["thread_id"], id)
+            if await self._saver().aget_tuple(_config(thread["thread_id"])) is not None:
+                await self._saver().acopy_thread(thread["thread_id"], id)
         at = now()
         record = {**thread, "thread_id": id, "created_at": at, "updated_at": at}
         await self._records.put(("threads", id, record))
@@ -306,8 +308,9 @@ class Threads:
         """The graph that ran last on a thread; None before the first run."""
         return self._service.graphs.get(thread["metadata"].get("graph_id", ""))
 
-    def _saver(self) -> Any:
-        return next(iter(self._service.graphs.values())).checkpointer
+    def _saver(self) -> BaseCheckpointSaver:
+        saver: Any = next(iter(self._service.graphs.values())).checkpointer
+        return cast("BaseCheckpointSaver", saver)
 
 
 def new_thread(id: str, owner: str, metadata: dict[str, Any]) -> Record:

@@ -114,3 +114,16 @@ def test_a_schedule_that_could_not_begin_a_run_is_refused(body: Any, says: str) 
 
     refused = asyncio.run(create())
     assert refused.status_code == 422 and says in refused.json()["detail"]
+
+
+def test_what_becomes_of_the_threads_of_a_schedule_can_be_said_and_changed() -> None:
+    async def create() -> list[Any]:
+        async with asking(create_app({"flow": make_flow(Gates())})) as client:
+            made = (await client.post("/runs/crons", json={**DAILY, "on_run_completed": "keep"})).json()
+            place = f"/runs/crons/{made['cron_id']}"
+            change = {"on_run_completed": "delete", "stream_mode": "updates"}
+            changed = (await client.patch(place, json=change)).json()
+            return [made["payload"]["on_completion"], changed["payload"]]
+
+    kept, payload = asyncio.run(create())
+    assert (kept, payload["on_completion"], payload["stream_mode"]) == ("keep", "delete", "updates")
