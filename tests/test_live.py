@@ -642,7 +642,7 @@ def test_the_questions_of_a_batch_are_shown(drive: Drive, seen: Seen) -> None:
 def test_a_view_that_does_not_exist_is_refused_before_anything_runs(drive: Drive) -> None:
     app = graph("a").compile()
     for call in (drive.invoke, drive.batch):
-        with pytest.raises(ValueError, match='"notebook", "table", "lines"'):
+        with pytest.raises(ValueError, match='progress must be True, False, "notebook", "table" or "lines", got \'bar\''):
             call(app, [{"log": []}], progress="bar")
 
 

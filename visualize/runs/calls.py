@@ -11,7 +11,7 @@ from ...pregel.types import AnyConfig
 from ..extract import extract
 from ..model import GraphModel, GraphNode, join_id
 from .earlier import afind_earlier, find_earlier
-from .live_view import ViewUpdater, choose, show, show_call
+from .live_view import VIEWS, ViewName, ViewUpdater, choose, show, show_call
 from .progress import Progress
 from .run_events import RunEvents, format_failure
 from .tally import Superstep, TaskEnded, TaskStarted, join
@@ -75,8 +75,24 @@ def _show_call(
     graph: Any, options: dict[str, Any], earlier: frozenset[str]
 ) -> AbstractContextManager[None]:
     """Show the call that is made with these options, which are made ready for it."""
-    view = options.pop("progress")
-    return show_call(graph, False, None if view is True else view, options, earlier)
+    return show_call(graph, False, take_view(options), options, earlier)
+
+
+def take_view(options: dict[str, Any]) -> ViewName | None:
+    """What `progress=` says; it is no option of the call that is shown.
+
+    Raises:
+        ValueError: there is no such view.
+    """
+    given = options.pop("progress")
+    if given is True:
+        return None
+    if given not in tuple(VIEWS):  # it may be anything
+        raise ValueError(
+            f'progress must be True, False, "notebook", "table" or "lines", got {given!r}'
+        )
+    view: ViewName = given
+    return view
 
 
 # -- batches ---------------------------------------------------------------------------------------
@@ -86,9 +102,8 @@ def _show_batch(
     graph: Any, options: dict[str, Any], count: int
 ) -> AbstractContextManager[None]:
     """Show the batch that is run with these options, which are made ready for it."""
-    view = options.pop("progress")
-    model = _enclose(extract(graph))
-    updater = ViewUpdater(model, choose(None if view is True else view), kind=BatchProgress)
+    view = choose(take_view(options))
+    updater = ViewUpdater(_enclose(extract(graph)), view, kind=BatchProgress)
     for _ in range(count):
         updater.put(TaskStarted(updater.clock(), (), INPUTS, 1))
     return show(updater, BatchEvents(updater.put, updater.clock), options)
