@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cluster
 import httpx
 import pytest
 from ag_ui.core import ToolMessage, UserMessage
@@ -15,14 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonpatch import apply_patch
 
+from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.serve import create_app
 from stategraph.serve.json_patch import diff
+from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
 
 from .ag_ui_page import Page, arguments, make_tool
 from .agents import make_desk, make_forgetful, make_langchain
 from .serving import Gates, make_flow, serving
+
+postgres = cluster.postgres
 
 
 @pytest.fixture
@@ -187,13 +192,18 @@ def test_a_question_that_is_abandoned_is_answered_with_none(url: str) -> None:
     assert page.state["log"] == ["a", None]
 
 
-def test_an_answer_is_taken_after_a_restart(tmp_path: Path, gates: Gates) -> None:
-    place = str(tmp_path / "served.db")
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_an_answer_is_taken_after_a_restart(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, gates: Gates
+) -> None:
+    is_file = kind == "sqlite"
+    place = str(tmp_path / "served.db") if is_file else request.getfixturevalue("postgres")
+    savers, stores = (SqliteSaver, SqliteStore) if is_file else (PostgresSaver, PostgresStore)
     page = None
     for _ in range(2):
         with (
-            SqliteSaver.from_conn_string(place) as saver,
-            SqliteStore.from_conn_string(place) as store,
+            savers.from_conn_string(place) as saver,
+            stores.from_conn_string(place) as store,
             serving(create_app({"desk": make_desk(gates)}, checkpointer=saver, store=store)) as url,
         ):
             if page is None:
