@@ -24,7 +24,7 @@ let numbers = 0;
 export function makeForm(schema, { label = "" } = {}) {
   const asFields = schemaField(schema ?? {}, { label, root: schema ?? {}, depth: 0, isRequired: true });
   if (asFields.isFree) return { element: make("div.form", {}, asFields.element), read: asFields.read };
-  const asJson = jsonField({ label: "JSON", isRequired: true });
+  const asJson = jsonField({ label: "JSON", isRequired: true, depth: 1 });
   let shown = asFields;
   const element = make("div.form");
   const toggle = button("as JSON", () => {
@@ -56,14 +56,14 @@ function schemaField(given, at) {
   const variants = (schema.anyOf ?? schema.oneOf)?.filter((each) => each.type !== "null");
   if (variants) {
     const isRequired = at.isRequired && variants.length === (schema.anyOf ?? schema.oneOf).length;
-    if (variants.length !== 1) return jsonField({ ...own, isRequired });
+    if (variants.length !== 1) return jsonField({ ...own, isRequired, takesText: variants.some((each) => resolve(each, at.root).type === "string") });
     return schemaField({ ...schema, anyOf: undefined, oneOf: undefined, ...variants[0] }, { ...at, isRequired });
   }
   const isMessages = at.name === "messages" && schema.type === "array";
   if (isMessages) return messageField(own);
   const kinds = { string: textField, integer: numberField, number: numberField, boolean: flagField, array: listField, object: groupField };
   const kind = kinds[schema.type];
-  return kind ? kind(own, schema) : jsonField(own);
+  return kind ? kind(own, schema) : jsonField({ ...own, takesText: schema.type === undefined });
 }
 
 function resolve(schema, root) {
@@ -126,10 +126,10 @@ function constField(value, at) {
   return { element: make("div.field", {}, make("span.sub", {}, `${at.label}: ${JSON.stringify(value)}`)), read: () => value };
 }
 
-/** Any value, typed as JSON. What is no JSON is a text, where nothing else is asked for. */
+/** Any value, typed as JSON. Other words are a text where one may stand, but for what begins like JSON. */
 function jsonField(at) {
   const isFree = at.depth === 0;
-  const input = make("textarea.code", { rows: isFree ? 2 : 1, spellcheck: "false", placeholder: isFree ? "a text, or JSON" : "JSON" });
+  const input = make("textarea.code", { rows: isFree ? 2 : 1, spellcheck: "false", placeholder: at.takesText ? "a text, or JSON" : "JSON" });
   const write = (value) => { input.value = value === undefined ? "" : JSON.stringify(value, null, 2); };
   write(at.initial);
   const read = () => {
@@ -138,7 +138,7 @@ function jsonField(at) {
     try {
       return JSON.parse(text);
     } catch (error) {
-      if (isFree) return input.value;
+      if (at.takesText && !/^[[{"]/.test(text)) return input.value;
       throw new FieldError(at.label, `must be JSON: ${error.message}`, input);
     }
   };
@@ -191,6 +191,7 @@ function listField(at, schema) {
 function groupField(at, schema) {
   const properties = Object.entries(schema.properties ?? {});
   if (!properties.length) return jsonField({ ...at, initial: at.initial ?? {}, depth: Math.max(at.depth, 1) });
+  if (!at.isRequired && at.initial == null) return addedField(at, () => groupField({ ...at, isRequired: true }, schema));
   const required = new Set(schema.required ?? []);
   const fields = properties.map(([name, each]) => {
     const initial = at.initial?.[name];
@@ -199,10 +200,18 @@ function groupField(at, schema) {
   });
   const inside = fields.map(([, field]) => field.element);
   const element = at.depth === 0 ? make("div.fields", {}, inside)
-    : make("fieldset", {}, make("legend", {}, at.label, !at.isRequired && make("span.sub", {}, " optional")), inside);
-  const read = () => {
-    const pairs = fields.map(([name, field]) => [name, field.read()]).filter(([, value]) => value !== undefined);
-    return pairs.length || at.isRequired ? Object.fromEntries(pairs) : undefined;
-  };
+    : make("fieldset", {}, make("legend", {}, at.label), inside);
+  const read = () => Object.fromEntries(fields.map(([name, field]) => [name, field.read()]).filter(([, value]) => value !== undefined));
   return { element, read };
+}
+
+/** An object that is left out unless somebody adds it. */
+function addedField(at, makeField) {
+  let field = null;
+  const element = make("div");
+  const draw = () => fill(element, field
+    ? [field.element, button(`− ${at.label}`, () => { field = null; draw(); }, { kind: "small" })]
+    : button(`+ ${at.label}`, () => { field = makeField(); draw(); }, { kind: "small" }));
+  draw();
+  return { element, read: () => field?.read() };
 }

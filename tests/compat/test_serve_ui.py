@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -195,6 +196,79 @@ def test_an_answer_that_does_not_fit_is_told_and_can_be_given_again(page: Reader
     page.press_button("Answer", "[aria-label='Question of approve']")
     page.sees("approved", within="#said")
     page.sees("Buy tea?")
+
+
+NESTED = {
+    "type": "object",
+    "properties": {"who": {"$ref": "#/$defs/Person"}, "kind": {"enum": ["a", "b"], "default": "b"}, "v": {"const": 1}},
+    "required": ["who", "v"],
+    "$defs": {
+        "Person": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "default": "Ann"},
+                "age": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+                "boss": {"anyOf": [{"$ref": "#/$defs/Person"}, {"type": "null"}], "default": None},
+                "tags": {"type": "array", "items": {"type": "string"}, "default": ["x", "y"]},
+            },
+            "required": ["name"],
+        }
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("schema", "typed", "value"),
+    [
+        (None, "yes", "yes"),
+        (None, "true", True),
+        (None, '{"a": [1]}', {"a": [1]}),
+        (None, '{"a": [1', "the value must be JSON"),
+        ({"type": "string"}, "12", "12"),
+        ({"type": "string", "default": "tea"}, None, "tea"),
+        ({"type": "number"}, "1.5", 1.5),
+        ({"type": "number"}, "", "the value must be a number"),
+        ({"type": "integer"}, "1.5", "the value must be a whole number"),
+        ({"type": "integer", "default": 3}, None, 3),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "12", 12),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "twelve", "twelve"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "7", 7),
+        ({"enum": ["a", 2, None], "default": 2}, None, 2),
+        ({"enum": ["a", "b"]}, None, "the value must be chosen"),
+        ({"type": "boolean", "default": True}, None, True),
+        ({"type": "array", "items": {"type": "integer"}, "default": [1, 2]}, None, [1, 2]),
+        ({"type": "object"}, '{"a": 1}', {"a": 1}),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, "tea", "the value must be JSON"),
+        ({"type": "object", "properties": {"a": {"type": "string"}}}, "", {}),
+        ({"type": "object", "properties": {"messages": {"type": "array"}}}, "hi", {"messages": [{"role": "user", "content": "hi"}]}),
+        ({"type": "object", "properties": {"messages": {"type": "array"}}}, '[{"role": "user", "content": "x"}]', {"messages": [{"role": "user", "content": "x"}]}),
+        ({"type": "object", "properties": {HOSTILE: {"type": "string", "default": HOSTILE}}}, None, {HOSTILE: HOSTILE}),
+        (NESTED, None, {"who": {"name": "Ann", "tags": ["x", "y"]}, "kind": "b", "v": 1}),
+    ],
+)  # fmt: skip
+def test_a_form_gives_what_its_schema_says(page: Reader, schema: Any, typed: str | None, value: Any) -> None:
+    page.go("#/queue")
+    script = f"""import(new URL("page/form.js", document.baseURI)).then(({{ makeForm }}) => {{
+        const form = makeForm({json.dumps(schema)}), typed = {json.dumps(typed)};
+        document.querySelector("main").append(form.element);
+        if (typed !== null) form.element.querySelector("input, textarea").value = typed;
+        try {{ return {{ value: form.read() }}; }} catch (error) {{ return {{ error: error.message }}; }}
+    }})"""
+    found = page.browser.run(script)
+    assert found.get("value", found.get("error", "").split(":")[0]) == value
+
+
+def test_an_object_that_may_be_left_out_is_added_by_a_button(page: Reader) -> None:
+    page.go("#/queue")
+    page.browser.run(f"""import(new URL("page/form.js", document.baseURI)).then(({{ makeForm }}) => {{
+        window.form = makeForm({json.dumps(NESTED)});
+        document.querySelector("main").append(window.form.element);
+    }})""")
+    page.press_button("+ boss")
+    page.sees("− boss", "+ boss")
+    assert page.browser.run("window.form.read().who.boss") == {"name": "Ann", "tags": ["x", "y"]}
+    page.press_button("− boss")
+    assert page.browser.run("'boss' in window.form.read().who") is False
 
 
 # -- chat ------------------------------------------------------------------------------------------------------------
