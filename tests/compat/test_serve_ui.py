@@ -265,9 +265,9 @@ def test_an_object_that_may_be_left_out_is_added_by_a_button(page: Reader) -> No
         document.querySelector("main").append(window.form.element);
     }})""")
     page.press_button("+ boss")
-    page.sees("− boss", "+ boss")
+    page.sees("\u2212 boss", "+ boss")
     assert page.browser.run("window.form.read().who.boss") == {"name": "Ann", "tags": ["x", "y"]}
-    page.press_button("− boss")
+    page.press_button("\u2212 boss")
     assert page.browser.run("'boss' in window.form.read().who") is False
 
 
