@@ -45,6 +45,7 @@ EXAMPLES = {
     "a join and an edge": ("S>a>d S>b>x b+x>d", {}, ["a", "d"], "a / d / b / x / d"),
     "an edge behind a join": ("S>a S>b a+b>c>e S>x>e", {}, ["x", "a", "b"], "x / a / b / c / e"),
     "a router that skips": ("S>a r:a=b|d b>d S>c>d", {"a": lambda _: "d"}, ["a", "c"], "a / c / d"),
+    "waiting for who leads elsewhere": ("S>a>d S>c r:c=d|E", {"c": lambda _: END}, ["a", "c"], "a / c / d"),
     "a loop on itself": ("S>a r:a=a|E S>b>b2", {"a": times(3, "a", node="a")}, ["a", "b"], "a / a / a / b / b2"),
     "waiting for each other": ("r:S=b|c r:b=c|E r:c=b|E", {"b": lambda _: END, "c": lambda _: END}, ["c"], "c / b"),
 }

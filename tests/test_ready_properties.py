@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 from zlib import crc32
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from ready_graphs import State, ends_by
 
 from stategraph import END, START, Command, InMemorySaver, Send, StateGraph, interrupt
+from stategraph.testing import virtual_time
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
@@ -39,19 +41,22 @@ class MortalSaver(InMemorySaver):
         return self.commit(commit)
 
 
-def make_graph(seed: int, *, asks: bool = True, even: bool = False) -> StateGraph[Any]:
+def make_graph(
+    seed: int, *, asks: bool = True, even: bool = False, wait: Callable[[str], Any] = str
+) -> StateGraph[Any]:
     """Levels of nodes; edges, joins, routers and Sends lead down, some routers up again.
 
     Args:
         asks: some nodes ask.
         even: all ways to a node are of equal length, and no router is there.
+        wait: what a node does while it runs.
     """
     dice = random.Random(seed)
     levels = [[f"n{depth}{place}" for place in range(dice.randint(1, 3))] for depth in range(dice.randint(2, 4))]
     names = [name for level in levels for name in level]
     builder: Any = StateGraph(State)
     for name in names:
-        builder.add_node(name, _asking(name) if asks and dice.random() < 0.2 else _node(name))
+        builder.add_node(name, _asking(name) if asks and dice.random() < 0.2 else _node(name, wait))
     for name in levels[0]:
         builder.add_edge(START, name)
     for depth, level in enumerate(levels[:-1]):
@@ -74,8 +79,9 @@ def make_graph(seed: int, *, asks: bool = True, even: bool = False) -> StateGrap
     return builder
 
 
-def _node(name: str) -> Callable[[Any], Any]:
+def _node(name: str, wait: Callable[[str], Any]) -> Callable[[Any], Any]:
     def run(state: Any) -> Any:
+        wait(f"{name}{state.get('n', '')}")
         return {"log": [f"{name}({len(state['log'])}{state.get('n', '')})"]}
 
     return run
@@ -205,6 +211,32 @@ def test_one_at_a_time_the_history_is_a_function_of_the_input(graph: int) -> Non
     assert found[0] == found[1] == found[2]
 
 
+def seconds_of(name: str, pace: int) -> float:
+    return 1 + crc32(f"{pace}{name}".encode()) % 9973 / 100
+
+
+@given(seeds, seeds)
+def test_in_virtual_time_the_shorter_task_ends_first(graph: int, pace: int) -> None:
+    found = []
+    for is_async in (False, True):
+        with virtual_time() as clock:
+            builder = make_graph(graph, asks=False, wait=lambda name: clock.sleep(seconds_of(name, pace)))
+            app = builder.compile(InMemorySaver(), schedule="ready")
+            asyncio.run(app.ainvoke(EMPTY, CONFIG)) if is_async else app.invoke(EMPTY, CONFIG)
+        found.append([each.values.get("log") for each in app.get_state_history(CONFIG)])
+    assert found[0] == found[1]
+
+
+@given(seeds, seeds)
+def test_in_real_time_each_node_runs_as_often_as_in_supersteps(graph: int, pace: int) -> None:
+    found = []
+    for schedule in ("supersteps", "ready"):
+        builder = make_graph(graph, asks=False, even=True, wait=lambda name: time.sleep(seconds_of(name, pace) / 2e4))
+        result = builder.compile(InMemorySaver(), schedule=schedule).invoke(EMPTY, CONFIG)
+        found.append(sorted(each.partition("(")[0] for each in result["log"]))
+    assert found[0] == found[1]
+
+
 @given(seeds, seeds)
 def test_both_schedules_take_turns_on_a_thread(graph: int, order: int) -> None:
     """Whatever ran when, each ends what the other has left."""
@@ -227,5 +259,3 @@ def test_both_schedules_take_turns_on_a_thread(graph: int, order: int) -> None:
     state = app.get_state(CONFIG)
     assert state.next == () and END not in state.values
 
-
-__all__ = ["Died"]

@@ -1,0 +1,105 @@
+"""Bugs planted into schedule="ready" on purpose: its tables and laws notice each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import test_ready_properties as laws
+from hypothesis import Phase, given, settings
+from ready_graphs import build, by_order, ends_by, show
+from test_ready import EMPTY, EXAMPLES
+
+import stategraph.pregel.run.births as births
+import stategraph.pregel.superstep.ready_machine as ready_machine
+from stategraph import InMemorySaver
+from stategraph.pregel.run.run import Run
+from stategraph.pregel.superstep.machine import Machine
+from stategraph.pregel.superstep.ready_machine import ReadyMachine
+
+pytestmark = [pytest.mark.trial, pytest.mark.filterwarnings("ignore")]
+CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
+
+
+def symptoms() -> set[str]:
+    """What does not come out as the tables and laws say."""
+    found = set()
+    for name, (graph, routes, order, steps) in EXAMPLES.items():
+        app = build(graph, routes).compile(InMemorySaver(), schedule="ready")
+        try:
+            with ends_by(by_order(*order)):
+                app.invoke(EMPTY, CONFIG)
+            if show([*app.get_state_history(CONFIG)]) != steps:
+                found.add(name)
+        except Exception as error:
+            found.add(f"{name}: {type(error).__name__}")
+    few = settings(max_examples=30, derandomize=True, deadline=None, database=None, phases=[Phase.generate])
+    for law in (
+        laws.test_stopped_anywhere_and_resumed_is_never_stopped,
+        laws.test_which_tasks_run_and_what_comes_of_it_is_as_in_supersteps,
+        laws.test_one_at_a_time_the_history_is_a_function_of_the_input,
+    ):
+        inner: Any = law.hypothesis.inner_test  # type: ignore[attr-defined]
+        values = law.hypothesis._given_kwargs  # type: ignore[attr-defined]
+        try:
+            few(given(**values)(inner))()
+        except BaseException as error:
+            found.add(f"{law.__name__}: {type(error).__name__}")
+    return found
+
+
+def nothing_holds(waiting: Any, running: Any, holders: Any) -> list[str]:
+    return list(waiting)
+
+
+def everything_holds(waiting: Any, running: Any, holders: Any) -> list[str]:
+    return [] if running else list(waiting)
+
+
+def start_again_from_the_head(run: Any, machine: Any, checkpoint: Any, born: Any) -> None:
+    births.wait_anew(machine, checkpoint)
+
+
+def read_the_present(self: Any, machine: Any, found: Any = None) -> Any:
+    return self
+
+
+def expire_all(self: Any, names: Any, fresh: Any, noted: Any) -> None:
+    Machine._expire(self, names, fresh, noted)
+
+
+def consume_at_the_end(self: Any, tasks: Any) -> None:
+    self.born, born = list(tasks), self.born
+    apply(self, tasks)
+    self.born = [task for task in born if task not in tasks]
+
+
+def keep_slots(self: Any, ended: Any, fresh: Any, moved: Any) -> None:
+    for task in ended:
+        self.under_way.leave(task)
+    move_slots(self, [], fresh, moved)
+
+
+apply, move_slots = ReadyMachine.apply, ReadyMachine._move_slots
+BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "nobody waits for anybody": (ready_machine, "find_free", nothing_holds),
+    "everybody waits for all that runs": (ready_machine, "find_free", everything_holds),
+    "a resume starts from the newest state": (births, "take_up", start_again_from_the_head),
+    "tasks read the state as it goes on": (Run, "stand_at", read_the_present),
+    "a trigger that waits expires": (ReadyMachine, "_expire", expire_all),
+    "triggers are consumed at the end": (ReadyMachine, "apply", consume_at_the_end),
+    "a slot is not emptied": (ReadyMachine, "_move_slots", keep_slots),
+}
+
+
+def test_without_a_bug_nothing_is_noticed() -> None:
+    assert symptoms() == set()
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_noticed(monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
+    target, name, replacement = BUGS[bug]
+    monkeypatch.setattr(target, name, replacement)
+    assert symptoms()
+
