@@ -148,6 +148,7 @@ class Run:
         self.journal: Any = None
         self._calls: Any = None
         self._open_calls: Callable[[Run], Any] | None = None
+        # A list: the runs that `stand_at` makes share it.
         self._cut: Final[list[bool]] = []
         self.payload_cache: Final[dict[Any, Any]] = {}
 
