@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -137,10 +138,10 @@ def _call(app: Pregel, given: RunAgentInput, thread: _Thread) -> dict[str, Any] 
     return {"input": new or empty}
 
 
-def _inputs(app: Pregel) -> Mapping[str, Any]:
+@lru_cache(maxsize=256)  # schemas of LangChain's messages take 20 ms
+def _inputs(app: Pregel) -> frozenset[str]:
     """The keys of a graph's input."""
-    found: dict[str, Any] = app.get_input_jsonschema().get("properties", {})
-    return found
+    return frozenset(app.get_input_jsonschema().get("properties", ()))
 
 
 def _changes(app: Pregel, given: RunAgentInput, thread: _Thread) -> dict[str, Any]:
