@@ -368,3 +368,11 @@ def test_a_wide_fan_out_is_stored_as_changes(drive: Any) -> None:
 
 
 __all__ = ["StateGraph"]
+
+
+def test_equal_sends_and_many_of_them_each_run_once(drive: Any) -> None:
+    """Also where a breakpoint holds them: what is kept is told by its place, not by what it says."""
+    app = build("r:S=w w>sum", {"S": sends("w", *[1] * 300)}).compile(InMemorySaver(), schedule="ready")
+    assert drive.invoke(app, EMPTY, CONFIG, interrupt_before=["w"])["log"] == []
+    assert drive.get_state(app, CONFIG).next == ("w",) * 300
+    assert drive.invoke(app, None, CONFIG)["log"] == ["w1"] * 300 + ["sum"]

@@ -173,13 +173,15 @@ def _take_ended(
     """
     applied: list[Task] = []
     failed: list[Task] = []
+    written: dict[str, str] = {}
     for task in in_path_order(tasks) if len(tasks) > 1 else tasks:
         progress.at_work.pop(task, None)
-        conflict = machine.find_conflict(task, applied) if task.finished else None
+        conflict = machine.find_conflict(task, written) if task.finished else None
         if conflict is not None:
             task.fail(conflict)
         if task.finished:
             applied.append(task)
+            written.update((name, task.name) for name, _ in task.writes)
         elif conflict is None and _is_handled(task):
             failed.append(task)
         else:

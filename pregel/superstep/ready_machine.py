@@ -169,11 +169,12 @@ class ReadyMachine(Machine):
             if may_start(name, max(versions.get(each, 0) for each in nodes[name].triggers))
         ]
         pending = list(self.channels[TASKS].get()) if TASKS in self.expiring else []
-        sends = [each for each in pending if may_start(each.node, versions[TASKS])]
+        starts = {node: may_start(node, versions[TASKS]) for node in {s.node for s in pending}}
+        sends = [each for each in pending if starts[each.node]]
         names = self._find_free(free, due, pending)
         self.held.update(due)
         self.held.difference_update(names)
-        self.kept_sends = [each for each in pending if each not in sends]
+        self.kept_sends = [each for each in pending if not starts[each.node]]
         return names, sends
 
     def _find_free(
@@ -205,15 +206,15 @@ class ReadyMachine(Machine):
 
     # -- apply -------------------------------------------------------------------------------------
 
-    def find_conflict(self, task: Task, beside: Sequence[Task] = ()) -> InvalidUpdateError | None:
+    def find_conflict(self, task: Task, earlier: Mapping[str, str]) -> InvalidUpdateError | None:
         """Why what a task wrote cannot be applied beside what others wrote; None if it can.
 
         Args:
             task: has ended.
-            beside: those that are applied before it, in the same step.
+            earlier: key → the node that wrote it, of those that are applied before it in the same
+                step.
         """
         born_at = task.run.machine.tick
-        earlier = {name: each.name for each in beside for name, _ in each.writes}
         for name, value in task.writes:
             if name == TASKS:
                 sends = value if isinstance(value, list) else [value]
