@@ -134,6 +134,14 @@ class ThreadBody(Body):
     metadata: ThreadMetadata = {}
     if_exists: Literal["raise", "do_nothing"] | None = None
     supersteps: list[Superstep] | None = None
+
+    @field_validator("thread_id")
+    @classmethod
+    def _fits_an_address(cls, value: str | None) -> str | None:
+        """What an address cannot hold as one part would be a thread that nobody reaches."""
+        if value is not None and ("/" in value or value in (".", "..")):
+            raise ValueError("must not be '.' or '..', nor hold a slash")
+        return value
     ttl: NoTtl = None
 
 

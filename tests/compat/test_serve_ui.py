@@ -118,6 +118,13 @@ def test_a_thread_is_started_by_the_form_of_its_graph(page: Reader, client: http
     assert thread["values"] == {"item": "tea", "price": 3.5, "log": ["checked tea"]}
 
 
+@pytest.mark.parametrize("id", ["a/b", "/", ".", ".."])
+def test_a_thread_that_no_address_reaches_is_not_made(page: Reader, client: httpx.Client, id: str) -> None:
+    refused = client.post("/threads", json={"thread_id": id})
+    assert (refused.status_code, "slash" in refused.json()["detail"]) == (422, True)
+    assert client.post("/threads/search", json={}).json() == []
+
+
 def test_threads_are_found_by_id_metadata_state_and_status(page: Reader, client: httpx.Client) -> None:
     order(client, "a", "green tea", customer="Ann")
     order(client, "b", "coffee", customer="Bob")
