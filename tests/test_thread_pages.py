@@ -67,6 +67,7 @@ def test_one_step_by_itself_says_what_the_report_says_of_it(make: Callable[[], t
     pages = pages_of(app, thread)
     for step in gather(app, thread).steps:
         found = pages.step(step.get("c", "open"))
+        assert found is not None
         assert found.get("d") == step.get("d", []) and found.get("w") == step.get("w")
         rows = [task["row"] for task in pages.tasks(step.get("c", "open"))["tasks"]]
         told_rows = [row for row in step.get("k", ()) if "\u00d7" not in row[2]]
@@ -115,12 +116,17 @@ def test_an_index_forgets_what_was_taken_back_or_deleted() -> None:
 def test_what_a_thread_does_not_have_is_said() -> None:
     pages = pages_of(*told.asked("yes"))
     for ask in (
-        lambda: pages.steps("other"), lambda: pages.step("open"), lambda: pages.step("other"),
+        lambda: pages.steps("other"), lambda: pages.task("open", "other"), lambda: pages.step("other"),
         lambda: pages.tasks("other"), lambda: pages.compare("other", "another"),
         lambda: pages.value(pages.steps()["head"], "other"), lambda: pages.task(pages.steps()["head"], "other"),
     ):  # fmt: skip
         with pytest.raises(NotThereError, match="has no|has ended"):
             ask()
+
+
+def test_a_step_that_is_open_no_more_is_none() -> None:
+    pages = pages_of(*told.asked("yes"))
+    assert pages.step("open") is None and pages.steps()["open"] is None and pages.tasks("open")["tasks"] == []
 
 
 def test_two_branches_beside_each_other() -> None:
@@ -162,9 +168,9 @@ def test_an_open_step_is_read_again_when_something_was_recorded_beside_it() -> N
     index = ThreadIndex("t")
     index.refresh(app)
     pages = ThreadPages(app, index)
-    assert pages.step("open")["u"] == {"one": {"paused": 1}, "two": {"paused": 1}}
+    assert (pages.step("open") or {})["u"] == {"one": {"paused": 1}, "two": {"paused": 1}}
     first = next(each for each in app.get_state(told.THREAD).tasks if each.name == "one").interrupts[0]
     app.invoke(Command(resume={first.id: "yes"}), told.THREAD)
     index.refresh(app)
-    assert pages.step("open")["u"] == {"one": {"done": 1}, "two": {"paused": 1}}
+    assert (pages.step("open") or {})["u"] == {"one": {"done": 1}, "two": {"paused": 1}}
     assert [task["row"][1] for task in pages.tasks("open")["tasks"]] == ["done", "paused"]

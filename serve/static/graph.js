@@ -22,12 +22,14 @@ export async function mount(element, context) {
 
 class GraphTab {
   constructor(element, context) {
-    Object.assign(this, { context, thread: context.thread, node: null, keys: {
+    Object.assign(this, { context, thread: context.thread, node: null, ended: new Map(), sawStart: false, frame: 0, keys: {
       Escape: ["all nodes", () => this.choose(null)],
     } });
     this.refresh = oneAtATime(context.signal, async () => {
-      if (!this.data) return;
+      if (!this.homes) return;
+      const { head } = this.data, before = this.countOpen();
       await this.data.refresh();
+      if (this.data.head !== head) this.startStep(before);
       this.show();
     });
     this.picture = make("section.card.graph-picture", { "aria-label": "Graph" });
@@ -54,7 +56,43 @@ class GraphTab {
     return this.refresh();
   }
 
+  /** A run tells of each task that has ended before that is stored: count them. */
+  event({ event, data }, run) {
+    const [mode, ...inside] = event.split("|");
+    const counted = [run.kwargs?.stream_mode ?? []].flat().includes("updates") ? "updates" : "tasks";
+    if (mode !== counted || !data) return;
+    const names = mode === "updates" ? Object.keys(data) : ["result" in data && data.name].filter(Boolean);
+    for (const name of names) {
+      const path = [...inside.map((part) => part.split(":")[0]), name].join(":");
+      const id = this.homes?.[path] ?? path;
+      this.ended.set(id, (this.ended.get(id) ?? 0) + 1);
+    }
+    this.frame ||= requestAnimationFrame(() => { this.frame = 0; this.show(); });
+  }
+
+  /** Another step is open now: what was counted for the one before does not count for this. */
+  startStep(before) {
+    for (const [id, count] of this.ended) {
+      if (!before.has(id)) continue; // its tasks are of the step that has begun
+      const left = this.sawStart ? count - before.get(id) : 0;
+      if (left > 0) this.ended.set(id, left);
+      else this.ended.delete(id);
+    }
+    this.sawStart = true;
+  }
+
+  /** How many tasks each node has in the open step. */
+  countOpen() {
+    const found = new Map();
+    for (const [id, states] of Object.entries(this.data.open?.u ?? {})) {
+      const home = this.homes[id] ?? id;
+      found.set(home, Object.values(states).reduce((sum, count) => sum + count, found.get(home) ?? 0));
+    }
+    return found;
+  }
+
   show() {
+    if (!this.parts) return;
     const marks = this.readMarks();
     for (const part of this.parts) mark(part, marks.get(part.dataset.node));
     this.showSide();
@@ -85,8 +123,20 @@ class GraphTab {
         marks.set(id, { states, total, state: URGENT.find((state) => states[state]) });
       }
     }
+    if (isBusy) for (const [id, count] of this.countOpen()) this.addEnded(marks.get(id), id, count);
     for (const one of marks.values()) one.text = describe(one);
     return marks;
+  }
+
+  /** Count the tasks of a node of the open step that have ended, if all ends were seen. */
+  addEnded(found, id, count) {
+    if (!found?.states.running) return;
+    const { states } = found, ended = Math.min(this.ended.get(id) ?? 0, count);
+    found.isCounted = this.sawStart;
+    if (!this.sawStart || ended <= count - states.running) return;
+    states.done = (states.done ?? 0) + states.running - (count - ended);
+    states.running = count - ended;
+    found.state = URGENT.find((state) => states[state]);
   }
 
   choose(id) {
@@ -109,17 +159,18 @@ class GraphTab {
         drawHead(step, step.keys ?? [], { "data-row": true, onclick: () => { location.hash = context.address("steps", step.c ?? "open"); } }))));
   }
 
-  close() {}
+  close() { cancelAnimationFrame(this.frame); }
 }
 
 /** What the badge of a node says. */
-function describe({ states, total, state }) {
+function describe({ states, total, state, isCounted }) {
   const here = Object.values(states).reduce((sum, count) => sum + count, 0);
   if (here > 1 && (state === "failed" || state === "paused")) {
     const some = states[state].toLocaleString("en"), whole = `${some} of ${here.toLocaleString("en")} ${state}`;
     return whole.length <= LONGEST ? whole : `${some} ${state}`;
   }
-  if (here > 1 && state === "running") return `${(states.done ?? 0).toLocaleString("en")}/${here.toLocaleString("en")}`;
+  if (here > 1 && state === "running" && isCounted) return `${(states.done ?? 0).toLocaleString("en")}/${here.toLocaleString("en")}`;
+  if (here > 1 && state === "running") return `×${here.toLocaleString("en")}`;
   return total > 1 ? `×${total.toLocaleString("en")}` : "";
 }
 

@@ -45,7 +45,7 @@ export class StepDetail {
       fill(this.element, make("p.empty", {}, sentence(error)));
       return;
     }
-    if (this.at !== at) return; // another was chosen meanwhile
+    if (this.at !== at || step === null) return; // another was chosen meanwhile, or it is open no more
     const seen = JSON.stringify(step);
     if (again && seen === this.seen) return;
     this.seen = seen;

@@ -21,7 +21,7 @@ export async function mount(element, context) {
 
 class StepsTab {
   constructor(element, context) {
-    Object.assign(this, { element, context, chosen: -1, data: null });
+    Object.assign(this, { element, context, chosen: -1, data: null, follows: true });
     /** There may be new steps. */
     this.changed = oneAtATime(context.signal, () => this.refresh());
     this.list = new VirtualList({
@@ -56,6 +56,7 @@ class StepsTab {
     await this.data.load();
     this.drawNotes();
     this.show();
+    this.follows = !at;
     if (at) {
       await this.moved([at, tip]);
     } else {
@@ -85,7 +86,9 @@ class StepsTab {
     this.drawNotes();
     this.show();
     if (isAtEnd) this.list.revealEnd();
-    if (this.chosen >= this.data.rows) await this.choose(this.data.rows - 1, false);
+    const last = this.data.rows - 1;
+    const isSame = wasOpen && this.data.nameOf(this.follows ? last : this.chosen) === "open";
+    if (!isSame && (this.follows || this.chosen > last)) await this.choose(last, false);
     else if (wasOpen) await this.detail.show(this.data.nameOf(this.chosen), { again: true });
   }
 
@@ -159,6 +162,7 @@ class StepsTab {
     const at = this.data.nameOf(place);
     if (!at || this.chosen !== place) return;
     if (tell) {
+      this.follows = place === this.data.rows - 1; // the newest step, also when that is another one
       history.replaceState(null, "", this.context.address("steps", ...[at, this.data.tip].filter(Boolean)));
       this.detail.reveal();
     }

@@ -24,7 +24,7 @@ export function oneAtATime(signal, action) {
         isDue = false;
         const began = performance.now();
         await action();
-        await pause(Math.min(SHARE * (performance.now() - began) / 1000, 5), signal);
+        await pause(Math.min(SHARE * (performance.now() - began) / 1000, 1), signal);
       }
     } catch (error) {
       if (error.name !== "AbortError" && !(error instanceof ApiError)) throw error;

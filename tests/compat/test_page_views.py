@@ -248,6 +248,39 @@ def test_a_run_is_seen_as_it_goes_on(chromium: Browser, stack: ExitStack) -> Non
 
 
 @needs_chromium
+def test_the_ends_of_a_running_fan_out_are_counted_as_they_come(chromium: Browser, stack: ExitStack) -> None:
+    gates = Gates()
+
+    async def first(state: Any) -> Any:
+        await gates.pass_through("first")
+        return {"log": ["first"]}
+
+    async def check(state: Any) -> Any:
+        if state["n"] >= 3:
+            await gates.pass_through("late")
+        return {"log": [f"item {state['n']}"]}
+
+    graph = StateGraph(told.Log).add_node("first", first).add_node("check", check).add_edge(START, "first")
+    graph.add_conditional_edges("first", lambda state: [Send("check", {"n": n}) for n in range(8)], ["check"])
+    gates.close("first")
+    gates.close("late")
+    client = serve_thread(stack, told.compiled(graph, "fan"))
+    run = {"assistant_id": "g", "input": {"log": []}, "stream_mode": ["updates"]}
+    client.post("/threads/t/runs", json=run).raise_for_status()
+    assert gates.reached["first"].wait(10)
+    reader = Reader(chromium, str(client.base_url).rstrip("/"))
+    reader.go("#/thread/t/graph")
+    reader.until("document.querySelector('[data-node=first]').matches('.is-running')")
+    gates.open("first")
+    reader.until("document.querySelector('[data-node=check] .badge').textContent === '3/8'")
+    assert classes(reader, "check") == {"is-running"} and classes(reader, "first") == {"is-done"}
+    gates.open("late")
+    reader.until("document.querySelector('[data-node=check] .badge').textContent === '\u00d78'")
+    assert classes(reader, "check") == {"is-done"}
+    reader.leave()
+
+
+@needs_chromium
 def test_a_column_of_the_timeline_leads_to_its_step(show: Show) -> None:
     reader = show(told.map_reduce()[0], "timeline")
     reader.browser.click('.time-picture .bar[data-node="gather"] rect')

@@ -67,6 +67,10 @@ class NotThereError(LookupError):
     """A thread has no such checkpoint, step, task or key."""
 
 
+class _EndedError(NotThereError):
+    """A thread has no open step."""
+
+
 class _ReadStep(NamedTuple):
     """A step, the states before and after it, and what an older graph has left beside it."""
 
@@ -145,14 +149,17 @@ class ThreadPages:
             "remarks": [drop_illegal(remark) for remark in left.remarks],
         }
 
-    def step(self, at: str, tip: str = "") -> Data:
-        """One step with what it changed and the state after it.
+    def step(self, at: str, tip: str = "") -> Data | None:
+        """One step with what it changed and the state after it; None if no step is open any more.
 
         Args:
             at: the checkpoint that it made, or "open".
             tip: the checkpoint to which the line leads that the step is on; the newest by default.
         """
-        step, old, new, _ = self._read(at, tip)
+        read = self._read_if_there(at, tip)
+        if read is None:
+            return None
+        step, old, new, _ = read
         changes = diff(old, new, _MANY)
         after = state_keys(new)
         touched = {*_touched(old, new)}
@@ -170,8 +177,9 @@ class ThreadPages:
         self, at: str, tip: str = "", *, first: int = 0, count: int = 100, state: str = ""
     ) -> Data:
         """Some tasks of a step, with those of nested graphs behind the tasks that ran these."""
-        step = self._read(at, tip).step
-        found = [task for task in _own_tasks(step) if not state or task.state == state]
+        read = self._read_if_there(at, tip)
+        tasks = () if read is None else _own_tasks(read.step)
+        found = [task for task in tasks if not state or task.state == state]
         count = min(max(count, 0), MOST_TASKS)
         rows = [describe_task(task) for task in found[max(first, 0) : max(first, 0) + count]]
         return {"count": len(found), "first": max(first, 0), "tasks": rows}
@@ -304,7 +312,7 @@ class ThreadPages:
             where = address(self._index.thread_id, self._index.ns, tip)
             found, left = self._read_open(where, visit, texts)
             if found is None:
-                raise NotThereError("the thread has no open step: it has ended")
+                raise _EndedError("the thread has no open step: it has ended")
             return _ReadStep(found, *states[id(found)], left)
         if self._known(at) not in self._index.line(tip).checkpoints:
             tip = at
@@ -321,11 +329,15 @@ class ThreadPages:
         return read_open_step(self.app, where, visit, texts=texts)
 
     def _open(self, tip: str) -> tuple[Orphans, TraceStep | None]:
+        read = self._read_if_there(OPEN, tip)
+        return (Orphans(), None) if read is None else (read.left, read.step)
+
+    def _read_if_there(self, at: str, tip: str) -> _ReadStep | None:
+        """A step; None if the open one is asked for, and there is none: it has just ended."""
         try:
-            read = self._read(OPEN, tip)
-        except NotThereError:
-            return Orphans(), None
-        return read.left, read.step
+            return self._read(at, tip)
+        except _EndedError:
+            return None
 
     def _timeline(self, steps: Iterable[TraceStep]) -> Timeline:
         name = self.app.program.name
