@@ -148,6 +148,7 @@ DEFERRED = {
     (".pregel.run.settings", ".pregel.run.observing"): "loaded with the first observer",
     (".pregel.run.run", ".pregel.run.observing"): "loaded with the first observer",
     (".executors.proxies", ".pregel.superstep.observed"): "loaded with the first observer",
+    (".compat.langgraph.remote", ".visualize.*"): "loaded when a graph is drawn",
     (".pregel.run.surround", ".compat.langchain.callbacks"): "loaded when LangChain is, though what understands it sits above the engine",
     (".pytest_plugin", ".*"): "pytest loads the plugin in every project; the rest is loaded by those who use it",
     (".testing.models", ".compat.langchain.scripted"): "needs LangChain, which only its users have",

@@ -136,7 +136,7 @@ MODULES: Final[dict[str, dict[str, str]]] = {
         "StreamMode StreamWriter default_retry_on",
         ".types": "PregelExecutableTask",
     },
-    "langgraph.pregel.remote": {},
+    "langgraph.pregel.remote": {".remote": "RemoteGraph RemoteException"},
     "langgraph.pregel._tools": {".tools": "_tool_call_writer"},
     "langgraph.checkpoint": {},
     "langgraph.checkpoint.base": {
@@ -203,10 +203,6 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
         "SqliteSaver(path, integrity=stategraph.Encryption(key))"
     },
     "langgraph.cache.redis": {"RedisCache": "use SqliteCache, or inherit from BaseCache"},
-    "langgraph.pregel.remote": {
-        "RemoteGraph": "remote graphs are not served yet",
-        "RemoteException": "remote graphs are not served yet",
-    },
     "langgraph.pregel.protocol": {"StreamProtocol": "it is internal to the peer's engine"},
     "langgraph.checkpoint.base": {
         "DeltaChannelHistory": "values that grow are stored as deltas anyway",

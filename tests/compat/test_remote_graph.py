@@ -9,9 +9,20 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from langgraph_sdk import get_sync_client
+from typing_extensions import TypedDict
+
+from stategraph import START, StateGraph
+from stategraph.compat.langgraph.remote import RemoteException, RemoteGraph
+
+
+class Talk(TypedDict):
+    messages: list[Any]
+
 
 CALLS = Path(__file__).with_name("remote_calls.py")
 SERVED = """
@@ -53,8 +64,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server.wait(20)
 
 
-def test_graphs_are_called_from_afar(url: str) -> None:
-    done = subprocess.run([sys.executable, CALLS, url], capture_output=True, text=True, timeout=120)
+@pytest.mark.parametrize("caller", [[], ["-m", "stategraph", "langgraph"]], ids=["peer", "stategraph"])
+def test_graphs_are_called_from_afar(url: str, caller: list[str]) -> None:
+    """By the peer's class, and by ours under its name."""
+    command = [sys.executable, *caller, str(CALLS), url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     talk = ["hi", "hello big world"]
     assert json.loads(done.stdout.splitlines()[-1]) == {
@@ -69,3 +83,29 @@ def test_graphs_are_called_from_afar(url: str) -> None:
         "inside": talk,
         "tokens": ["hello", " ", "big", " ", "world"],
     }
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Any]:
+    with get_sync_client(url=url) as client:
+        yield client
+
+
+def test_a_graph_of_ours_calls_a_remote_one(client: Any) -> None:
+    builder = StateGraph(Talk)
+    builder.add_node(RemoteGraph("chat", sync_client=client))
+    builder.add_edge(START, "chat")
+    result = builder.compile().invoke({"messages": [{"type": "human", "content": "hi"}]})
+    assert [message["content"] for message in result["messages"]] == ["hi", "hello big world"]
+
+
+def test_a_question_of_a_remote_graph_is_not_lost_inside_another(client: Any) -> None:
+    far = RemoteGraph("asks", sync_client=client)
+    outer = StateGraph(Talk).add_node("far", far).add_edge(START, "far").compile()
+    with pytest.raises(RemoteException, match="'asks' has asked .*hello big world"):
+        outer.invoke({"messages": [{"type": "human", "content": "hi"}]})
+
+
+def test_a_failure_of_a_remote_graph_is_raised(client: Any) -> None:
+    with pytest.raises(RemoteException, match="unknown key"):
+        RemoteGraph("chat", sync_client=client).invoke({"mesages": []})
