@@ -67,7 +67,7 @@ class RunRoutes:
             gone.cancel()
             if not ends.done():
                 await self._runs.cancel(record, "interrupt")
-        return _json(await ends, _place(record))
+        return _json(await ends, _place(record, "/join"))
 
     async def _answer(self, record: Record) -> bytes:
         """The state at the end of a run."""
@@ -178,7 +178,8 @@ class RunRoutes:
     # -- send --------------------------------------------------------------------------------------
 
     def _streaming(self, record: Record, start: int | None, *, cancels: bool) -> Response:
-        headers = {**_place(record), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        headers |= _place(record, "/stream")
         frames = self._frames(record, start, cancels)
         return StreamingResponse(frames, media_type=_EVENTS, headers=headers)
 
@@ -218,6 +219,7 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
-def _place(record: Record) -> dict[str, str]:
+def _place(record: Record, end: str = "") -> dict[str, str]:
+    """Where a run is, and where a client goes that has lost the connection."""
     place = f"/threads/{record['thread_id']}/runs/{record['run_id']}"
-    return {"Location": place, "Content-Location": place}
+    return {"Location": f"{place}{end}", "Content-Location": place}

@@ -8,9 +8,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import uvicorn
 from cluster import free_port
+from psycopg.conninfo import conninfo_to_dict
 from typing_extensions import TypedDict
 
 from stategraph import END, START, StateGraph, get_stream_writer, interrupt
@@ -71,6 +73,13 @@ def make_flow(gates: Gates) -> Any:
     graph.add_edge("a", "b")
     graph.add_edge("b", END)
     return graph.compile(name="flow")
+
+
+def as_url(conninfo: str) -> str:
+    """The address of the tests' Postgres cluster as a URL, which the command line knows it by."""
+    given = conninfo_to_dict(conninfo)
+    options = quote(str(given["options"]))
+    return f"postgresql://{given['user']}@{given['host']}:{given['port']}/{given['dbname']}?options={options}"
 
 
 @contextmanager

@@ -19,6 +19,8 @@ import pytest
 from cluster import free_port
 from langgraph_sdk import get_sync_client
 
+from .serving import as_url
+
 postgres = cluster.postgres
 GRAPH = """
 import asyncio, operator
@@ -56,7 +58,9 @@ flow = graph.compile(name="flow")
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "served.db" if request.param == "sqlite" else request.getfixturevalue("postgres"))
+    if request.param == "sqlite":
+        return str(tmp_path / "served.db")
+    return as_url(request.getfixturevalue("postgres"))
 
 
 @contextmanager

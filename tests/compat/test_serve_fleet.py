@@ -1,0 +1,152 @@
+"""Servers whose runs are jobs of workers on Postgres: several share the database, and whoever dies, each
+reader gets each event once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import cluster
+import pytest
+from cluster import free_port
+from langgraph_sdk import get_sync_client
+from langgraph_sdk.errors import ConflictError
+
+from .serving import as_url
+from .test_serve_restarts import GRAPH, process
+
+postgres = cluster.postgres
+
+
+@pytest.fixture
+def url(postgres: str) -> str:
+    return as_url(postgres)
+
+
+STEPS = ["a", "b", "c", "d"]
+
+
+@contextmanager
+def worker(tmp_path: Path, db: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`stategraph work` in a process of its own, killed at the end of the `with` block."""
+    (tmp_path / "flows.py").write_text(GRAPH)
+    command = [sys.executable, "-P", "-m", "stategraph", "work", "flows.py:flow", "--db", db, "--poll", "0.2"]
+    with (tmp_path / "worker.log").open("ab") as log:
+        running = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, env={**os.environ})
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.wait(20)
+
+
+@contextmanager
+def server(tmp_path: Path, db: str, port: int | None = None) -> Iterator[tuple[subprocess.Popen[bytes], Any]]:
+    """A server without workers, and a client of it."""
+    port = port or free_port()
+    place = f"http://127.0.0.1:{port}"
+    with process(tmp_path, db, port, "--no-workers") as running, get_sync_client(url=place) as client:
+        yield running, client
+
+
+def names(parts: list[Any]) -> list[str]:
+    return [name for part in parts if part.event == "updates" for name in part.data]
+
+
+def ids(parts: list[Any]) -> list[int]:
+    return [int(part.id) for part in parts if part.id is not None]
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_reader_goes_on_at_the_next_server_after_a_kill(url: str, tmp_path: Path, joins: bool) -> None:
+    """The official client comes back by itself, with the id of the last event; so may anybody."""
+    port = free_port()
+    with ExitStack() as stack:
+        stack.enter_context(worker(tmp_path, url))
+        first, client = stack.enter_context(server(tmp_path, url, port))
+        thread = client.threads.create()["thread_id"]
+        seen: list[Any] = []
+        sent = {"log": ["in"], "pace": 0.4}
+        for part in client.runs.stream(thread, "flow", input=sent, stream_mode=["updates", "values"]):
+            seen.append(part)
+            if names(seen) == ["a", "b"] and first.poll() is None:
+                first.kill()
+                first.wait()
+                _, client = stack.enter_context(server(tmp_path, url, port))
+                if joins:
+                    break
+        [run] = [each["run_id"] for each in client.runs.list(thread)]
+        if joins:
+            seen += client.runs.join_stream(thread, run, last_event_id=seen[-1].id)
+        assert names(seen) == STEPS
+        assert ids(seen) == sorted({*ids(seen)})
+        assert [*client.runs.join_stream(thread, run, last_event_id="-1")] == seen
+        assert client.runs.join(thread, run)["log"] == ["in", *STEPS]
+        assert client.runs.get(thread, run)["status"] == "success"
+        assert client.threads.get(thread)["status"] == "idle"
+
+
+def test_a_reader_does_not_notice_that_a_worker_was_killed(url: str, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(worker(tmp_path, url))
+        _, client = stack.enter_context(server(tmp_path, url))
+        thread = client.threads.create()["thread_id"]
+        seen: list[Any] = []
+        for part in client.runs.stream(thread, "flow", input={"log": [], "pace": 1.0}, stream_mode="updates"):
+            seen.append(part)
+            if names(seen) == ["a"] and first.poll() is None:
+                first.kill()
+                stack.enter_context(worker(tmp_path, url))
+        assert names(seen) == STEPS and ids(seen) == sorted({*ids(seen)})
+        assert client.threads.get_state(thread)["values"]["log"] == STEPS
+
+
+def test_two_servers_tell_the_same_of_every_run(url: str, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(worker(tmp_path, url))
+        _, one = stack.enter_context(server(tmp_path, url))
+        _, two = stack.enter_context(server(tmp_path, url))
+        thread = one.threads.create()["thread_id"]
+        slow = one.runs.create(thread, "flow", input={"log": ["1"], "pace": 60.0})["run_id"]
+        for client in (one, two):
+            while client.runs.get(thread, slow)["status"] != "running":
+                time.sleep(0.02)
+            assert client.threads.get(thread)["status"] == "busy"
+            with pytest.raises(ConflictError, match="busy"):
+                client.runs.create(thread, "flow", input={}, multitask_strategy="reject")
+        two.runs.cancel(thread, slow, wait=True)
+        assert one.runs.get(thread, slow)["status"] == "interrupted"
+        assert one.threads.get(thread)["status"] == "interrupted"
+        again = two.runs.create(
+            thread, "flow", input={"log": ["2"], "pace": 0.05}, multitask_strategy="rollback", stream_mode="updates"
+        )["run_id"]
+        assert names([*one.runs.join_stream(thread, again, last_event_id="-1")]) == STEPS
+        assert one.runs.join(thread, again)["log"] == ["1", "2", *STEPS]
+
+
+def test_a_job_is_submitted_by_another_server_if_its_own_died_before_it_could(
+    url: str, tmp_path: Path
+) -> None:
+    from stategraph.serve.records import ROOT
+    from stategraph.store.postgres import PostgresStore
+    from stategraph.workers import Queue
+
+    with ExitStack() as stack:
+        _, client = stack.enter_context(server(tmp_path, url))
+        thread = client.threads.create()["thread_id"]
+        run = client.runs.create(thread, "flow", input={"log": ["in"], "pace": 0.01})["run_id"]
+    with PostgresStore.from_conn_string(url) as store, Queue.from_conn_string(url, "flow") as queue:
+        queue.cancel(run)
+        queue.forget()  # now there is a record, and no job
+        assert store.search((ROOT, "unfinished"))[0].value["run_id"] == run
+    with ExitStack() as stack:
+        stack.enter_context(worker(tmp_path, url))
+        _, client = stack.enter_context(server(tmp_path, url))
+        assert client.runs.join(thread, run)["log"] == ["in", *STEPS]
+        assert client.runs.get(thread, run)["status"] == "success"
