@@ -6,7 +6,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 Strategy = Literal["reject", "interrupt", "rollback", "enqueue"]
 Mode = Literal[
@@ -220,6 +228,23 @@ class RunBody(Body):
     def modes(self) -> list[str]:
         """The stream modes, as a list."""
         return [self.stream_mode] if isinstance(self.stream_mode, str) else [*self.stream_mode]
+
+
+class BatchRun(RunBody):
+    """A run of a batch."""
+
+    thread_id: str | None = None
+
+
+class BatchBody(Body):
+    """Several runs, which are sent as a list."""
+
+    runs: list[BatchRun] = Field(max_length=1000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _wrap(cls, given: Any) -> Any:
+        return {"runs": given} if isinstance(given, list) else given
 
 
 class CronBody(RunBody):

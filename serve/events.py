@@ -31,12 +31,14 @@ class EventLog:
     Their ids count up from 0, so a reader who comes back says which one was its last.
 
     Args:
+        first: the first id. A run that goes on in another process must have higher ones than
+            before, so that whoever comes back with an old one gets all that is new.
         most_bytes: the oldest events are dropped beyond that.
     """
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, first: int = 0, most_bytes: int = MOST_BYTES) -> None:
         self._frames: deque[bytes] = deque()
-        self._first = 0
+        self._begin = self._first = first
         self._bytes = 0
         self._most_bytes = most_bytes
         self._is_closed = False

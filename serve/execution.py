@@ -30,10 +30,12 @@ class Execution:
         is_left: it goes on in the next server, as this one stops.
     """
 
-    def __init__(self, record: Record, stopped: Stop | None = None) -> None:
+    def __init__(
+        self, record: Record, stopped: Stop | None = None, first_id: int = 0
+    ) -> None:
         self.record = record
         self.stopped: Stop | None = stopped
-        self.events: EventLog = EventLog()
+        self.events: EventLog = EventLog(first_id)
         self.control: RunControl = RunControl()
         self.ended: asyncio.Event = asyncio.Event()
         self.result: Any = None

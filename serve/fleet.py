@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from ..checkpoint.base import ERROR, INTERRUPT
@@ -23,7 +23,7 @@ from .encode import describe_error, encode
 from .errors import Refused
 from .execution import read_input, read_options, take_back
 from .fleet_events import read_events
-from .records import Put, Record, Records, now
+from .records import Put, Record, Records, now, pointer_to, seconds_until
 from .runner import Stop
 from .worker_threads import WorkerThreads
 
@@ -97,11 +97,11 @@ class FleetRuns:
             raise Refused(503, "the server is stopping: try again")
         run_id, thread_id = record["run_id"], record["thread_id"]
         stopped = []
-        if record["multitask_strategy"] == "rollback":
+        if record["multitask_strategy"] == "rollback" and not record["kwargs"]["after_seconds"]:
             stopped = [each for each in await self._pointers() if each["thread_id"] == thread_id]
         await self._records.put(
             ("runs", run_id, record, thread_id),
-            ("unfinished", run_id, _pointer(record)),
+            ("unfinished", run_id, pointer_to(record)),
             *(("unfinished", each["run_id"], {**each, "stopped": "replaced"}) for each in stopped),
             *also,
         )
@@ -191,7 +191,13 @@ class FleetRuns:
     async def busy_threads(self) -> list[str]:
         """The threads of which that is so, on all servers."""
         found = await self._pointers()
-        return [*{each["thread_id"] for each in found if each["graph_id"] in self._graphs}]
+        return [
+            *{
+                each["thread_id"]
+                for each in found
+                if each["graph_id"] in self._graphs and seconds_until(each["begins_at"]) <= 0
+            }
+        ]
 
     async def live(self) -> list[Record]:
         """The runs that are under way, or wait, of all servers."""
@@ -270,7 +276,7 @@ class FleetRuns:
         statuses = await asyncio.to_thread(self._queue.statuses, ids)
         for pointer in pointers:
             status = statuses.get((pointer["thread_id"], pointer["run_id"]))
-            is_new = _age(pointer) < patience
+            is_new = -seconds_until(pointer["created_at"]) < patience
             if _STATUS.get(status or "") in ("pending", "running") or (status is None and is_new):
                 continue
             record = await self._record(pointer)
@@ -388,14 +394,3 @@ class FleetRuns:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-
-def _pointer(record: Record) -> Record:
-    """What says that a run has not ended."""
-    names = ("run_id", "thread_id", "graph_id", "created_at")
-    return {**{name: record[name] for name in names}, "stopped": None}
-
-
-def _age(pointer: Record) -> float:
-    """Seconds since a run was asked for."""
-    return (datetime.now(UTC) - datetime.fromisoformat(pointer["created_at"])).total_seconds()

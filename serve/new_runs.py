@@ -70,8 +70,6 @@ def _new_run(
     id: str, thread: Record, assistant: Record, body: RunBody, *, is_temporary: bool
 ) -> Record:
     """A run as it is stored, with all that it takes to begin it again."""
-    if body.after_seconds:
-        raise Refused(422, "after_seconds is not offered: create the run when it is to begin")
     at = now()
     known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
     metadata = {**assistant["metadata"], **thread["metadata"], **(body.metadata or {}), **known}
@@ -97,6 +95,7 @@ def _new_run(
             "interrupt_before": body.interrupt_before,
             "interrupt_after": body.interrupt_after,
             "durability": body.durability,
+            "after_seconds": body.after_seconds,
             "temporary": is_temporary,
         },
     }

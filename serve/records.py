@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 from urllib.parse import quote
 from weakref import WeakValueDictionary
@@ -30,6 +30,24 @@ ALL: Final = 1_000_000
 def now() -> str:
     """This moment, as records say it."""
     return datetime.now(UTC).isoformat()
+
+
+def pointer_to(run: Record, stopped: str | None = None) -> Record:
+    """What is kept of a run until it has ended.
+
+    Args:
+        stopped: how it was told to end.
+    """
+    names = ("run_id", "thread_id", "graph_id", "created_at")
+    begins_at = datetime.fromisoformat(run["created_at"])
+    begins_at += timedelta(seconds=run["kwargs"].get("after_seconds") or 0)
+    told = {"begins_at": begins_at.isoformat(), "stopped": stopped}
+    return {**{name: run[name] for name in names}, **told}
+
+
+def seconds_until(moment: str) -> float:
+    """How long it is until a moment; below 0 if it is over."""
+    return (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()
 
 
 class Records:

@@ -18,7 +18,7 @@ from ..pregel.errors import GraphDrained
 from .ended import EndedRuns
 from .errors import Refused
 from .execution import Execution, stream_run, take_back
-from .records import Put, Record, Records, now
+from .records import Put, Record, Records, now, pointer_to, seconds_until
 from .runner import Stop
 
 LOG = logging.getLogger("stategraph.serve")
@@ -56,6 +56,7 @@ class Runs:
         self._lanes: dict[str, _Lane] = {}
         self._ended = EndedRuns()
         self._live: dict[str, Execution] = {}
+        self._later: dict[str, asyncio.TimerHandle] = {}  # of live runs whose time has not come
         self._background: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
@@ -75,16 +76,27 @@ class Runs:
             if record is not None and record["graph_id"] not in self._graphs:
                 passed_over[record["graph_id"]] += 1
             elif record is not None:
-                self._enqueue(Execution(record, pointer.get("stopped")))
+                first_id = int(time.time() * 1000)  # beyond those of the process before
+                self._enqueue(Execution(record, pointer.get("stopped"), first_id))
         if passed_over:
             LOG.warning("runs of graphs that are not served stay pending: %s", dict(passed_over))
 
     def _enqueue(self, execution: Execution) -> None:
+        """Let a run wait for its turn, once its time has come."""
         self._live[execution.id] = execution
+        seconds = seconds_until(pointer_to(execution.record)["begins_at"])
+        if seconds > 0 and execution.stopped is None:
+            loop = asyncio.get_running_loop()
+            self._later[execution.id] = loop.call_later(seconds, self._begin_later, execution)
+            return
         lane = self._lanes.setdefault(execution.thread_id, _Lane())
         lane.waiting.append(execution)
         if lane.worker is None:
             lane.worker = asyncio.create_task(self._work(execution.thread_id, lane))
+
+    def _begin_later(self, execution: Execution) -> None:
+        del self._later[execution.id]
+        self._enqueue(execution)
 
     async def submit(self, record: Record, also: Sequence[Put] = ()) -> None:
         """Store a run, and begin it as soon as its thread is free. The caller holds the lock of the
@@ -115,7 +127,8 @@ class Runs:
     async def _store(self, execution: Execution, also: Sequence[Put]) -> None:
         """Store a new run, and in the same write that others end in its favour."""
         before = self._live_of(execution.thread_id)
-        strategy = execution.record["multitask_strategy"]
+        is_later = bool(execution.record["kwargs"].get("after_seconds"))
+        strategy: Any = "enqueue" if is_later else execution.record["multitask_strategy"]
         if before and strategy == "reject":
             raise Refused(
                 409,
@@ -124,8 +137,8 @@ class Runs:
         stopped = before if strategy in ("interrupt", "rollback") else []
         await self._records.put(
             ("runs", execution.id, execution.record, execution.thread_id),
-            ("unfinished", execution.id, _pointer(execution)),
-            *(("unfinished", each.id, _pointer(each, strategy)) for each in stopped),
+            ("unfinished", execution.id, pointer_to(execution.record)),
+            *(("unfinished", each.id, pointer_to(each.record, strategy)) for each in stopped),
             *also,
         )
         for each in stopped:
@@ -204,8 +217,9 @@ class Runs:
 
     async def _end(self, execution: Execution, status: str) -> None:
         record = {**execution.record, "status": status, "updated_at": now()}
-        await self._records.put(*await self._last_changes(execution, record))
-        execution.record = record
+        changes = await self._last_changes(execution, record)
+        execution.record = record  # that is how it has ended, stored or not
+        await self._records.put(*changes)
 
     async def _last_changes(self, execution: Execution, record: Record) -> list[Put]:
         """What is written at the end of a run."""
@@ -249,9 +263,11 @@ class Runs:
 
     async def status(self, record: Record) -> str:
         """How a run stands at this moment."""
-        execution = self._live.get(record["run_id"])
-        is_running = execution is not None and execution.task is not None
-        return "running" if is_running else str(record["status"])
+        execution = self._find(record["run_id"])
+        if execution is None:
+            return str(record["status"])
+        is_running = execution.task is not None and execution.record["status"] == "pending"
+        return "running" if is_running and not execution.is_left else execution.record["status"]
 
     async def is_busy(self, thread_id: str) -> bool:
         """Whether a run of the thread is under way, or waits."""
@@ -286,9 +302,10 @@ class Runs:
         if execution is None:
             return False
         async with self._records.lock("threads", execution.thread_id):
-            if execution not in self._live_of(execution.thread_id):
+            is_later = execution.id in self._later
+            if not is_later and execution not in self._live_of(execution.thread_id):
                 return False
-            await self._records.put(("unfinished", execution.id, _pointer(execution, how)))
+            await self._records.put(("unfinished", execution.id, pointer_to(execution.record, how)))
             await self._stop(execution, how)
         if wait:
             await execution.ended.wait()
@@ -316,9 +333,13 @@ class Runs:
         """Stop a run, after that was stored, with the lock of its thread."""
         if execution.stopped != "rollback":
             execution.stopped = how
-        lane = self._lanes[execution.thread_id]
-        if execution in lane.waiting:
-            lane.waiting.remove(execution)  # at once, lest it begins meanwhile
+        lane = self._lanes.get(execution.thread_id, _Lane())
+        timer = self._later.pop(execution.id, None)
+        if timer is not None or execution in lane.waiting:
+            if timer is not None:
+                timer.cancel()
+            else:
+                lane.waiting.remove(execution)  # at once, lest it begins meanwhile
             await self._finish(execution)
             self._release(execution)
         elif execution.task is not None:
@@ -337,9 +358,11 @@ class Runs:
         self._stopped_at = time.monotonic()
         for execution in [*self._live.values()]:
             execution.control.request_drain("the server stops")
-        for lane in self._lanes.values():
-            for execution in lane.waiting:
-                execution.leave()
+        for timer in self._later.values():
+            timer.cancel()
+        waiting = [each for lane in self._lanes.values() for each in lane.waiting]
+        for execution in [*waiting, *(self._live[id] for id in self._later)]:
+            execution.leave()
 
     async def close(self, seconds: float) -> None:
         """Let all runs pause at their next barrier; the next server goes on with them. After so
@@ -358,9 +381,3 @@ class Runs:
     @property
     def _is_stopping(self) -> bool:
         return self._stopping.is_set()
-
-
-def _pointer(execution: Execution, stopped: str | None = None) -> dict[str, Any]:
-    """What says that a run has not ended: the next server goes on with it, or ends it."""
-    names = ("run_id", "thread_id", "created_at")
-    return {**{name: execution.record[name] for name in names}, "stopped": stopped}

@@ -401,3 +401,24 @@ def test_each_user_sees_its_own(gates: Gates) -> None:
         bob.store.put_item(["bob"], "k", {})
         assert httpx.get(f"{url}/threads/{thread}").status_code == 401
         assert json.loads(httpx.get(f"{url}/ok").text) == {"ok": True}
+
+
+def test_a_run_begins_later_and_holds_nobody_up(client: Any) -> None:
+    thread = new_thread(client)
+    late = client.runs.create(thread, "flow", input={"log": ["late"]}, after_seconds=3)["run_id"]
+    never = client.runs.create(thread, "flow", input={"log": ["never"]}, after_seconds=60)["run_id"]
+    assert client.threads.get(thread)["status"] == "idle"
+    assert client.runs.wait(thread, "flow", input={"log": ["now"]})["log"] == ["now", "a", "b"]
+    client.runs.cancel(thread, never, wait=True)
+    assert client.runs.get(thread, never)["status"] == "interrupted"
+    assert client.runs.join(thread, late)["log"] == ["now", "a", "b", "late", "a", "b"]
+
+
+def test_runs_are_begun_in_a_batch(client: Any) -> None:
+    one, two = new_thread(client), new_thread(client)
+    made = client.runs.create_batch(
+        [{"assistant_id": "flow", "thread_id": each, "input": {"log": ["x"]}} for each in (one, two)]
+    )
+    assert [run["thread_id"] for run in made] == [one, two]
+    for run in made:
+        assert client.runs.join(run["thread_id"], run["run_id"])["log"] == ["x", "a", "b"]
