@@ -123,7 +123,9 @@ WORKS: dict[str, list[Call]] = {
         lambda s: s.client.runs.create(s.thread, "flow", command={"goto": "b"}),
         lambda s: s.client.runs.create(s.thread, "flow", checkpoint_id=s.at["checkpoint_id"]),
         lambda s: s.client.runs.create(None, "flow", input={"log": []}, on_completion="keep"),
+        lambda s: s.client.runs.create(s.thread, "flow", after_seconds=9),
     ],
+    "runs.create_batch": [lambda s: s.client.runs.create_batch([{"assistant_id": "flow"}])],
     "runs.delete": [lambda s: s.client.runs.delete(s.thread, s.run)],
     "runs.get": [lambda s: s.client.runs.get(s.thread, s.run)],
     "runs.join": [lambda s: s.client.runs.join(s.thread, s.run)],
@@ -179,9 +181,7 @@ WORKS: dict[str, list[Call]] = {
 }  # fmt: skip
 
 REFUSED: dict[str, tuple[Call, str]] = {
-    "runs.create_batch": (lambda s: s.client.runs.create_batch([{"assistant_id": "flow"}]), "batches"),
     "runs.create webhook": (lambda s: s.client.runs.create(s.thread, "flow", webhook="http://x"), "webhook"),
-    "runs.create after_seconds": (lambda s: s.client.runs.create(s.thread, "flow", after_seconds=9), "after_seconds"),
     "crons.create webhook": (lambda s: s.client.crons.create("flow", schedule="* * * * *", webhook="x"), "webhook"),
     "crons.update webhook": (lambda s: s.client.crons.update(s.cron, webhook="http://x"), "webhook"),
     "assistants.delete delete_threads": (
