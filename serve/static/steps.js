@@ -86,10 +86,10 @@ class StepsTab {
     this.drawNotes();
     this.show();
     if (isAtEnd) this.list.revealEnd();
-    const last = this.data.rows - 1;
-    const isSame = wasOpen && this.data.nameOf(this.follows ? last : this.chosen) === "open";
-    if (!isSame && (this.follows || this.chosen > last)) await this.choose(last, false);
-    else if (wasOpen) await this.detail.show(this.data.nameOf(this.chosen), { again: true });
+    const last = this.data.rows - 1, isGone = this.chosen < 0 || this.chosen > last;
+    const target = isGone || (this.follows && isAtEnd) ? last : this.chosen;
+    if (target !== this.chosen) await this.choose(target, false);
+    if (wasOpen && last >= 0) await this.detail.show(this.data.nameOf(this.chosen), { again: true });
   }
 
   /** The places of the steps were an estimate, by so many too low. */
