@@ -19,6 +19,7 @@ from .harness import Commits, Harness, Mode
 from .models import ScriptedModel, tool_call
 from .node_runs import NodeRun, arun_node, run_node
 from .processes import CannotStart, KillAt, Ledger, ProcessEnd, Processes, kill
+from .queue_clock import QueueClock, queue_clock
 from .recorder import ReplayDiffers, arecord, areplay, record, replay
 from .recording import RecordedRun, RecordedTask, Recording
 from .storage import wrong_clock
@@ -56,6 +57,8 @@ __all__ = [
     "Survival",
     "virtual_time",
     "VirtualTime",
+    "queue_clock",
+    "QueueClock",
     # run the suite
     "SaverChecks",
     "check_saver",

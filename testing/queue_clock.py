@@ -1,0 +1,89 @@
+"""`queue_clock`: a queue's schedules, delays and sleeps in a test, without waiting for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+# A queue asks its database what time it is, by `now()`. Connections whose search path has this
+# schema before PostgreSQL's own call this one instead.
+_SETUP = """
+    CREATE SCHEMA stategraph_clock;
+    CREATE TABLE stategraph_clock.ahead (seconds float8 NOT NULL);
+    INSERT INTO stategraph_clock.ahead VALUES (0);
+    CREATE FUNCTION stategraph_clock.now() RETURNS timestamptz STABLE LANGUAGE sql AS $$
+        SELECT pg_catalog.now() + pg_catalog.make_interval(secs => seconds)
+        FROM stategraph_clock.ahead
+    $$
+"""
+_CLOSE = "DROP SCHEMA IF EXISTS stategraph_clock CASCADE"
+_ADVANCE = "UPDATE stategraph_clock.ahead SET seconds = seconds + %s"
+_GRAPHS = "SELECT graph FROM stategraph_schedules UNION SELECT graph FROM stategraph_jobs"
+
+
+class QueueClock:
+    """The clock of a database, as those see it who connect by `url`.
+
+    Attributes:
+        url: for the queue and the workers of the test.
+    """
+
+    def __init__(self, connection: Connection[Any], url: str) -> None:
+        self._connection = connection
+        self.url: str = url
+
+    @property
+    def now(self) -> datetime:
+        """What time it is, in UTC."""
+        found: Any = self._connection.execute("SELECT stategraph_clock.now()").fetchone()
+        return found[0].astimezone(UTC)  # type: ignore[no-any-return]
+
+    def advance(self, by: float | timedelta) -> None:
+        """Let time pass: seconds or a timedelta. Workers look at once what is due.
+
+        Raises:
+            ValueError: it is negative.
+        """
+        from ..workers.jobs import decode_name, hash_name
+        from ..workers.tables import STATEMENTS
+
+        seconds = by.total_seconds() if isinstance(by, timedelta) else by
+        if not seconds >= 0:
+            raise ValueError(f"advance: time must not go back, got {by!r}")
+        self._connection.execute(_ADVANCE, [seconds])
+        notify = STATEMENTS["notify_delay"].replace("$1", "%s").replace("$2", "%s")
+        for (graph,) in self._connection.execute(_GRAPHS).fetchall():
+            self._connection.execute(
+                notify.replace("$3", "%s"), [hash_name(decode_name(graph)), 0, None]
+            )
+
+
+@contextmanager
+def queue_clock(url: str) -> Iterator[QueueClock]:
+    """A database in which time passes when a test says so: for schedules, `delay=`, `at=`,
+    `debounce=`, sleeps and deadlines of jobs on a `Queue`.
+
+    The queue's tables must be there. At the end the clock is removed; nothing else is touched.
+
+    Args:
+        url: of a PostgreSQL database for tests, whose role may make a schema. One clock at a time.
+    """
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        found: Any = connection.execute("SHOW search_path").fetchone()
+        path = f"{found[0].replace(' ', '')},stategraph_clock,pg_catalog"
+        options = conninfo_to_dict(url).get("options") or ""
+        address = make_conninfo(url, options=f"{options} -csearch_path={path}".strip())
+        for statement in (_CLOSE, _SETUP):
+            connection.execute(statement)
+        try:
+            yield QueueClock(connection, address)
+        finally:
+            connection.execute(_CLOSE)
