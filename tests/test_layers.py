@@ -131,6 +131,8 @@ DEFERRED = {
     (".pregel.drivers.sleeping", "asyncio"): "asyncio is loaded by those who await",
     (".pregel.drivers.futures", ".pregel.drivers.transaction"): "loaded with the first transaction of a node",
     (".pregel.drivers.transaction", ".checkpoint.sql.completions"): "loads sqlite3: loaded with the first transaction of a database of one's own",
+    (".testing.queue_clock", ".workers*"): "needs psycopg, an extra",
+    (".testing.queue_clock", "psycopg*"): "an extra: loaded with the first clock",
     (".checkpoint.sql.completions", "psycopg*"): "an extra: loaded with a connection of psycopg's",
     (".checkpoint.*", ".checkpoint.sql.*transaction"): "loaded with the first transaction of a node",
     (".pregel.drivers.driver", ".pregel.drivers.limit"): "loaded with the first graph that has a limit or streams",
