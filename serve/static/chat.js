@@ -1,7 +1,6 @@
-// The messages of a thread as a chat: tool calls folded, tokens as they come, questions, a box to send.
+// The messages of a thread as a chat: tool calls folded, tokens as they come, a box to send.
 import { brief, button, fill, make } from "./dom.js";
 import { MessageStream, isMessage, messagesOf, roleOf, textOf } from "./messages.js";
-import { Questions, questionsOf } from "./questions.js";
 import { tree } from "./values.js";
 
 const SHOWN = 200; // the newest messages; older ones on demand
@@ -17,13 +16,12 @@ export async function mount(element, context) {
 }
 
 class Chat {
-  constructor(element, { threadId, api, signal, begin }) {
-    Object.assign(this, { api, signal, begin, key: "messages", most: SHOWN, shown: new Map(), loads: 0 });
+  constructor(element, { threadId, api, signal, begin, hasMessages }) {
+    Object.assign(this, { api, signal, begin, hasMessages, key: "messages", most: SHOWN, shown: new Map(), loads: 0 });
     this.path = `threads/${encodeURIComponent(threadId)}/state`;
     this.stream = new MessageStream();
     this.list = make("div.messages", { role: "log", "aria-label": "Messages" });
     this.live = make("div.messages.live", { "aria-live": "off" });
-    this.questions = new Questions((answers) => begin({ command: { resume: answers } }));
     this.input = make("textarea", { rows: 1, placeholder: "Write a message", "aria-label": "Message" });
     this.input.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -31,8 +29,8 @@ class Chat {
       this.sendButton.click();
     });
     this.sendButton = button("Send", () => this.send(), { kind: "main", title: "Enter; Shift+Enter begins a line" });
-    element.append(this.list, this.live, this.questions.element,
-      make("div.send", {}, this.input, this.sendButton));
+    this.box = make("div.send", { hidden: !hasMessages }, this.input, this.sendButton);
+    element.append(this.list, this.live, this.box);
   }
 
   async send() {
@@ -53,7 +51,7 @@ class Chat {
     this.draw(messages);
     this.stream.settle(messages);
     this.drawLive();
-    this.questions.show(state);
+    this.box.hidden = !this.hasMessages && !messages.length;
     if (isAtEnd) scrollDown();
   }
 
@@ -68,7 +66,7 @@ class Chat {
     });
     this.shown = drawn;
     const more = from > 0 && button(`${from} older`, () => { this.most += SHOWN; return this.load(); }, { kind: "small" });
-    const nothing = !messages.length && make("p.empty", {}, "No messages yet. Another tab shows what else the thread holds.");
+    const nothing = !messages.length && make("p.empty", {}, this.hasMessages ? "No messages yet." : "This graph has no messages. Another tab shows what the thread holds.");
     fill(this.list, more, nothing, elements);
   }
 

@@ -1,6 +1,5 @@
 // The state of a thread, now or at a checkpoint: as a tree, edited as JSON, gone on from, forked.
 import { attempt, brief, button, fill, make, say, when } from "./dom.js";
-import { Questions } from "./questions.js";
 import { tree } from "./values.js";
 
 export async function mount(element, context) {
@@ -20,8 +19,7 @@ class StateTab {
     this.head = make("div.line.state-head");
     this.values = make("section.card.tree", { "aria-label": "Values" });
     this.editor = make("section.card.editor", { hidden: true, "aria-label": "Edit the state" });
-    this.questions = new Questions((answers) => begin({ command: { resume: answers } }));
-    element.append(this.head, this.editor, make("div.split", {}, this.values, this.questions.element));
+    element.append(this.head, this.editor, this.values);
   }
 
   moveTo(checkpoint) {
@@ -58,8 +56,6 @@ class StateTab {
     const rows = values !== null && typeof values === "object" && !Array.isArray(values) ? Object.entries(values) : [["", values]];
     const shown = rows.filter(([, value]) => value !== undefined && value !== null || rows.length > 1);
     fill(this.values, shown.length ? shown.map(([key, value]) => this.row(key, value)) : make("p.empty", {}, "The state is empty."));
-    if (isPast) fill(this.questions.element);
-    else this.questions.show(state);
   }
 
   row(key, value) {

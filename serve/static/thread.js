@@ -1,4 +1,4 @@
-// One thread: its head, and the tabs that show it.
+// One thread: its head, what it asks, and the tabs that show it.
 //
 // A tab is a module with `mount(element, context)`; it may return
 //   changed(thread)   called when the thread may have new steps, at most twice a second
@@ -11,9 +11,11 @@
 //   thread                  the thread's record when the tab was opened: status, metadata.graph_id, ...
 //   path                    the parts of the address behind the tab's name, decoded
 //   address(tab, ...path)   the address of a tab of this thread, as "#/thread/ID/state/CHECKPOINT"
+//   hasMessages             whether the graph's state has messages
 //   begin(body)             begin a run of the thread's graph: {input}, {command}, {checkpoint_id}, ...
 import { attempt, button, chip, fill, make, say, sentence, when } from "./dom.js";
 import { ThreadWatch } from "./live.js";
+import { Questions } from "./questions.js";
 import { openRun } from "./start.js";
 
 const TABS = {
@@ -39,9 +41,10 @@ class ThreadView {
     this.base = `threads/${encodeURIComponent(threadId)}`;
     this.head = make("header.thread-head");
     this.form = make("div");
+    this.questions = new Questions((answers) => this.begin({ command: { resume: answers } }));
     this.bar = make("nav.tabs", { "aria-label": "Views of the thread" });
     this.body = make("section.tab-body");
-    main.append(this.head, this.form, this.bar, this.body);
+    main.append(this.head, this.form, this.questions.element, this.bar, this.body);
     this.watch = new ThreadWatch(api, threadId, signal, {
       onThread: (thread) => this.show(thread),
       onEvent: (event, run) => this.tab?.shown?.event?.(event, run),
@@ -61,7 +64,8 @@ class ThreadView {
     await this.watch.readThread();
     if (this.thread === null) return;
     document.title = `${this.threadId} · stategraph`;
-    this.first = await this.firstTab();
+    this.hasMessages = await this.findMessages();
+    this.first = this.hasMessages ? "chat" : "steps"; // of an address that names no tab
     this.moved([this.threadId, ...path]);
     this.watch.run();
   }
@@ -80,12 +84,11 @@ class ThreadView {
     return true;
   }
 
-  /** The tab of an address that names none: the chat, where the graph has messages. */
-  async firstTab() {
+  async findMessages() {
     const { assistant_id: assistant } = this.thread.metadata;
-    if (!assistant) return "steps";
+    if (!assistant) return false;
     const schemas = await this.api.get(`assistants/${encodeURIComponent(assistant)}/schemas`, this.signal).catch(() => ({}));
-    return schemas.state_schema?.properties?.messages ? "chat" : "steps";
+    return Boolean(schemas.state_schema?.properties?.messages);
   }
 
   async openTab(name, path) {
@@ -107,9 +110,9 @@ class ThreadView {
   }
 
   context(path, signal) {
-    const { threadId, api, thread } = this;
+    const { threadId, api, thread, hasMessages } = this;
     const address = (tab, ...more) => this.address(tab, ...more);
-    return { threadId, api, thread, path, signal, address, begin: (body) => this.begin(body) };
+    return { threadId, api, thread, hasMessages, path, signal, address, begin: (body) => this.begin(body) };
   }
 
   closeTab() {
@@ -143,6 +146,14 @@ class ThreadView {
         make("span.sub", {}, metadata.graph_id ?? "nothing has run yet", " · ", when(at))),
       make("div.actions", {}, this.buttons(thread)),
       error && make("p.notice.bad", {}, make("b", {}, error.error), ` ${error.message}`));
+    attempt(() => this.showQuestions());
+  }
+
+  /** What the thread asks, above every tab. */
+  async showQuestions() {
+    const asked = this.thread;
+    const state = asked.status === "interrupted" ? await this.api.get(`${this.base}/state`, this.signal) : { tasks: [] };
+    if (this.thread === asked) this.questions.show(state);
   }
 
   buttons({ status, metadata }) {
