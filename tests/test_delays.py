@@ -349,7 +349,7 @@ def test_tables_without_times_are_brought_up_to_date(postgres: str) -> None:
         with Queue.from_conn_string(postgres, counting) as queue:
             queue.submit("t", one())
         admin.execute("DROP INDEX stategraph_jobs_live, stategraph_jobs_timed, stategraph_jobs_debounced")
-        admin.execute("DROP TABLE stategraph_schedules")
+        admin.execute("DROP TABLE stategraph_schedules, stategraph_chunks")
         admin.execute("ALTER TABLE stategraph_jobs DROP COLUMN run_at, DROP COLUMN debounced_since")
         admin.execute(
             "CREATE INDEX stategraph_jobs_live ON stategraph_jobs (lane) "
