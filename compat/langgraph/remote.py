@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from langchain_core.runnables import Runnable
+
 from ...pregel.errors import StateGraphError
 from ...pregel.running import RUNNING
 from ...pregel.types import Command, Interrupt, PregelTask, Send, StateSnapshot
@@ -23,7 +25,7 @@ class RemoteException(StateGraphError):
     """A run of a remote graph has failed; the argument is what its server says."""
 
 
-class RemoteGraph:
+class RemoteGraph(Runnable[Any, Any]):
     """A graph behind a server that speaks LangGraph's API: `stategraph serve`, or the peer's.
 
     It is called and looked at like a compiled graph, and can be a node of one. What it returns is
@@ -56,21 +58,20 @@ class RemoteGraph:
             given: Any = {"url": url, "api_key": api_key, "headers": headers}
             client, sync_client = sdk.get_client(**given), sdk.get_sync_client(**given)
         self.assistant_id: str = assistant_id
-        self.name: str = name or assistant_id
+        self.name: str | Any = name or assistant_id
         self.config: Any = config or {}
         self.client: Any = client
         self.sync_client: Any = sync_client
 
     def with_config(self, config: Any = None, **more: Any) -> RemoteGraph:
         """The same graph with more in the config of each call."""
-        both = _merge(self.config, {**(config or {}), **more})
-        return RemoteGraph(
-            self.assistant_id,
-            client=self.client,
-            sync_client=self.sync_client,
-            config=both,
-            name=self.name,
-        )
+        return self.copy({"config": _merge(self.config, {**(config or {}), **more})})
+
+    def copy(self, update: Mapping[str, Any] | None = None) -> RemoteGraph:
+        """The same graph with some of its attributes replaced."""
+        names = ("client", "sync_client", "config", "name")
+        given = {name: getattr(self, name) for name in names} | dict(update or {})
+        return RemoteGraph(given.pop("assistant_id", self.assistant_id), **given)
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -161,15 +162,23 @@ class RemoteGraph:
 
     # -- threads -----------------------------------------------------------------------------------
 
-    def get_state(self, config: Any, *, subgraphs: bool = False) -> StateSnapshot[Any]:
+    # `sent` is what the client's methods take: `headers` and `params` of the request.
+
+    def get_state(
+        self, config: Any, *, subgraphs: bool = False, **sent: Any
+    ) -> StateSnapshot[Any]:
         """The state of a thread."""
         thread_id, checkpoint = self._place(config)
         threads = self._need(self.sync_client).threads
-        return _snapshot(threads.get_state(thread_id, checkpoint=checkpoint, subgraphs=subgraphs))
+        return _snapshot(
+            threads.get_state(thread_id, checkpoint=checkpoint, subgraphs=subgraphs, **sent)
+        )
 
-    async def aget_state(self, config: Any, *, subgraphs: bool = False) -> StateSnapshot[Any]:
+    async def aget_state(
+        self, config: Any, *, subgraphs: bool = False, **sent: Any
+    ) -> StateSnapshot[Any]:
         """`get_state` for coroutines."""
-        return await asyncio.to_thread(self.get_state, config, subgraphs=subgraphs)
+        return await asyncio.to_thread(self.get_state, config, subgraphs=subgraphs, **sent)
 
     def get_state_history(
         self,
@@ -178,6 +187,7 @@ class RemoteGraph:
         filter: dict[str, Any] | None = None,
         before: Any = None,
         limit: int | None = None,
+        **sent: Any,
     ) -> Iterator[StateSnapshot[Any]]:
         """The steps of a thread, the newest first."""
         thread_id, checkpoint = self._place(config)
@@ -187,6 +197,7 @@ class RemoteGraph:
             before=None if before is None else self._place(before)[1],
             metadata=filter,
             checkpoint=checkpoint,
+            **sent,
         )
         yield from map(_snapshot, found)
 
@@ -197,28 +208,48 @@ class RemoteGraph:
         for each in await asyncio.to_thread(lambda: [*self.get_state_history(config, **options)]):
             yield each
 
-    def update_state(self, config: Any, values: Any, as_node: str | None = None) -> Any:
+    def update_state(
+        self, config: Any, values: Any, as_node: str | None = None, **sent: Any
+    ) -> Any:
         """Edit the state of a thread; the config of the new checkpoint."""
         thread_id, checkpoint = self._place(config)
         made = self._need(self.sync_client).threads.update_state(
-            thread_id, values, as_node=as_node, checkpoint=checkpoint
+            thread_id, values, as_node=as_node, checkpoint=checkpoint, **sent
         )
         return {"configurable": made["checkpoint"]}
 
-    async def aupdate_state(self, config: Any, values: Any, as_node: str | None = None) -> Any:
+    async def aupdate_state(
+        self, config: Any, values: Any, as_node: str | None = None, **sent: Any
+    ) -> Any:
         """`update_state` for coroutines."""
-        return await asyncio.to_thread(self.update_state, config, values, as_node)
+        return await asyncio.to_thread(self.update_state, config, values, as_node, **sent)
 
-    def get_graph(self, config: Any = None, *, xray: int | bool = False) -> Any:
+    def bulk_update_state(self, config: Any, updates: Any) -> Any:
+        """Not offered by servers.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("a remote graph has no bulk_update_state: use update_state")
+
+    async def abulk_update_state(self, config: Any, updates: Any) -> Any:
+        """`bulk_update_state` for coroutines."""
+        self.bulk_update_state(config, updates)
+
+    def get_graph(self, config: Any = None, *, xray: int | bool = False, **sent: Any) -> Any:
         """Its drawing."""
         return _drawing(
             self.name,
-            self._need(self.sync_client).assistants.get_graph(self.assistant_id, xray=xray),
+            self._need(self.sync_client).assistants.get_graph(
+                self.assistant_id, xray=xray, **sent
+            ),
         )
 
-    async def aget_graph(self, config: Any = None, *, xray: int | bool = False) -> Any:
+    async def aget_graph(
+        self, config: Any = None, *, xray: int | bool = False, **sent: Any
+    ) -> Any:
         """`get_graph` for coroutines."""
-        return await asyncio.to_thread(self.get_graph, config, xray=xray)
+        return await asyncio.to_thread(self.get_graph, config, xray=xray, **sent)
 
     def _place(self, config: Any) -> tuple[str, dict[str, Any] | None]:
         place = _merge(self.config, config)["configurable"]

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from stategraph import END, START, MessagesState, StateGraph, interrupt
 from stategraph.graph import stream_text
 
-PATIENCE = 10_000  # milliseconds; then what a test waits for does not come
+PATIENCE = 30_000  # milliseconds; then what a test waits for does not come
 HOSTILE = "<img src=x onerror=\"window.hacked=1\"><script>window.hacked=1</script>'\"&amp;`${window.hacked=1}` \u202e\u0000"
 
 
