@@ -34,6 +34,7 @@ from stategraph.testing import virtual_time
 from stategraph.visualize.runs.timeline import timeline
 
 postgres = cluster.postgres
+pytestmark = pytest.mark.trial
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 CALLED: list[int] = []
