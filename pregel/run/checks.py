@@ -31,9 +31,7 @@ def check_multitask(multitask: Multitask) -> None:
     Raises:
         ValueError: it is one.
     """
-    if multitask not in get_args(Multitask):
-        choices = " or ".join(map(repr, get_args(Multitask)))
-        raise ValueError(f"multitask must be {choices}, got {multitask!r}")
+    _check_choice("multitask", multitask, Multitask)
 
 
 def check_on_failure(on_failure: OnFailure | None) -> OnFailure | None:
@@ -42,9 +40,8 @@ def check_on_failure(on_failure: OnFailure | None) -> OnFailure | None:
     Raises:
         ValueError: it is none.
     """
-    if on_failure is not None and on_failure not in get_args(OnFailure):
-        choices = " or ".join(map(repr, get_args(OnFailure)))
-        raise ValueError(f"on_failure must be {choices}, got {on_failure!r}")
+    if on_failure is not None:
+        _check_choice("on_failure", on_failure, OnFailure)
     return on_failure
 
 
@@ -54,10 +51,14 @@ def check_schedule(schedule: Schedule) -> Schedule:
     Raises:
         ValueError: it is none.
     """
-    if schedule not in get_args(Schedule):
-        choices = " or ".join(map(repr, get_args(Schedule)))
-        raise ValueError(f"schedule must be {choices}, got {schedule!r}")
+    _check_choice("schedule", schedule, Schedule)
     return schedule
+
+
+def _check_choice(name: str, given: Any, choices: Any) -> None:
+    if given not in get_args(choices):
+        known = " or ".join(map(repr, get_args(choices)))
+        raise ValueError(f"{name} must be {known}, got {given!r}")
 
 
 def check_ready(durability: Durability, saves: bool, step_timeout: float | None) -> None:

@@ -1,5 +1,5 @@
-// Makes elements. Texts are set as text, never as HTML, so nothing that comes from a thread can
-// become markup; the page's policy forbids it besides.
+// Buttons, notices, times and other small parts of the page, beside the elements that it shares with
+// reports.
 
 import { fill, make } from "./elements.js";
 
