@@ -20,22 +20,22 @@ from ..checkpoint.memory import InMemorySaver
 from ..pregel.app import Pregel
 from ..store.base import BaseStore
 from ..store.memory import InMemoryStore
-from .assistants import Assistants
 from .errors import Refused
 from .guards import Limited, OriginCheck
 from .limits import OpenRequests
-from .page import Page
-from .page_lists import PageLists
+from .page.files import Page
+from .page.lists import PageLists
+from .page.views import Views
 from .protocols import Protocols
 from .records import Records
-from .run_routes import RunRoutes
-from .runner import Runner
-from .runs import Runs
-from .schedules import Schedules
+from .routes.assistants import Assistants
+from .routes.runs import RunRoutes
+from .routes.schedules import Schedules
+from .routes.store import StoreRoutes
+from .routes.threads import Threads
+from .runs.in_process import Runs
+from .runs.runner import Runner
 from .service import Auth, Service, answer
-from .store_routes import StoreRoutes
-from .threads import Threads
-from .views import Views
 
 MEGABYTE: Final = 1024 * 1024
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -105,7 +105,7 @@ def create_app(
     if queue is None:
         runs: Runner = Runs(bound, records, most_runs)
     else:
-        from .fleet import FleetRuns
+        from .runs.fleet import FleetRuns
 
         runs = FleetRuns(bound, records, queue, workers=workers, integrity=integrity)
     service = Service(bound, memory, records, runs, auth, most_bytes, requests)

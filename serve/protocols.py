@@ -32,7 +32,7 @@ class Protocols:
 
     async def run_agent(self, request: Request) -> Response:
         """Run a graph as AG-UI has it."""
-        module = await _load("ag_ui", "ag-ui", needs="ag_ui")
+        module = await _load("ag_ui.routes", "ag-ui", needs="ag_ui")
         response: Response = await module.run_agent(self._service, request)
         return response
 
@@ -49,7 +49,7 @@ class Mcp:
         self._server: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        module = await _load("mcp_server", "mcp", needs="mcp")
+        module = await _load("mcp.server", "mcp", needs="mcp")
         if self._server is None:
             self._server = module.McpServer(self._service)
         await self._server(scope, receive, send)

@@ -23,7 +23,7 @@ from .encode import encode
 from .errors import Refused
 from .limits import OpenRequests
 from .records import Record, Records, may_see, now
-from .runner import Runner
+from .runs.runner import Runner
 
 Auth = Callable[[Request], Awaitable[str | None] | str | None]
 """Says who asks: the id of a user, who finds the own threads only; None refuses the request."""

@@ -118,7 +118,7 @@ DEFERRED = {
     (".serve.command", ".serve.app"): "needs Starlette, an extra; said so when it is missing",
     (".serve.command", ".store.*"): "the store that the command line names",
     (".serve.app", ".*"): "the version is the root's",
-    (".serve.mcp_server", ".*"): "the version is the root's",
+    (".serve.mcp.server", ".*"): "the version is the root's",
     (".serve.command", "uvicorn"): "an extra; said so when it is missing",
     (".checkpoint.encryption", "cryptography*"): "an extra; said so when it is missing",
     ("*", "difflib"): "only errors need it",

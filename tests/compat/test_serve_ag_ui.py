@@ -19,7 +19,7 @@ from jsonpatch import apply_patch
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.serve import create_app
-from stategraph.serve.json_patch import diff
+from stategraph.serve.ag_ui.json_patch import diff
 from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
 

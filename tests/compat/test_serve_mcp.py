@@ -25,7 +25,7 @@ from stategraph import START, StateGraph, entrypoint, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.prebuilt.tool_node import ToolDecision
 from stategraph.serve import create_app, protocols
-from stategraph.serve.mcp_tools import ANSWER, make_form, make_tools
+from stategraph.serve.mcp.tools import ANSWER, make_form, make_tools
 from stategraph.store.sqlite import SqliteStore
 
 from .agents import make_desk
@@ -289,7 +289,7 @@ def test_what_goes_wrong_is_an_error_of_the_tool(url: str, mode: str, monkeypatc
     def leak(*_: Any) -> Any:
         raise RuntimeError("password=hunter2")
 
-    monkeypatch.setattr("stategraph.serve.mcp_server.begin_run", leak)
+    monkeypatch.setattr("stategraph.serve.mcp.server.begin_run", leak)
     hidden = call(url, mode, "double", {"input": 1})
     assert hidden.is_error and "hunter2" not in str(hidden)
 
@@ -387,7 +387,7 @@ def test_pages_of_other_sites_and_long_bodies_are_turned_away(url: str) -> None:
 
 def test_a_package_that_is_missing_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def load(name: str, _: Any) -> Any:
-        raise ModuleNotFoundError(name="mcp.server" if name == ".mcp_server" else "ag_ui.core")
+        raise ModuleNotFoundError(name="mcp.server" if name == ".mcp.server" else "ag_ui.core")
 
     monkeypatch.setattr(protocols, "import_module", load)
     for path, extra in (("/mcp", "mcp"), ("/ag-ui/flow", "ag-ui")):

@@ -13,8 +13,8 @@ from langgraph_sdk.errors import ConflictError
 
 from stategraph import InMemorySaver
 from stategraph.serve import create_app
-from stategraph.serve.ended import EndedRuns
-from stategraph.serve.execution import Execution
+from stategraph.serve.runs.ended import EndedRuns
+from stategraph.serve.runs.execution import Execution
 from stategraph.store import InMemoryStore
 
 from .serving import Gates, make_flow, serving
@@ -79,7 +79,7 @@ def test_a_run_that_could_not_be_stored_does_not_begin(gates: Gates) -> None:
 def test_an_end_that_cannot_be_stored_holds_nobody_up(
     gates: Gates, tries: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("stategraph.serve.runs.PAUSES", (0.01,))
+    monkeypatch.setattr("stategraph.serve.runs.in_process.PAUSES", (0.01,))
     store = Failing()
     store.refuses = lambda ops: stores(ops, "unfinished", ends=True) and store.refused < tries
     app = create_app({"flow": make_flow(gates)}, store=store)

@@ -11,7 +11,7 @@ import pytest
 
 from stategraph.serve import create_app, service
 from stategraph.serve.bodies import Body, RunBody
-from stategraph.serve.events import PIECE_BYTES, EventLog
+from stategraph.serve.runs.events import PIECE_BYTES, EventLog
 
 from .in_process import asking, routes_of
 from .serving import Gates, make_flow

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from stategraph.serve import create_app, schedules
+from stategraph.serve import create_app
 from stategraph.serve.records import ROOT
+from stategraph.serve.routes import schedules
 from stategraph.store import InMemoryStore, PutOp, SearchOp
 
 from .in_process import asking

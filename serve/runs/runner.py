@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from .records import Put, Record
+from ..records import Put, Record
 
 if TYPE_CHECKING:
-    from ..workers.care import QueueCare
+    from ...workers.care import QueueCare
 
 Stop = Literal["interrupt", "rollback"]
 """How a run is stopped. "interrupt": what it has stored stays. "rollback": its thread stands where

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .bodies import (
+from ..bodies import (
     AssistantBody,
     AssistantChange,
     AssistantSearch,
@@ -18,9 +18,9 @@ from .bodies import (
     SubgraphsQuery,
     VersionBody,
 )
-from .errors import Refused
-from .records import Record, containing, may_see, now, select
-from .service import Service, answer, graph_assistant, new_assistant
+from ..errors import Refused
+from ..records import Record, containing, may_see, now, select
+from ..service import Service, answer, graph_assistant, new_assistant
 
 
 class Assistants:

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..store.base import Namespace, SearchItem
-from .bodies import ItemBody, ItemPlace, ItemSearch, NamespaceSearch
-from .errors import Refused
-from .records import ALL, ROOT
-from .service import Service, answer, refusing
+from ...store.base import Namespace, SearchItem
+from ..bodies import ItemBody, ItemPlace, ItemSearch, NamespaceSearch
+from ..errors import Refused
+from ..records import ALL, ROOT
+from ..service import Service, answer, refusing
 
 
 class StoreRoutes:

@@ -34,7 +34,7 @@ export function oneAtATime(signal, action) {
   };
 }
 
-/** The address of one of the views of a thread (serve/views.py). */
+/** The address of one of the views of a thread (serve/page/views.py). */
 export function viewPath(threadId, view, asked = {}) {
   const query = new URLSearchParams(Object.entries(asked).filter(([, value]) => value !== undefined && value !== ""));
   return `page/threads/${encodeURIComponent(threadId)}/${view}${query.size ? `?${query}` : ""}`;

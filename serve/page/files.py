@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..visualize.assets import list_components
-from ..visualize.runs.thread_pages import drawing_styles
-from ..visualize.theme import DARK, LIGHT
-from .errors import Refused
+from ...visualize.assets import list_components
+from ...visualize.runs.thread_pages import drawing_styles
+from ...visualize.theme import DARK, LIGHT
+from ..errors import Refused
 
 POLICY: Final = "; ".join(
     [

@@ -21,17 +21,17 @@ from ag_ui.encoder import EventEncoder
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ..channels.aggregate import BinaryOperatorAggregate, Overwrite
-from ..pregel.app import Pregel
-from .ag_ui_events import MESSAGES, AgUiEvents, failure
-from .ag_ui_messages import from_graph, to_graph
-from .bodies import RunBody
-from .encode import encode
-from .errors import Refused
-from .frames import HEARTBEAT, read_frames
-from .new_runs import begin_run
-from .records import Record
-from .service import Service
+from ...channels.aggregate import BinaryOperatorAggregate, Overwrite
+from ...pregel.app import Pregel
+from ..bodies import RunBody
+from ..encode import encode
+from ..errors import Refused
+from ..records import Record
+from ..runs.frames import HEARTBEAT, read_frames
+from ..runs.new_runs import begin_run
+from ..service import Service
+from .events import MESSAGES, AgUiEvents, failure
+from .messages import from_graph, to_graph
 
 PATIENCE: Final = 1.0
 """Seconds for which a new run waits until its thread is free; then it is refused."""

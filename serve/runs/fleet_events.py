@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from ..workers import ChunksGoneError, Queue, StreamChunk
+from ...workers import ChunksGoneError, Queue, StreamChunk
+from ..encode import describe_error
+from ..records import Record
 from .chunk_events import ChunkEvents
-from .encode import describe_error
 from .events import PING, PING_SECONDS, frame
-from .records import Record
 
 _EACH: Final = 4
 """So many ids belong to a chunk, which makes at most three events. Those of chunk 0 are for the

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..checkpoint.base import BaseCheckpointSaver
-from ..pregel.app import Pregel
-from ..pregel.types import StateUpdate
-from .bodies import (
+from ...checkpoint.base import BaseCheckpointSaver
+from ...pregel.app import Pregel
+from ...pregel.types import StateUpdate
+from ..bodies import (
     CheckpointBody,
     HistoryBody,
     PruneBody,
@@ -24,10 +24,10 @@ from .bodies import (
     ThreadChange,
     ThreadSearch,
 )
-from .encode import describe_interrupts, describe_snapshot
-from .errors import Refused
-from .records import ALL, Record, containing, may_see, now, select
-from .service import Service, answer, refusing
+from ..encode import describe_interrupts, describe_snapshot
+from ..errors import Refused
+from ..records import ALL, Record, containing, may_see, now, select
+from ..service import Service, answer, refusing
 
 
 class Threads:

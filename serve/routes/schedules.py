@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..workers.cron import check_cron
-from .bodies import CronBody, CronChange, CronSearch, RunBody
-from .errors import Refused
-from .new_runs import begin_run
-from .records import Put, Record, containing, now, select
-from .service import Service, answer, validate
+from ...workers.cron import check_cron
+from ..bodies import CronBody, CronChange, CronSearch, RunBody
+from ..errors import Refused
+from ..records import Put, Record, containing, now, select
+from ..runs.new_runs import begin_run
+from ..service import Service, answer, validate
 
 LOG = logging.getLogger("stategraph.serve")
 LONGEST_SLEEP = 60.0

@@ -39,10 +39,10 @@ from ag_ui.core import (
 )
 from ag_ui.core.version import PROTOCOL_VERSION
 
-from ..checkpoint.base import INTERRUPT, SLEEP
-from .ag_ui_messages import CallPiece, calls_of, from_graph, role_of, text_of
+from ...checkpoint.base import INTERRUPT, SLEEP
+from ..questions import prompt_of
 from .json_patch import diff
-from .questions import prompt_of
+from .messages import CallPiece, calls_of, from_graph, role_of, text_of
 
 MESSAGES: Final = "messages"
 """The key of a state that is the conversation."""

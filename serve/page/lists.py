@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .bodies import Page
-from .records import Record, select
-from .service import Service, answer
+from ..bodies import Page
+from ..records import Record, select
+from ..service import Service, answer
 
 if TYPE_CHECKING:
-    from ..workers import JobResult
-    from ..workers.care import QueueCare
+    from ...workers import JobResult
+    from ...workers.care import QueueCare
 
 SEARCHED: Final = 500
 """The states of so many threads are searched, those written last; ids and metadata of all."""

@@ -34,13 +34,15 @@ from mcp.types import (
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from ..checkpoint.base import INTERRUPT
-from ..pregel.app import Pregel
-from .bodies import RunBody
-from .encode import encode
-from .errors import Refused
-from .frames import read_frames
-from .mcp_tools import (
+from ...checkpoint.base import INTERRUPT
+from ...pregel.app import Pregel
+from ..bodies import RunBody
+from ..encode import encode
+from ..errors import Refused
+from ..runs.frames import read_frames
+from ..runs.new_runs import begin_run
+from ..service import Service, read_json
+from .tools import (
     ANSWER,
     Form,
     make_answer_tool,
@@ -50,8 +52,6 @@ from .mcp_tools import (
     show_questions,
     show_result,
 )
-from .new_runs import begin_run
-from .service import Service, read_json
 
 LOG: Final = logging.getLogger("stategraph.serve")
 Context = ServerRequestContext[Any, Any]
@@ -96,7 +96,7 @@ class McpServer:
     """The server of MCP, as an ASGI app. Its sessions live until `close`."""
 
     def __init__(self, service: Service) -> None:
-        from .. import __version__
+        from ... import __version__
 
         self._service = service
         self._tools = make_tools(service.graphs)

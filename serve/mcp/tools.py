@@ -12,9 +12,9 @@ from typing import Any, Final
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unused-ignore]
 from mcp.types import CallToolResult, TextContent, Tool
 
-from ..checkpoint.base import INTERRUPT
-from ..pregel.app import Pregel
-from .questions import prompt_of
+from ...checkpoint.base import INTERRUPT
+from ...pregel.app import Pregel
+from ..questions import prompt_of
 
 ANSWER: Final = "answer_question"
 """The tool that answers a question, for clients that cannot show one."""

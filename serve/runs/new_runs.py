@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from .bodies import RunBody
-from .errors import Refused
-from .records import Put, Record, now
-from .service import Service
-from .threads import new_thread
+from ..bodies import RunBody
+from ..errors import Refused
+from ..records import Put, Record, now
+from ..routes.threads import new_thread
+from ..service import Service
 
 
 async def begin_run(

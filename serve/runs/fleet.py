@@ -14,16 +14,16 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from ..checkpoint.base import ERROR, INTERRUPT
-from ..checkpoint.integrity import Integrity
-from ..pregel.app import Pregel
-from ..pregel.errors import ThreadBusyError
-from ..workers import JobResult, Queue
-from .encode import describe_error, encode
-from .errors import Refused
+from ...checkpoint.base import ERROR, INTERRUPT
+from ...checkpoint.integrity import Integrity
+from ...pregel.app import Pregel
+from ...pregel.errors import ThreadBusyError
+from ...workers import JobResult, Queue
+from ..encode import describe_error, encode
+from ..errors import Refused
+from ..records import Put, Record, Records, now, pointer_to, seconds_until
 from .execution import read_input, read_options, take_back
 from .fleet_events import read_events
-from .records import Put, Record, Records, now, pointer_to, seconds_until
 from .runner import Stop
 from .worker_threads import WorkerThreads
 

@@ -17,12 +17,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..pregel.app import Pregel
-from ..visualize.runs.thread_index import ThreadIndex
-from ..visualize.runs.thread_pages import NotThereError, ThreadPages, draw_graph
-from .errors import Refused
-from .page import POLICY
-from .service import Service, answer
+from ...pregel.app import Pregel
+from ...visualize.runs.thread_index import ThreadIndex
+from ...visualize.runs.thread_pages import NotThereError, ThreadPages, draw_graph
+from ..errors import Refused
+from ..service import Service, answer
+from .files import POLICY
 
 MOST_INDEXES: Final = 32
 """Of so many threads it is known which checkpoints they have; of others it is read anew."""

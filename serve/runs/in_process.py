@@ -12,13 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..checkpoint.base import ERROR
-from ..pregel.app import Pregel
-from ..pregel.errors import GraphDrained
+from ...checkpoint.base import ERROR
+from ...pregel.app import Pregel
+from ...pregel.errors import GraphDrained
+from ..errors import Refused
+from ..records import Put, Record, Records, now, pointer_to, seconds_until
 from .ended import EndedRuns
-from .errors import Refused
 from .execution import Execution, stream_run, take_back
-from .records import Put, Record, Records, now, pointer_to, seconds_until
 from .runner import Stop
 
 LOG = logging.getLogger("stategraph.serve")

@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from .bodies import BatchBody, CancelBody, CancelQuery, JoinQuery, RunBody, RunQuery
-from .encode import encode
-from .errors import Refused
-from .new_runs import begin_run
-from .records import Record, may_see, select
-from .service import Service, answer
+from ..bodies import BatchBody, CancelBody, CancelQuery, JoinQuery, RunBody, RunQuery
+from ..encode import encode
+from ..errors import Refused
+from ..records import Record, may_see, select
+from ..runs.new_runs import begin_run
+from ..service import Service, answer
 
 
 class RunRoutes:

@@ -8,9 +8,9 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from ..checkpoint.integrity import Integrity
-from ..pregel.app import Pregel
-from ..workers import Worker
+from ...checkpoint.integrity import Integrity
+from ...pregel.app import Pregel
+from ...workers import Worker
 
 LOG = logging.getLogger("stategraph.serve")
 

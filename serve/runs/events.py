@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Any, Final
 
-from .encode import encode
+from ..encode import encode
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """How much of a run's events is kept. A reader who is farther behind than that is sent away."""

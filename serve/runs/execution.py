@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ..checkpoint.base import ERROR
-from ..pregel.app import Pregel
-from ..pregel.control import RunControl
-from ..pregel.names import COPY
-from ..pregel.types import Command, Send
+from ...checkpoint.base import ERROR
+from ...pregel.app import Pregel
+from ...pregel.control import RunControl
+from ...pregel.names import COPY
+from ...pregel.types import Command, Send
+from ..encode import describe_error, encode
+from ..errors import Refused
+from ..records import Record
 from .chunk_events import ChunkEvents
-from .encode import describe_error, encode
-from .errors import Refused
 from .events import EventLog
-from .records import Record
 from .runner import Stop
 
 

@@ -1,0 +1,1 @@
+"""AG-UI: a protocol of frontends for agents."""

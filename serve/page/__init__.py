@@ -1,0 +1,1 @@
+"""The page at /: threads, their steps, and who asks what."""

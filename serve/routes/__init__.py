@@ -1,0 +1,1 @@
+"""The routes that the official clients of the HTTP API call."""
