@@ -51,7 +51,7 @@ class TaskInfo:
         run: the run that it belongs to.
         id: the task's id, which is also its `runtime.idempotency_key`.
         node: the name of its node, or of its `@task`.
-        step: the number of its superstep on the thread.
+        step: the number of the step on the thread in which it starts.
         attempt: which try this is, from 1.
         carried: in the process of an executor: what `carry` gave for the task; else empty.
     """
@@ -132,10 +132,17 @@ class Observer:
         """
 
     def step_started(self, run: RunInfo, step: int, nodes: tuple[str, ...]) -> None:
-        """A superstep begins, with a task of each of these nodes (a name for each task)."""
+        """A superstep begins, with a task of each of these nodes (a name for each task).
+
+        With schedule="ready" a step begins as soon as the one before is stored; tasks of these
+        nodes start in it, beside what is under way. There may be none of them.
+        """
 
     def step_ended(self, run: RunInfo, step: int, seconds: float) -> None:
-        """A superstep has ended, however it did; its commit is part of the time."""
+        """A superstep has ended, however it did; its commit is part of the time.
+
+        With schedule="ready" it ends with the first of the tasks that are under way.
+        """
 
     def breakpoint_reached(self, run: RunInfo, nodes: tuple[str, ...]) -> None:
         """The run stops at a breakpoint, with tasks of these nodes to follow."""
@@ -174,7 +181,7 @@ class Observer:
     # -- storing, and what goes wrong --------------------------------------------------------------
 
     def committed(self, run: RunInfo, step: int, seconds: float, size: int) -> None:
-        """A superstep is stored.
+        """A step is stored.
 
         Args:
             seconds: how long that took.

@@ -21,7 +21,7 @@ from ..observers import Watcher, ask, carry, defines
 from ..superstep.observed import ObservedAttempt
 from ..superstep.task import Task
 from .config import scalars
-from .effects import Effects, Load, RunTasks
+from .effects import Effects, Load, RunTasks, StartTasks
 
 SURROUNDING = ("around", "aaround", "around_operation", "aaround_operation")
 """The methods that surround the code of users, wherever it runs."""
@@ -98,6 +98,8 @@ class Observing:
         for effect in effects:
             if effect.__class__ is RunTasks:
                 step.enter(effect.tasks)
+            elif effect.__class__ is StartTasks:
+                step.enter(effect.tasks, goes_on=True)
             try:
                 yield effect
             except GeneratorExit:
@@ -244,26 +246,32 @@ def status_of(task: Task) -> EndStatus:
 
 
 class _StepWatch:
-    """Which superstep is going on, and since when."""
+    """Which step is going on, and since when."""
 
     def __init__(self, observing: Observing, run: Any, info: RunInfo) -> None:
         self._observing, self._run, self.info = observing, run, info
         self._step: int | None = None
         self._began = 0.0
 
-    def enter(self, tasks: Sequence[Task]) -> None:
-        """Tasks are about to run, or are waited for."""
+    def enter(self, tasks: Sequence[Task], *, goes_on: bool = False) -> None:
+        """Tasks are about to run, or are waited for.
+
+        Args:
+            goes_on: what has started in the step before may be at work in this one, too.
+        """
         step = self._run.machine.step
         if step == self._step:
             return
+        goes_on = goes_on and self._step is not None
         self.end()
-        names = tuple(task.name for task in tasks if not task.node.hidden)
-        if names:
+        # A handler is told of when it starts.
+        names = tuple(task.name for task in tasks if not task.node.hidden and task.cause is None)
+        if names or goes_on:
             self._step, self._began = step, perf_counter()
             self._observing.tell("step_started", self.info, step, names)
 
     def end(self) -> None:
-        """The superstep is over, if there is one."""
+        """The step is over, if there is one."""
         if self._step is not None:
             seconds = perf_counter() - self._began
             self._observing.tell("step_ended", self.info, self._step, seconds)

@@ -23,7 +23,7 @@ from ..extract import extract
 from ..model import GraphModel
 from .live_notebook import Picture
 from .live_terminal import Lines, Table, can_draw
-from .progress import Progress, RunState
+from .progress import Progress, ReadyProgress, RunState
 from .run_events import RunEvents, format_error
 from .tally import Event
 
@@ -63,7 +63,8 @@ def show_call(
 ) -> AbstractContextManager[None]:
     """Show the call of a compiled graph with these options while the block runs; for `earlier` see
     `Progress`."""
-    updater = ViewUpdater(extract(app, xray), choose(view), earlier=earlier)
+    kind = ReadyProgress if app.program.starts_ready else Progress
+    updater = ViewUpdater(extract(app, xray), choose(view), earlier=earlier, kind=kind)
     return show(updater, RunEvents(updater.put, updater.clock), options)
 
 

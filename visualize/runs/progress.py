@@ -140,7 +140,7 @@ class Progress:
         self._held = False
         step = self._current
         if not event.place:
-            if step is None or step.number != event.step:
+            if step is None or self._is_next(step, event):
                 step = Superstep(event.step, event.at, event.at)
                 self.supersteps.append(step)
             step.start_task(event)
@@ -157,6 +157,10 @@ class Progress:
         tally.since = tally.since if tally.open else event.at
         tally.open += 1
         tally.total += 1
+
+    def _is_next(self, step: Superstep, event: TaskStarted) -> bool:
+        """Whether a superstep is over, because a task of the next one has started."""
+        return step.number != event.step
 
     def _retry(self, event: TaskRetried, key: str) -> None:
         self._tally(key).retries += 1
@@ -364,3 +368,35 @@ class Progress:
 
     def _label(self, id: str) -> str:
         return self._known[id].label if id in self._known else id.rpartition(NS_END)[2]
+
+
+class ReadyProgress(Progress):
+    """A run with schedule="ready" as far as it has been seen. No superstep holds its tasks
+    together, so all of the call are counted at once: as many as are known by now."""
+
+    lists_supersteps = False
+
+    def headline(self, now: float) -> str:
+        """The run as a whole, in one line."""
+        step = self._current
+        if step is None or self.state == "done":
+            parts = [self.state, count_noun(self.tasks, "task") if self.tasks else ""]
+        else:
+            known = f"{step.done:,} of {count_noun(step.total, 'task')}"
+            parts = [known if self.state == "running" else join(self.state, known)]
+            inside = self.counted(step)
+            if inside is not step:
+                parts.append(f"{inside.done:,} of {inside.total:,} inside")
+        if self.kept:
+            parts.append(f"{self.kept:,} kept")
+        if self.questions:
+            parts.append(count_noun(len(self.questions), "question"))
+        return join(*parts, duration(self.elapsed(now)))
+
+    def _is_next(self, step: Superstep, event: TaskStarted) -> bool:
+        return False
+
+    def _start(self, event: TaskStarted, tally: Tally | None) -> None:
+        if tally is not None and not tally.open:  # the node runs once more: in a loop
+            tally.superstep = -1
+        super()._start(event, tally)
