@@ -281,7 +281,7 @@ class InMemorySaver(MemoryPosts):
         where = thread_id, checkpoint_ns
         with self._lock:
             chain = self._chain(*where) or Chain()
-            revision = chain.revisions.get(checkpoint_id, 0)
+            revision = chain.revisions.get(chain.head or "", 0)
             check_expected(self, "commit_writes", where, chain.head, revision)
             self._threads.setdefault(thread_id, {})[checkpoint_ns] = chain
             chain.record(checkpoint_id, [*writes])

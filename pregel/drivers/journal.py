@@ -234,15 +234,21 @@ class Journal:
         if entry.__class__ is Claim:
             at = run.thread.config_of(run.position.head)
             yield self._claim(at, entry.revision, entry.writes)
-        elif position.is_past(entry):
-            return
-        else:
-            with position.guard(entry):
-                yield self._commit_writes(
-                    run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes
-                )
+            position.count(entry)
+        elif not position.is_past(entry):
+            if position.must_be_taken(entry):
+                yield from self._write(Save(None, (), position.checkpoint_id or ""))
+            yield from self._write(entry)
+
+    def _write(self, entry: Save) -> Steps[None]:
+        """Record writes beside a checkpoint."""
+        run = self._run
+        with self._position.guard(entry):
+            yield self._commit_writes(
+                run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes
+            )
         # Stored by this run: what it finds there next is what it expects.
-        position.count(entry)
+        self._position.count(entry)
 
     def _fail(self, entry: Entry, error: BaseException) -> None:
         entry.error = error
@@ -262,14 +268,20 @@ class Journal:
 class LanePosition:
     """Where the lane stands: the checkpoint that it has stored last, or goes on from, and how often
     something was recorded beside it. If another run records there as well, this one is told: it
-    works from what is no longer so."""
+    works from what is no longer so.
 
-    __slots__ = ("_run", "_saver_state", "checkpoint_id", "revision")
+    With schedule="ready" most records stand beside an earlier checkpoint, the birth of their task.
+    So a run records something beside its own position first, once, even if that is nothing:
+    `taken`. Two runs that work from there cannot both.
+    """
+
+    __slots__ = ("_run", "_saver_state", "checkpoint_id", "revision", "taken")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self.checkpoint_id: str | None = None
         self.revision: int | None = None
+        self.taken: bool = False
         self._saver_state: Any = None
 
     def is_past(self, entry: Save) -> bool:
@@ -289,17 +301,31 @@ class LanePosition:
         self._take_up()
         return checkpoint_id == self.checkpoint_id and self.revision is not None
 
+    def must_be_taken(self, entry: Save) -> bool:
+        """Whether something is to be recorded beside the position before this entry is stored,
+        which stands elsewhere."""
+        return (
+            self._run.program.starts_ready
+            and not self.taken
+            and entry.checkpoint_id != self.checkpoint_id
+            and self._is_guarded(entry)
+        )
+
     def guard(self, entry: Save) -> AbstractContextManager[None]:
-        """In this context writes are recorded only if nobody else has recorded anything."""
-        self._take_up()
-        if (
-            self.revision is None
-            or entry.checkpoint_id != self.checkpoint_id
-            or not records_at_once(self._run.thread.saver)
-        ):
+        """In this context writes are recorded only if nobody else has moved the thread on, or
+        recorded anything."""
+        if not self._is_guarded(entry):
             return _UNGUARDED
         thread = self._run.thread
-        return expecting(thread.saver, thread.config_of(entry.checkpoint_id), self.revision)
+        assert self.checkpoint_id is not None and self.revision is not None
+        return expecting(thread.saver, thread.config_of(self.checkpoint_id), self.revision)
+
+    def _is_guarded(self, entry: Save) -> bool:
+        self._take_up()
+        if self.revision is None or self.checkpoint_id is None:
+            return False
+        here = entry.checkpoint_id == self.checkpoint_id or self._run.program.starts_ready
+        return here and records_at_once(self._run.thread.saver)
 
     def prepare(self, commit: Commit) -> None:
         """Give a commit what the saver has left with this run."""
@@ -315,13 +341,14 @@ class LanePosition:
         # Else it is of a graph inside, which the run has kept back.
         if commit.checkpoint_ns == self._run.ns:
             self.checkpoint_id, self.revision = commit.id, 1 if commit.carried else 0
-            self._saver_state = commit.saver_state
+            self._saver_state, self.taken = commit.saver_state, False
 
     def count(self, entry: Entry) -> None:
         """Something was recorded; it counts if it stands beside the checkpoint, as a claim does."""
         self._take_up()
         if self.revision is not None and entry.checkpoint_id in ("", self.checkpoint_id):
             self.revision += 1
+            self.taken = True
 
     def _take_up(self) -> None:
         """Begin at what was loaded, if nothing was stored before."""
