@@ -27,7 +27,6 @@ from .overrides import (
     run_by_parts,
 )
 from .records import (
-    BIRTHS,
     CHECKPOINT_FORMAT,
     CLAIM,
     CONTINUES,
@@ -45,6 +44,7 @@ from .records import (
     RESUME,
     RETURN,
     SLEEP,
+    UNDER_WAY,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
@@ -63,9 +63,9 @@ from .records import (
 from .serde import Blob, Serializer
 
 __all__ = [
-    "BIRTHS", "BaseCheckpointSaver", "CHECKPOINT_FORMAT", "CLAIM", "CONTINUES", "CONTROL_WRITES",
+    "BaseCheckpointSaver", "CHECKPOINT_FORMAT", "CLAIM", "CONTINUES", "CONTROL_WRITES",
     "DIGEST", "ERROR", "ERROR_SOURCE", "INTERRUPT", "KEPT", "NO_WRITES", "NULL_TASK_ID", "POST",
-    "POST_TASK_ID", "RAISED", "RESUME", "RETURN", "SLEEP", "Checkpoint",
+    "POST_TASK_ID", "RAISED", "RESUME", "RETURN", "SLEEP", "UNDER_WAY", "Checkpoint",
     "CheckpointConflictError", "CheckpointMetadata", "CheckpointTuple", "Commit",
     "PendingWrite", "Post", "RunnableConfig", "Span", "TaskWrites", "address", "coordinates",
     "write_index",

@@ -22,6 +22,7 @@ from .memory_chain import (
     Chain,
     ChainRecord,
     Found,
+    add_needed,
     by_age,
     has_metadata,
     make_keyframe,
@@ -48,7 +49,7 @@ from .records import (
     iso,
     spans_of,
 )
-from .retention import EVERY, Retention, RetentionLimits, add_births, add_continued, check_several
+from .retention import EVERY, Retention, RetentionLimits, check_several
 from .serde import Serializer
 from .threads import Result
 
@@ -397,9 +398,8 @@ class InMemorySaver(MemoryPosts):
             parents = newest.metadata.get("parents", {}) if newest else {}
             made = [(record.id, record.ts) for record in chain.records.values()]
             left = limits.choose_kept(name, made, parents, kept)
-            metadata = {record.id: record.metadata for record in chain.records.values()}
-            kept[name] = add_continued(left, metadata)
-            self._keep_only(thread_id, name, add_births(left, metadata))
+            staying, kept[name] = add_needed(chain.records, left)
+            self._keep_only(thread_id, name, staying)
 
     def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from ..channels.base import MISSING
 from .labels import labels_of
 from .records import CHECKPOINT_FORMAT, Commit, TaskWrites
-from .retention import nearest_kept
+from .retention import add_births, add_continued, find_births, nearest_kept
 from .serde import Blob
 from .serde.delta import LEAST, apply_deltas, find_delta, is_outweighed
 
@@ -136,6 +136,20 @@ def read_state(record: ChainRecord) -> ChainState:
         state.versions.update(each.versions)
         state.seen.update(each.seen)
     return state
+
+
+def add_needed(
+    records: Mapping[str, ChainRecord], chosen: Collection[str]
+) -> tuple[Collection[str], Collection[str]]:
+    """The checkpoints that stay where some were chosen, and those for which graphs inside them
+    stay."""
+    metadata = {id: record.metadata for id, record in records.items()}.__getitem__
+
+    def births_of(id: str) -> set[str]:
+        return find_births([read_state(records[id]).seen]) & records.keys()
+
+    staying = add_births(chosen, metadata, births_of)
+    return staying, add_continued(staying, metadata)
 
 
 def make_keyframe(record: ChainRecord) -> ChainRecord:

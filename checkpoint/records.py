@@ -162,9 +162,13 @@ CONTINUES = "stategraph_continues"
 them have stored is found."""
 
 
-BIRTHS = "stategraph_births"
-"""In the metadata of a checkpoint with tasks that are under way (schedule="ready"): the checkpoints
-at which these have started."""
+UNDER_WAY = "stategraph_under_way"
+"""In the metadata of a checkpoint: tasks are under way there (schedule="ready")."""
+
+SLOT = "__under_way__:"
+"""How the names of the channels begin that hold one such task each. `versions_seen` says under this
+name at which checkpoint that task has started, its birth: birth → version. So births are stored as
+changes, and found without a look at any value."""
 
 
 class TaskWrites(NamedTuple):

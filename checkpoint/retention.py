@@ -3,12 +3,12 @@ saver."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from .records import BIRTHS, CONTINUES, check_names, has_task_ids
+from .records import CONTINUES, SLOT, UNDER_WAY, check_names, has_task_ids
 
 EVERY = 32
 """A saver with a `Retention` prunes a thread at every so many commits to it."""
@@ -117,27 +117,40 @@ class RetentionLimits:
 
 
 def add_births(
-    chosen: Collection[str], metadata: Mapping[str, Mapping[str, Any]]
+    chosen: Collection[str],
+    metadata_of: Callable[[str], Mapping[str, Any]],
+    births_of: Callable[[str], Iterable[str]],
 ) -> Collection[str]:
     """The checkpoints that were chosen, and those at which tasks have started that are under way in
     one of them: a resume reads the state there.
 
     Args:
-        metadata: by checkpoint.
+        births_of: these, of a checkpoint.
     """
-    return {*chosen, *(birth for each in chosen for birth in metadata[each].get(BIRTHS, ()))}
+    marked = [each for each in chosen if UNDER_WAY in metadata_of(each)]
+    return {*chosen, *(birth for each in marked for birth in births_of(each))}
+
+
+def find_births(tables: Iterable[Mapping[str, Mapping[str, int]]]) -> set[str]:
+    """The checkpoints at which the tasks have started that are under way in one.
+
+    Args:
+        tables: its `versions_seen`, as it changed from checkpoint to checkpoint, newest first.
+    """
+    slots: dict[str, Mapping[str, int]] = {}
+    for table in tables:
+        for name, seen in table.items():
+            if name.startswith(SLOT):
+                slots.setdefault(name, seen)
+    return {birth for seen in slots.values() for birth in seen}
 
 
 def add_continued(
-    kept: Collection[str], metadata: Mapping[str, Mapping[str, Any]]
+    kept: Collection[str], metadata_of: Callable[[str], Mapping[str, Any]]
 ) -> Collection[str]:
     """The checkpoints that stay, and those of which tasks go on in them after an edit: what graphs
-    inside these tasks have stored names the checkpoint in which they began.
-
-    Args:
-        metadata: by checkpoint.
-    """
-    return {*kept, *(earlier for each in kept for earlier in metadata[each].get(CONTINUES, ()))}
+    inside these tasks have stored names the checkpoint in which they began."""
+    return {*kept, *(earlier for each in kept for earlier in metadata_of(each).get(CONTINUES, ()))}
 
 
 def nearest_kept(

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from ..channels.aggregate import Overwrite
 from ..checkpoint.base import ERROR, ERROR_SOURCE, INTERRUPT, NO_WRITES, RESUME, RETURN, SLEEP
-from ..checkpoint.records import KEY_MARK, TRIGGER
+from ..checkpoint.records import KEY_MARK, SLOT, TRIGGER
 from ..checkpoint.records import NS_END as NS_END  # for who splits the ids of drawings, too
 from ..checkpoint.records import has_task_ids as has_task_ids  # retention asks it, too
 
@@ -100,8 +100,6 @@ ROOT: Final = "__root__"
 PREVIOUS: Final = "__previous__"
 """The channel of what the last run of an entrypoint saved."""
 
-_UNDER_WAY: Final = "__under_way__:"
-
 
 def under_way_name(slot: int) -> str:
     """The channel that says which task is under way, by the number of its slot.
@@ -109,7 +107,7 @@ def under_way_name(slot: int) -> str:
     >>> under_way_name(0)
     '__under_way__:0'
     """
-    return f"{_UNDER_WAY}{slot}"
+    return f"{SLOT}{slot}"
 
 
 def under_way_number(channel: str) -> int:
@@ -118,12 +116,12 @@ def under_way_number(channel: str) -> int:
     >>> under_way_number("__under_way__:12")
     12
     """
-    return int(channel.removeprefix(_UNDER_WAY))
+    return int(channel.removeprefix(SLOT))
 
 
 def is_under_way(channel: str) -> bool:
     """Whether a channel says which task is under way."""
-    return channel.startswith(_UNDER_WAY)
+    return channel.startswith(SLOT)
 
 
 _JOIN: Final = "join:"

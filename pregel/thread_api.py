@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from typing_extensions import TypeVar
 
-from ..checkpoint.base import BIRTHS, BaseCheckpointSaver, CheckpointTuple, address, coordinates
+from ..checkpoint.base import UNDER_WAY, BaseCheckpointSaver, CheckpointTuple, address, coordinates
 from ..checkpoint.serde import Serializer
 from .errors import nearest
 from .names import graph_keys, join_ns, memory_below, memory_ns, split_number
@@ -338,7 +338,7 @@ class StoredThreads(Generic[ValuesT]):
         found = _existing(where, (yield where))
         if found is None:
             return empty_snapshot(where)
-        if BIRTHS in found.metadata:
+        if UNDER_WAY in found.metadata:
             from .run.births import find_births
 
             found = yield from find_births(found)

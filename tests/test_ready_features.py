@@ -144,6 +144,15 @@ def test_births_of_what_is_under_way_are_not_pruned(drive: Any, saver: Any) -> N
     assert [each.metadata["step"] for each in drive.history(app, CONFIG)] == [5]
 
 
+def test_births_stay_when_a_long_thread_is_pruned(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stategraph.checkpoint.sql.pruner.LONG", 2)
+    app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
+    drive.invoke(app, EMPTY, CONFIG)
+    saver.prune(["t"], keep_last=2)
+    assert [each.metadata["step"] for each in drive.history(app, CONFIG)] == [3, 2, 0]
+    assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"][-2:] == ["yes0", "d"]
+
+
 def test_births_stay_under_a_retention(drive: Any) -> None:
     saver = InMemorySaver(retention=Retention(keep_last=1))
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ..labels import labels_of
+from ..records import SLOT
 from ..serde import Blob
 from .pruning import drop, make_complete, record_beside, set_head
 from .queries import NEWEST, Row, SqlSession, read_chain
@@ -30,7 +31,7 @@ PAGE = 256
 
 def read_light(session: SqlSession, key: ThreadKey, namespace_id: int, edge: int) -> list[Row]:
     """A page of the checkpoints of a namespace below a sequence, newest first, without their values
-    and tables.
+    and tables, but with what these say of tasks that are under way.
 
     Raises:
         DamagedError: they are not what was written.
@@ -40,7 +41,8 @@ def read_light(session: SqlSession, key: ThreadKey, namespace_id: int, edge: int
         if row.namespace_id != namespace_id or row.seq >= edge:
             raise key.damage_error("the index leads to checkpoints of another thread")
         body = unpack_body(key, row)
-        light = body._replace(values={}, versions={}, seen={}, parent_writes=())
+        slots = {name: seen for name, seen in body.seen.items() if name.startswith(SLOT)}
+        light = body._replace(values={}, versions={}, seen=slots, parent_writes=())
         found.append((row._replace(body=b""), light))
     return found
 
@@ -149,8 +151,9 @@ class LongPruning:
             return  # somebody has dropped it meanwhile
         state, body = materialize(self._key, read_chain(session, row))
         owners = [(v.owner, name) for name, v in state.values.items() if v.owner is not None]
-        for owner, channel in session.rows("value_chains", self._namespace_id, sorted(owners)):
-            self._needed.add((owner, channel))
+        # No statement takes an empty list of pairs.
+        if owners:
+            self._needed.update(session.rows("value_chains", self._namespace_id, sorted(owners)))
         # Its parent is there for now.
         if (
             body.parent_writes

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from ..labels import labels_of
-from ..retention import RetentionLimits, add_births, add_continued, nearest_kept
+from ..retention import RetentionLimits, add_births, add_continued, find_births, nearest_kept
 from ..serde import Blob
 from .queries import SqlSession, fill_tails
 from .read_rows import next_state, read_writes
@@ -44,11 +45,27 @@ def choose_by_limits(
         made = [(row.checkpoint_id, body.ts) for row, body in rows]
         left = limits.choose_kept(checkpoint_ns, made, parents, kept)
         bodies = {row.checkpoint_id: body for row, body in rows}
-        metadata = {id: loads(bodies[id].metadata) for id in left}
-        kept[checkpoint_ns] = add_continued(left, metadata)
-        return add_births(left, metadata)
+
+        @cache
+        def metadata_of(id: str) -> Mapping[str, Any]:
+            return loads(bodies[id].metadata)  # type: ignore[no-any-return]
+
+        staying = add_births(left, metadata_of, lambda id: _find_births(rows, id) & bodies.keys())
+        kept[checkpoint_ns] = add_continued(staying, metadata_of)
+        return staying
 
     return choose
+
+
+def _find_births(rows: Sequence[tuple[CheckpointRow, CheckpointBody]], id: str) -> set[str]:
+    """The checkpoints at which the tasks have started that are under way in one of these."""
+    tables = []
+    link: int | None = None
+    for row, body in reversed(rows):
+        if row.checkpoint_id == id or row.seq == link:
+            tables.append(body.seen)
+            link = row.link
+    return find_births(tables)
 
 
 def keep_only(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
+from itertools import chain
+from typing import Any
 
 from ...checkpoint.base import (
-    BIRTHS,
+    CONTINUES,
     NULL_TASK_ID,
+    UNDER_WAY,
     Checkpoint,
     CheckpointTuple,
     PendingWrite,
@@ -23,7 +26,7 @@ from ..names import under_way_number
 from ..superstep.machine import Machine
 from ..superstep.ready_machine import ReadyMachine, bear_anew
 from ..superstep.task import Task
-from ..superstep.under_way import UnderWay, find_under_way
+from ..superstep.under_way import UnderWay, find_birth, find_under_way
 from .effects import Effect, Load
 from .run import Run
 from .task_records import kept_ids, read_records
@@ -40,7 +43,12 @@ def load_births(load: Load) -> Generator[Effect, None, None]:
         assert birth.found is not None  # the driver has refused an unknown one
         births[birth.found.checkpoint["id"]] = birth.found
     if births:
-        load.found, load.births = with_births(load.found, [*births.values()]), births
+        # An edit says which checkpoints go on in it, and so which do in these.
+        told: list[Any] = [birth.metadata.get(CONTINUES, ()) for birth in births.values()]
+        continues = dict.fromkeys([*chain(*told), *births])
+        metadata: Any = {**load.found.metadata, CONTINUES: [*continues]}
+        load.found = with_births(load.found, [*births.values()], metadata)
+        load.births = births
 
 
 def find_births(
@@ -59,19 +67,26 @@ def find_births(
 def births_of(found: CheckpointTuple) -> list[RunnableConfig]:
     """The configs of the checkpoints at which those tasks have started that are under way in this
     one."""
-    if BIRTHS not in found.metadata:
+    if UNDER_WAY not in found.metadata:
         return []
     thread_id, ns, _ = coordinates(found.config)
-    known = find_under_way(found.checkpoint).values()
-    return [address(thread_id, ns, id) for id in dict.fromkeys(each["birth"] for each in known)]
+    births = [find_birth(found.checkpoint, slot) for slot in find_under_way(found.checkpoint)]
+    return [address(thread_id, ns, id) for id in dict.fromkeys(births)]
 
 
-def with_births(found: CheckpointTuple, births: Sequence[CheckpointTuple]) -> CheckpointTuple:
-    """A checkpoint with what tasks that are under way in it have left where they have started."""
+def with_births(
+    found: CheckpointTuple, births: Sequence[CheckpointTuple], metadata: Any = None
+) -> CheckpointTuple:
+    """A checkpoint with what tasks that are under way in it have left where they have started.
+
+    Args:
+        metadata: in place of its own.
+    """
     pending: list[PendingWrite] = []
     for birth in births:
         pending += (each for each in birth.pending_writes or () if each[0] != NULL_TASK_ID)
-    merged = found._replace(pending_writes=[*pending, *(found.pending_writes or ())])
+    pending += found.pending_writes or ()
+    merged = found._replace(pending_writes=pending, metadata=metadata or found.metadata)
     if hasattr(found, "saver_state"):
         merged.saver_state = found.saver_state  # type: ignore[attr-defined]
     return merged
@@ -85,8 +100,11 @@ def take_up(
         wait_anew(machine, checkpoint)
         return
     born = {id: _stand_at(run, birth) for id, birth in births.items()}
-    known = _find_known(machine, checkpoint).items()
-    machine.take_up({under_way_number(slot): born[each["birth"]](each) for slot, each in known})
+    tasks: dict[int, Task] = {}
+    for slot, known in _find_known(machine, checkpoint).items():
+        make_again = born[find_birth(checkpoint, slot)]
+        tasks[under_way_number(slot)] = make_again(known)
+    machine.take_up(tasks)
 
 
 def wait_anew(machine: Machine, checkpoint: Checkpoint) -> None:

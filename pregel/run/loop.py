@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
-from ...checkpoint.base import BIRTHS, ERROR, ERROR_SOURCE
+from ...checkpoint.base import ERROR, ERROR_SOURCE, UNDER_WAY
 from ..errors import GraphDrained
 from ..superstep.interrupts import is_listed
 from ..superstep.machine import Machine, handler_of, in_path_order
@@ -42,7 +42,7 @@ def supersteps(run: Run) -> Effects:
     loaded = Load()
     if run.thread.saver is not None:
         loaded = yield from load_checkpoint(run)
-        if loaded.found is not None and BIRTHS in loaded.found.metadata:
+        if loaded.found is not None and UNDER_WAY in loaded.found.metadata:
             yield from load_under_way(loaded)
     if run.deadline is not None:
         run.deadline.check()

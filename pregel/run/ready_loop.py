@@ -10,9 +10,8 @@ there a later call finds what it has asked, was answered, and has called.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any
 
-from ...checkpoint.base import BIRTHS, CLAIM, CONTINUES, ERROR, ERROR_SOURCE, TaskWrites
+from ...checkpoint.base import CLAIM, ERROR, ERROR_SOURCE, UNDER_WAY, TaskWrites
 from ..errors import GraphDrained
 from ..names import START, TASKS
 from ..superstep.interrupts import is_listed
@@ -24,7 +23,7 @@ from .failures import find_loudest, limit_reached
 from .loop import restore, show_checkpoint, show_ends, show_starts
 from .output import Breakpoint
 from .resume import claim_end, claim_of, pause, upcoming
-from .run import Run, run_of
+from .run import Run
 
 
 class Progress:
@@ -39,14 +38,13 @@ class Progress:
         drained: why the call is to end early, or None.
         passed: the machine's tick up to which breakpoints count as passed.
         after: the nodes that wait because one before them has a breakpoint behind it.
-        continued: checkpoint → the earlier ones of which tasks go on there after an edit.
     """
 
     __slots__ = (
-        "after", "at_work", "continued", "drained", "effect", "failed", "limit", "passed", "stuck",
+        "after", "at_work", "drained", "effect", "failed", "limit", "passed", "stuck",
     )  # fmt: skip
 
-    def __init__(self, run: Run, machine: ReadyMachine, passed: int) -> None:
+    def __init__(self, passed: int) -> None:
         self.passed: int = passed
         self.after: set[str] = set()
         self.effect: StartTasks = StartTasks()
@@ -55,12 +53,6 @@ class Progress:
         self.failed: bool = False
         self.limit: Exception | None = None
         self.drained: str | None = None
-        loaded = [run.position.found, *(run_of(task).position.found for task in machine.under_way)]
-        self.continued: dict[str, Any] = {
-            found.checkpoint["id"]: found.metadata.get(CONTINUES, ())
-            for found in loaded
-            if found is not None
-        }
 
     def note_ends(self, run: Run, tasks: Iterable[Task]) -> None:
         """These have ended without having finished."""
@@ -82,7 +74,7 @@ def ready_steps(run: Run, machine: ReadyMachine, passed: int) -> Effects:
     Args:
         passed: the machine's tick up to which breakpoints count as passed.
     """
-    progress = Progress(run, machine, passed)
+    progress = Progress(passed)
     effect, at_work = progress.effect, progress.at_work
     starting = list(machine.under_way)
     moved = True  # nothing has started in this state yet
@@ -238,10 +230,7 @@ def _end_step(
     """Store the step that these tasks have ended."""
     commits = run.commits
     if run.thread.saver is not None:
-        births = machine.under_way.births
-        continues = {each: None for id in births for each in (id, *progress.continued.get(id, ()))}
-        commits.describe(BIRTHS, [*births] or None)
-        commits.describe(CONTINUES, [*continues] or None)
+        commits.describe(UNDER_WAY, bool(machine.under_way) or None)
         commit = commits.build(machine, "loop", writes)
         commit.carried = _move_claim(run, tasks, commit.id)
         yield Save(commit)

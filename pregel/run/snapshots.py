@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...checkpoint.base import (
-    BIRTHS,
     NULL_TASK_ID,
     RETURN,
+    UNDER_WAY,
     BaseCheckpointSaver,
     CheckpointTuple,
     Post,
@@ -73,7 +73,7 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     flow = program.flow
     machine_class = Machine if flow is None or program.starts_ready else flow.machine
     machine = machine_class(program, found.checkpoint, step, kept_ids(records))
-    if BIRTHS in found.metadata:
+    if UNDER_WAY in found.metadata:
         from .births import wait_anew
 
         wait_anew(machine, found.checkpoint)

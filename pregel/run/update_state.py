@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
-from ...checkpoint.base import BIRTHS, CONTINUES, TaskWrites
+from ...checkpoint.base import CONTINUES, UNDER_WAY, TaskWrites
 from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
 from ..names import COPY, END, INPUT
 from ..program.program import CompiledNode, NodeCall
@@ -40,7 +40,7 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     before all of them have been made. Afterwards the run's position is at the last."""
     load = Load()
     yield load
-    if load.found is not None and BIRTHS in load.found.metadata:
+    if load.found is not None and UNDER_WAY in load.found.metadata:
         yield from load_under_way(load)
     # An update of a nested graph from outside has no run around it, from which the parents would
     # come.

@@ -11,7 +11,7 @@ slot, until it has ended. A trigger that must wait stays in its channel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ...channels.aggregate import Overwrite
@@ -36,7 +36,7 @@ NO_RACES = (
 )
 
 
-def bear_anew(machine: Machine, slots: Iterable[str], known: Sequence[UnderWay]) -> None:
+def bear_anew(machine: Machine, slots: Collection[str], known: Sequence[UnderWay]) -> None:
     """Let all that is under way wait, in this state, to be started: so it is looked at, edited, and
     run in supersteps. It keeps its ids, as after an edit."""
     nodes, ids = machine.program.nodes, dict(machine.carried_ids)
@@ -60,6 +60,7 @@ def bear_anew(machine: Machine, slots: Iterable[str], known: Sequence[UnderWay])
         machine.apply_writes(writes)
     machine.wake(name for name in triggers if not machine.channels[name].is_available())
     machine.forget(slots)
+    machine.forget_seen(slots)
     machine.carry(ids)
 
 
@@ -275,6 +276,8 @@ class ReadyMachine(Machine):
             name = under_way_name(number)
             fresh[name] = cast(Channel, Slot(start))
             moved.append(name)
+            self.seen[name] = {} if start is None else {start.run.machine.checkpoint_id: self.tick}
+            self.unsaved_seen.add(name)
 
     def _expire(self, names: Iterable[str], fresh: dict[str, Channel], noted: Noted) -> None:
         """What triggers a node that waits stays; all else that lives for one step ends."""

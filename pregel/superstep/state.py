@@ -308,6 +308,12 @@ class LiveState(StateView):
                 if channel.is_available():
                     changed.add(name)
 
+    def forget_seen(self, names: Iterable[str]) -> None:
+        """Let the next checkpoint say that these have seen nothing."""
+        for name in names:
+            self.seen[name] = {}
+            self.unsaved_seen.add(name)
+
     def wake(self, names: Iterable[str]) -> None:
         """Let these channels hold what waits for the end."""
         fresh: Channels = {}

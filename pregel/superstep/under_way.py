@@ -20,14 +20,12 @@ class UnderWay(TypedDict):
     """A task that is under way, as a checkpoint holds it.
 
     Keys:
-        birth: the id of the checkpoint at which it started.
-        path: its place there.
+        path: its place in the checkpoint at which it started.
         id, node: its id, and the name of its node.
         handler: the id of the task of its error handler; None if it has none.
         send: the `Send` that it runs for, or None.
     """
 
-    birth: str
     path: tuple[Any, ...]
     id: str
     node: str
@@ -52,7 +50,6 @@ class Slot:
 def describe(task: Task) -> UnderWay:
     """A task that is under way, as it is stored."""
     return UnderWay(
-        birth=task.run.machine.checkpoint_id,
         path=task.path,
         id=task.id,
         node=task.name,
@@ -70,22 +67,26 @@ def find_under_way(checkpoint: Checkpoint) -> dict[str, UnderWay]:
     return {name: values[name] for name in sorted(names, key=lambda n: (versions[n], len(n), n))}
 
 
+def find_birth(checkpoint: Checkpoint, slot: str) -> str:
+    """The id of the checkpoint at which the task in a slot has started."""
+    (birth,) = checkpoint["versions_seen"][slot]
+    return birth
+
+
 class TasksUnderWay:
     """The tasks that are under way, by the number of their slots. Slots are used again, so that
     there are as many as were ever needed at once.
 
     Attributes:
-        births: how many of them there are, by the checkpoint at which they started.
         nodes: how many of them there are, by node.
     """
 
-    __slots__ = ("_places", "_tasks", "_vacant", "births", "nodes")
+    __slots__ = ("_slots", "_tasks", "_vacant", "nodes")
 
     def __init__(self) -> None:
         self._tasks: dict[int, Task] = {}
-        self._places: dict[Task, tuple[int, str]] = {}  # slot and birth
+        self._slots: dict[Task, int] = {}
         self._vacant: list[int] = []
-        self.births: Counter[str] = Counter()
         self.nodes: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -93,7 +94,7 @@ class TasksUnderWay:
 
     def __iter__(self) -> Iterator[Task]:
         """The tasks in the order in which they started."""
-        return iter(self._places)
+        return iter(self._slots)
 
     def take_up(self, tasks: Mapping[int, Task]) -> None:
         """These are in a checkpoint that was loaded."""
@@ -108,30 +109,26 @@ class TasksUnderWay:
         return number
 
     def _enter(self, number: int, task: Task) -> None:
-        birth = task.run.machine.checkpoint_id
         self._tasks[number] = task
-        self._places[task] = number, birth
+        self._slots[task] = number
         self.nodes[task.name] += 1
-        self.births[birth] += 1
 
     def leave(self, task: Task) -> int | None:
         """The slot that a task leaves which has ended; None if it had none yet."""
-        place = self._places.pop(task, None)
-        if place is None:
+        number = self._slots.pop(task, None)
+        if number is None:
             return None
-        number, birth = place
         del self._tasks[number]
         heappush(self._vacant, number)
-        for counter, key in ((self.nodes, task.name), (self.births, birth)):
-            counter[key] -= 1
-            if not counter[key]:
-                del counter[key]
+        self.nodes[task.name] -= 1
+        if not self.nodes[task.name]:
+            del self.nodes[task.name]
         return number
 
     def is_pulled(self, node: str) -> bool:
         """Whether a task of a node is under way that a trigger has started."""
         return node in self.nodes and any(
-            task.name == node and task.send is None for task in self._places
+            task.name == node and task.send is None for task in self._slots
         )
 
     def slots(self) -> list[str]:
@@ -141,9 +138,8 @@ class TasksUnderWay:
     def copy(self) -> TasksUnderWay:
         """The same tasks, to be changed by itself."""
         other = TasksUnderWay()
-        other._tasks, other._places = dict(self._tasks), dict(self._places)
-        other._vacant = list(self._vacant)
-        other.births, other.nodes = Counter(self.births), Counter(self.nodes)
+        other._tasks, other._slots = dict(self._tasks), dict(self._slots)
+        other._vacant, other.nodes = list(self._vacant), Counter(self.nodes)
         return other
 
 
