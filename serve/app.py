@@ -23,6 +23,7 @@ from ..store.memory import InMemoryStore
 from .errors import Refused
 from .guards import Limited, OriginCheck
 from .limits import OpenRequests
+from .page.dead_letters import DeadLetters
 from .page.files import Page
 from .page.lists import PageLists
 from .page.views import Views
@@ -136,7 +137,15 @@ def create_app(
         protocols,
         *(
             room(service)
-            for room in (Assistants, Threads, RunRoutes, StoreRoutes, PageLists, Views)
+            for room in (
+                Assistants,
+                Threads,
+                RunRoutes,
+                StoreRoutes,
+                PageLists,
+                DeadLetters,
+                Views,
+            )
         ),
         Page(),
     ]

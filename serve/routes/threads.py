@@ -111,6 +111,7 @@ class Threads:
 
     async def _delete(self, id: str) -> None:
         await self._refuse_busy(id)
+        await self._service.runs.drop_dead_letters(id)
         await self._saver().adelete_thread(id)
         await self._records.delete_within("runs", id)
         await self._records.put(("threads", id, None))

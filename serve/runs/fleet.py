@@ -1,8 +1,8 @@
 """The runs of a server whose work is done by workers: each is a job in a Postgres queue. Several
 servers may share the database; each tells the same of every run.
 
-The queue says how a run stands. What clients are shown of it, the record of the run and of its
-thread, is written by the first server that learns of its end.
+The queue says how a run stands. What clients are shown of it is written by the first server that
+learns of its end; see `Settler`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from ...checkpoint.integrity import Integrity
 from ...pregel.app import Pregel
 from ...pregel.errors import ThreadBusyError
 from ...workers import JobResult, Queue
+from ...workers.jobs import OPEN
 from ..encode import describe_error, encode
 from ..errors import Refused
 from ..records import Put, Record, Records, now, pointer_to, seconds_until
-from .execution import read_input, read_options, take_back
+from .execution import read_input, read_options
 from .fleet_events import read_events
 from .runner import Stop
+from .settler import Settler, is_as_told, run_status
 from .worker_threads import WorkerThreads
 
 Found = TypeVar("Found")
@@ -36,16 +38,6 @@ SECONDS_TO_SUBMIT: Final = 10.0
 """After so long a run that is on record, but not in the queue, is one whose server died between."""
 KEPT: Final = timedelta(days=1)
 """So long after the end of a run its events can be read."""
-_STATUS: Final = {
-    "waiting": "pending",
-    "delayed": "pending",
-    "running": "running",
-    "sleeping": "running",
-    "done": "success",
-    "paused": "success",
-    "cancelled": "interrupted",
-}
-
 
 class FleetRuns:
     """Hands runs to workers, and tells what they do. See `Runner` for its methods.
@@ -73,6 +65,7 @@ class FleetRuns:
             for name, graph in graphs.items()
         }
         self._queue = next(iter(self._queues.values()))
+        self._settler = Settler(graphs, records)
         self._threads = WorkerThreads(graphs, address, workers, integrity)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[Any]] = set()
@@ -140,7 +133,7 @@ class FleetRuns:
             found = await self._unless_stopping(self._result(record, None))
         except LookupError:
             return None
-        await self._settle(record, found)
+        await self._settler.settle(record, found)
         if found.error is not None:
             return encode({ERROR: describe_error(found.error)})
         if found.status == "cancelled":
@@ -159,7 +152,7 @@ class FleetRuns:
             async for part in read_events(queue, record, start, self._stopping):
                 yield part
             if not self._stopping.is_set():
-                await self._settle(record, await self._result(record, 0))
+                await self._settler.settle(record, await self._result(record, 0))
         except LookupError:
             return
 
@@ -181,8 +174,8 @@ class FleetRuns:
         except LookupError:
             return "pending"
         if not found.open:
-            await self._settle(record, found)
-        return _STATUS.get(found.status, "error")
+            await self._settler.settle(record, found)
+        return run_status(found.status)
 
     async def is_busy(self, thread_id: str) -> bool:
         """Whether a run of the thread is under way, or waits."""
@@ -191,13 +184,12 @@ class FleetRuns:
     async def busy_threads(self) -> list[str]:
         """The threads of which that is so, on all servers."""
         found = await self._pointers()
-        return [
-            *{
-                each["thread_id"]
-                for each in found
-                if each["graph_id"] in self._graphs and seconds_until(each["begins_at"]) <= 0
-            }
-        ]
+        return [*{each["thread_id"] for each in found if self._is_at_work(each)}]
+
+    def _is_at_work(self, pointer: Record) -> bool:
+        if pointer["graph_id"] not in self._graphs or pointer.get("parked"):
+            return False
+        return seconds_until(pointer["begins_at"]) <= 0
 
     async def live(self) -> list[Record]:
         """The runs that are under way, or wait, of all servers."""
@@ -220,38 +212,6 @@ class FleetRuns:
         return await self._records.find("runs", pointer["run_id"], pointer["thread_id"])
 
     # -- end ---------------------------------------------------------------------------------------
-
-    async def _settle(self, record: Record, found: JobResult) -> None:
-        """Write that a run has ended, if nobody has."""
-        async with self._records.lock("threads", record["thread_id"]):
-            pointer = await self._records.find("unfinished", record["run_id"])
-            if pointer is not None and not found.open:
-                await self._end(record, found, pointer.get("stopped"))
-
-    async def _end(self, record: Record, found: JobResult, stopped: str | None) -> None:
-        run_id, thread_id = record["run_id"], record["thread_id"]
-        app = self._graphs[record["graph_id"]]
-        is_temporary = record["kwargs"]["temporary"]
-        if is_temporary:
-            saver: Any = app.checkpointer
-            await saver.adelete_thread(thread_id)
-        elif stopped == "rollback":
-            await take_back(app, thread_id, run_id)
-        is_kept = not is_temporary and stopped not in ("rollback", "replaced")
-        ended = {**record, "status": _STATUS.get(found.status, "error"), "updated_at": now()}
-        changes: list[Put] = [
-            ("unfinished", run_id, None),
-            ("runs", run_id, ended if is_kept else None, thread_id),
-        ]
-        thread = None if is_temporary else await self._records.find("threads", thread_id)
-        if thread is not None:
-            config: Any = {"configurable": {"thread_id": thread_id}}
-            state = await app.aget_state(config)
-            error = describe_error(found.error) if found.error is not None else None
-            settled = "interrupted" if state.next else "idle"
-            more = {"status": "error" if error else settled, "error": error, "updated_at": now()}
-            changes.append(("threads", thread_id, {**thread, **more}))
-        await self._records.put(*changes)
 
     async def _look_for_ever(self) -> None:
         forgotten = time.monotonic()
@@ -277,17 +237,19 @@ class FleetRuns:
         for pointer in pointers:
             status = statuses.get((pointer["thread_id"], pointer["run_id"]))
             is_new = -seconds_until(pointer["created_at"]) < patience
-            if _STATUS.get(status or "") in ("pending", "running") or (status is None and is_new):
+            if is_as_told(pointer, status) or (status is None and is_new):
                 continue
             record = await self._record(pointer)
             if record is None:
                 continue
-            if record["graph_id"] not in self._queues:
+            if status in OPEN:
+                await self._settler.reopen(record)
+            elif record["graph_id"] not in self._queues:
                 self._tell_of(record["graph_id"])
             elif status is None:
                 await self._submit_again(record)
             else:
-                await self._settle(record, await self._result(record, 0))
+                await self._settler.settle(record, await self._result(record, 0))
 
     def _tell_of(self, graph_id: str) -> None:
         if graph_id not in self._told:
@@ -327,8 +289,37 @@ class FleetRuns:
             was_open = await asyncio.to_thread(queue.cancel, run_id, thread_id=thread_id)
         if wait and was_open:
             found = await self._unless_stopping(self._result(record, None))
-            await self._settle(record, found)
+            await self._settler.settle(record, found)
         return was_open
+
+    async def retry(self, job: JobResult) -> bool:
+        """Let a dead letter be tried again; see `Runner`."""
+        queue = self._queue_of(job.graph)
+        was_parked = await asyncio.to_thread(queue.retry, job.run_id, thread_id=job.thread_id)
+        record = await self._records.find("runs", job.run_id, job.thread_id)
+        if was_parked and record is not None:
+            await self._settler.reopen(record)
+        return bool(was_parked)
+
+    async def drop(self, job: JobResult) -> bool:
+        """End a dead letter; see `Runner`."""
+        queue = self._queue_of(job.graph)
+        was_open = await asyncio.to_thread(queue.cancel, job.run_id, thread_id=job.thread_id)
+        record = await self._records.find("runs", job.run_id, job.thread_id)
+        if was_open and record is not None and job.graph in self._queues:
+            await self._settler.settle(record, await self._result(record, 0))
+        return was_open
+
+    async def drop_dead_letters(self, thread_id: str) -> None:
+        """End those of a thread that is about to be deleted; see `Runner`."""
+        for each in await self._pointers():
+            if each["thread_id"] == thread_id and each.get("parked"):
+                queue, run_id = self._queue_of(each["graph_id"]), each["run_id"]
+                await asyncio.to_thread(queue.cancel, run_id, thread_id=thread_id)
+                await self._records.put(("unfinished", run_id, None))
+
+    def _queue_of(self, graph: str) -> Queue:
+        return self._queues.get(graph) or self._queue.of_graph(graph)
 
     async def _refuse_followed(self, pointer: Record) -> None:
         others = [

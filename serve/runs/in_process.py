@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...checkpoint.base import ERROR
 from ...pregel.app import Pregel
@@ -20,6 +20,9 @@ from ..records import Put, Record, Records, now, pointer_to, seconds_until
 from .ended import EndedRuns
 from .execution import Execution, stream_run, take_back
 from .runner import Stop
+
+if TYPE_CHECKING:
+    from ...workers import JobResult
 
 LOG = logging.getLogger("stategraph.serve")
 
@@ -318,6 +321,17 @@ class Runs:
         task = asyncio.create_task(self.cancel(record, "interrupt"))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+    async def retry(self, job: JobResult) -> bool:
+        """There are no dead letters in this process."""
+        return False
+
+    async def drop(self, job: JobResult) -> bool:
+        """There are no dead letters in this process."""
+        return False
+
+    async def drop_dead_letters(self, thread_id: str) -> None:
+        """There are none in this process."""
 
     async def wait_until_free(self, thread_id: str) -> None:
         """Wait until the runs have ended that a thread has now."""

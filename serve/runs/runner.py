@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from ..records import Put, Record
 
 if TYPE_CHECKING:
+    from ...workers import JobResult
     from ...workers.care import QueueCare
 
 Stop = Literal["interrupt", "rollback"]
@@ -59,6 +60,16 @@ class Runner(Protocol):
 
     def cancel_soon(self, record: Record) -> None:
         """`cancel` for a reader who has gone, unless that is because the server stops."""
+
+    async def retry(self, job: JobResult) -> bool:
+        """Let a job be tried again that is parked, a dead letter; whether it was."""
+
+    async def drop(self, job: JobResult) -> bool:
+        """End a job that is parked, as if its run had been stopped; whether it had not ended."""
+
+    async def drop_dead_letters(self, thread_id: str) -> None:
+        """End those of a thread that is about to be deleted. The caller holds the lock of its
+        record."""
 
     async def wait_until_free(self, thread_id: str) -> None:
         """Wait until the runs have ended that a thread has now."""

@@ -24,8 +24,12 @@ from .serving import Gates, make_flow
 
 PUBLIC = {("GET", "/ok"), ("GET", "/info"), ("GET", "/"), ("GET", "/page/{file}")}
 """What everybody may ask for: nothing of a user is in it."""
-REFUSED = {("POST", "/runs/batch")}
-"""What nobody gets."""
+REFUSED = {
+    ("POST", "/runs/batch"),
+    ("POST", "/page/dead-letters/{run_id}/retry"),
+    ("DELETE", "/page/dead-letters/{run_id}"),
+}
+"""What nobody gets: in this process nothing is ever a dead letter, see test_serve_dead_letters.py."""
 SESSIONS = {("GET", "/mcp"), ("POST", "/mcp"), ("DELETE", "/mcp")}
 """What takes no single request: test_serve_mcp.py tells its users apart."""
 SECRET = "a secret of ann"

@@ -1,0 +1,76 @@
+"""The routes of the page that act on dead letters: jobs that were parked because their workers died
+again and again. Each user finds those of the own threads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..errors import Refused
+from ..service import Service
+
+if TYPE_CHECKING:
+    from ...workers import JobResult
+
+
+class DeadLetters:
+    """The handlers of `/page/dead-letters`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        """Where they are. They stand before the files of the page."""
+        one = "/page/dead-letters/{run_id}"
+        return [
+            Route(f"{one}/retry", self.retry, methods=["POST"]),
+            Route(one, self.drop, methods=["DELETE"]),
+        ]
+
+    async def retry(self, request: Request) -> Response:
+        """Let the job be tried again, as if no worker had died of it."""
+        job = await self._one(request)
+        if not await self._service.runs.retry(job):
+            raise _gone(job.run_id)
+        return Response(status_code=204)
+
+    async def drop(self, request: Request) -> Response:
+        """End the job, as if its run had been stopped: the thread's next run begins."""
+        job = await self._one(request)
+        if not await self._service.runs.drop(job):
+            raise _gone(job.run_id)
+        return Response(status_code=204)
+
+    async def _one(self, request: Request) -> JobResult:
+        """The dead letter that a request names: by its run, and where runs of several threads have
+        that id, by `?thread_id=`."""
+        owner = await self._service.user(request)
+        run_id, thread_id = request.path_params["run_id"], request.query_params.get("thread_id")
+        queue = self._service.runs.queue
+        named = [] if queue is None else await asyncio.to_thread(queue.named, run_id)
+        found = [
+            job
+            for job in named
+            if job.status == "parked"
+            and thread_id in (None, job.thread_id)
+            and await self._may_act(job, owner)
+        ]
+        if not found:
+            raise _gone(run_id)
+        if len(found) > 1:
+            raise Refused(409, f"dead letters of several threads are {run_id!r}: pass thread_id")
+        return found[0]
+
+    async def _may_act(self, job: JobResult, owner: str | None) -> bool:
+        if owner is None:
+            return True
+        thread = await self._service.records.find("threads", job.thread_id)
+        return thread is not None and thread["owner"] == owner
+
+
+def _gone(run_id: str) -> Refused:
+    return Refused(404, f"there is no dead letter {run_id!r}")

@@ -1,0 +1,117 @@
+"""What is written of a run when its job has ended, is parked, or is tried again. Any server may
+learn of it first, and several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...pregel.app import Pregel
+from ...workers import JobResult
+from ...workers.jobs import OPEN
+from ..encode import describe_error
+from ..records import Put, Record, Records, now, pointer_to
+from .execution import take_back
+
+_STATUS: Final = {
+    "waiting": "pending",
+    "delayed": "pending",
+    "running": "running",
+    "sleeping": "running",
+    "done": "success",
+    "paused": "success",
+    "cancelled": "interrupted",
+}
+
+
+def run_status(job: str) -> str:
+    """How a run stands whose job stands so."""
+    return _STATUS.get(job, "error")
+
+
+def is_as_told(pointer: Record, job: str | None) -> bool:
+    """Whether the records tell how a job stands that has not ended.
+
+    Args:
+        job: its status; None if it is not in the queue.
+    """
+    return job == "parked" if pointer.get("parked") else job in OPEN
+
+
+class Settler:
+    """Writes the records of runs and threads. A job that is parked keeps its pointer, as it may be
+    tried again."""
+
+    def __init__(self, graphs: Mapping[str, Pregel], records: Records) -> None:
+        self._graphs, self._records = graphs, records
+
+    async def settle(self, record: Record, found: JobResult) -> None:
+        """Write that a run has ended or is parked, if nobody has."""
+        async with self._records.lock("threads", record["thread_id"]):
+            pointer = await self._records.find("unfinished", record["run_id"])
+            if pointer is None or is_as_told(pointer, found.status):
+                return
+            if found.status == "parked":
+                await self._park(record, found, pointer)
+            elif not found.open:
+                await self._end(record, found, pointer.get("stopped"))
+
+    async def reopen(self, record: Record) -> None:
+        """Write that the job of a run, which was parked, is tried again."""
+        run_id, thread_id = record["run_id"], record["thread_id"]
+        async with self._records.lock("threads", thread_id):
+            pointer = await self._records.find("unfinished", run_id) or pointer_to(record)
+            changes: list[Put] = [
+                ("unfinished", run_id, {**pointer, "parked": False}),
+                ("runs", run_id, {**record, "status": "pending", "updated_at": now()}, thread_id),
+            ]
+            changes += await self._thread(record, {"status": "idle", "error": None})
+            await self._records.put(*changes)
+
+    async def _park(self, record: Record, found: JobResult, pointer: Record) -> None:
+        run_id, thread_id = record["run_id"], record["thread_id"]
+        assert found.error is not None
+        told = {"status": "error", "error": describe_error(found.error)}
+        await self._records.put(
+            ("unfinished", run_id, {**pointer, "parked": True}),
+            ("runs", run_id, {**record, "status": "error", "updated_at": now()}, thread_id),
+            *await self._thread(record, told),
+        )
+
+    async def _end(self, record: Record, found: JobResult, stopped: str | None) -> None:
+        run_id, thread_id = record["run_id"], record["thread_id"]
+        app = self._graphs[record["graph_id"]]
+        is_temporary = record["kwargs"]["temporary"]
+        if is_temporary:
+            saver: Any = app.checkpointer
+            await saver.adelete_thread(thread_id)
+        elif stopped == "rollback":
+            await take_back(app, thread_id, run_id)
+        is_kept = not is_temporary and stopped not in ("rollback", "replaced")
+        ended = {**record, "status": run_status(found.status), "updated_at": now()}
+        changes: list[Put] = [
+            ("unfinished", run_id, None),
+            ("runs", run_id, ended if is_kept else None, thread_id),
+        ]
+        error = None if found.error is None else describe_error(found.error)
+        changes += await self._thread(record, {"error": error})
+        await self._records.put(*changes)
+
+    async def _thread(self, record: Record, told: Record) -> list[Put]:
+        """The record of a run's thread, with what is told of it now.
+
+        Args:
+            told: without a status it is that of the thread's state, or of its error.
+        """
+        thread_id = record["thread_id"]
+        if record["kwargs"]["temporary"]:
+            return []
+        thread = await self._records.find("threads", thread_id)
+        if thread is None:
+            return []
+        if "status" not in told:
+            config: Any = {"configurable": {"thread_id": thread_id}}
+            state = await self._graphs[record["graph_id"]].aget_state(config)
+            settled = "interrupted" if state.next else "idle"
+            told = {**told, "status": "error" if told["error"] else settled}
+        return [("threads", thread_id, {**thread, **told, "updated_at": now()})]
