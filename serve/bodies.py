@@ -4,7 +4,7 @@ newer clients send more; one that is known and not offered is refused."""
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -30,6 +30,46 @@ def _check_graph_id(metadata: Many) -> Many:
     return metadata
 
 
+def _check_config(config: Many) -> Many:
+    """What a run reads of a config has its type; the rest is for nodes."""
+    configurable, tags = config.get("configurable"), config.get("tags")
+    if not isinstance({} if configurable is None else configurable, dict):
+        raise ValueError(f"configurable must be an object, got {configurable!r}")
+    if tags is not None and not (isinstance(tags, list) and all(isinstance(t, str) for t in tags)):
+        raise ValueError(f"tags must be a list of strings, got {tags!r}")
+    for name in ("recursion_limit", "max_concurrency"):
+        number = config.get(name)
+        if number is not None and (type(number) is not int or number < 1):
+            raise ValueError(f"{name} must be an integer >= 1, got {number!r}")
+    return config
+
+
+def _check_place(place: Many) -> Many:
+    for name in ("checkpoint_id", "checkpoint_ns"):
+        if not isinstance(place.get(name), str | None):
+            raise ValueError(f"{name} must be a string, got {place[name]!r}")
+    return place
+
+
+def _check_update(update: Any) -> Any:
+    """The update of a command: keys of the state with values, as an object or as pairs."""
+    pairs = update if isinstance(update, list) else []
+    are_pairs = all(isinstance(e, list) and len(e) == 2 and isinstance(e[0], str) for e in pairs)
+    if isinstance(update, dict | list | None) and are_pairs:
+        return update
+    raise ValueError(f"update must be an object or a list of [key, value] pairs, got {update!r}")
+
+
+def _check_goto(goto: Any) -> Any:
+    """The nodes that a command goes to."""
+    for end in goto if isinstance(goto, list) else [goto]:
+        name = end.get("node") if isinstance(end, dict) else end
+        if goto is not None and not (isinstance(name, str) and name):
+            wanted = 'the name of a node, {"node": name, "input": ...} or a list of these'
+            raise ValueError(f"goto must be {wanted}, got {end!r}")
+    return goto
+
+
 def _refuse(why: str) -> BeforeValidator:
     """Lets only None be the value of a field that clients have and this server has not."""
 
@@ -44,6 +84,9 @@ NoWebhook = Annotated[
     None, _refuse("webhooks are not offered: wait for the run, or join its stream")
 ]
 NoTtl = Annotated[None, _refuse("ttl of threads is not offered: prune or delete them")]
+Config = Annotated[Many, AfterValidator(_check_config)]
+Place = Annotated[Many, AfterValidator(_check_place)]
+"""A checkpoint of the thread."""
 ThreadMetadata = Annotated[Many, AfterValidator(_check_graph_id)]
 """In which `graph_id` says whose state the thread has."""
 
@@ -69,7 +112,7 @@ class AssistantBody(Body):
 
     graph_id: str
     assistant_id: str | None = None
-    config: Many = {}
+    config: Config = {}
     context: Many = {}
     metadata: Many = {}
     if_exists: Literal["raise", "do_nothing"] | None = None
@@ -81,7 +124,7 @@ class AssistantChange(Body):
     """What changes about an assistant."""
 
     graph_id: str | None = None
-    config: Many | None = None
+    config: Config | None = None
     context: Many | None = None
     metadata: Many | None = None
     name: str | None = None
@@ -196,8 +239,20 @@ class CommandBody(Body):
     """What a call brings instead of an input."""
 
     resume: Any = None
-    update: Any = None
-    goto: Any = None
+    update: Annotated[Any, AfterValidator(_check_update)] = None
+    goto: Annotated[Any, AfterValidator(_check_goto)] = None
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes that it goes to."""
+        ends = self.goto if isinstance(self.goto, list) else [self.goto] if self.goto else []
+        return [end["node"] if isinstance(end, dict) else end for end in ends]
+
+    @model_validator(mode="after")
+    def _is_something(self) -> Self:
+        if self.resume is None and self.update is None and not self.nodes:
+            raise ValueError("must have an update, a goto or a resume")
+        return self
 
 
 class RunBody(Body):
@@ -210,9 +265,9 @@ class RunBody(Body):
     stream_subgraphs: bool = False
     stream_resumable: bool = False
     metadata: Many | None = None
-    config: Many | None = None
+    config: Config | None = None
     context: Many | None = None
-    checkpoint: Many | None = None
+    checkpoint: Place | None = None
     checkpoint_id: str | None = None
     interrupt_before: Literal["*"] | list[str] | None = None
     interrupt_after: Literal["*"] | list[str] | None = None
@@ -276,7 +331,7 @@ class CronChange(Body):
     enabled: bool | None = None
     metadata: Many | None = None
     input: Any = None
-    config: Many | None = None
+    config: Config | None = None
     context: Many | None = None
     interrupt_before: Literal["*"] | list[str] | None = None
     interrupt_after: Literal["*"] | list[str] | None = None

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
+from ...pregel.app import Pregel
+from ...pregel.errors import nearest
+from ...pregel.names import START
 from ..bodies import RunBody
 from ..errors import Refused
 from ..records import Put, Record, now
@@ -31,7 +34,8 @@ async def begin_run(
     Raises:
         Refused: it cannot be.
     """
-    _, assistant = await service.graph_of(body.assistant_id, owner)
+    app, assistant = await service.graph_of(body.assistant_id, owner)
+    _check_nodes(app, body)
     is_temporary = thread_id is None and body.on_completion != "keep"
     place = thread_id or str(uuid4())
     async with service.records.lock("threads", place):
@@ -45,6 +49,22 @@ async def begin_run(
             puts.append(("threads", place, changed))
         await service.runs.submit(record, puts)
     return record
+
+
+def _check_nodes(app: Pregel, body: RunBody) -> None:
+    """Refuse names of nodes that the graph has not; a checkpoint of a graph inside has others."""
+    known = [name for name in app.nodes if name != START]
+    asked = {
+        "interrupt_before": body.interrupt_before,
+        "interrupt_after": body.interrupt_after,
+        "command.goto": body.command.nodes if body.command else None,
+    }
+    if body.checkpoint and body.checkpoint.get("checkpoint_ns"):
+        del asked["command.goto"]
+    for place, names in asked.items():
+        for name in [] if names is None or names == "*" else names:
+            if name not in known:
+                raise Refused(422, f"{place} names no node: {name!r}; {nearest(name, known)}")
 
 
 async def _thread(

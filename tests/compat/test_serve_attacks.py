@@ -163,6 +163,43 @@ def test_a_goto_that_is_none_is_no_fault_of_the_server(goto: Any) -> None:
     with_two_users(check)
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"command": {"goto": 5}}, "command.goto: Value error, goto must be the name of a node"),
+        ({"command": {"goto": ["a", {"x": 1}]}}, "got {'x': 1}"),
+        ({"command": {"goto": ["a", "c"]}}, "command.goto names no node: 'c'; known: 'a', 'b'"),
+        ({"command": {"update": 5}}, "update must be an object or a list of [key, value] pairs, got 5"),
+        ({"command": {"update": ["x"]}}, "command.update: "),
+        ({"command": {"resume": None}}, "must have an update, a goto or a resume"),
+        ({"interrupt_before": ["c"]}, "interrupt_before names no node: 'c'"),
+        ({"config": {"recursion_limit": "x"}}, "recursion_limit must be an integer >= 1, got 'x'"),
+        ({"config": {"max_concurrency": True}}, "max_concurrency must be an integer >= 1, got True"),
+        ({"config": {"tags": "x"}}, "tags must be a list of strings"),
+        ({"config": {"configurable": 5}}, "config: Value error, configurable must be an object, got 5"),
+        ({"checkpoint": {"checkpoint_id": 5}}, "checkpoint_id must be a string, got 5"),
+    ],
+)
+@pytest.mark.parametrize("end", ["", "/wait", "/stream"])
+def test_a_malformed_run_is_refused_with_what_and_where(asked: Any, said: str, end: str) -> None:
+    async def check(ann: Client, _: Client) -> None:
+        thread = await ann.thread()
+        before = await ann.ask("GET", f"/threads/{thread}/runs")
+        answered = await ann.ask("POST", f"/threads/{thread}/runs{end}", {**RUN, **asked})
+        assert answered.status_code == 422 and said in answered.json()["detail"]
+        assert (await ann.ask("GET", f"/threads/{thread}/runs")).json() == before.json()
+
+    with_two_users(check)
+
+
+def test_an_assistant_with_a_malformed_config_is_refused() -> None:
+    async def check(ann: Client, _: Client) -> None:
+        made = await ann.ask("POST", "/assistants", {"graph_id": "flow", "config": {"configurable": 5}})
+        assert made.status_code == 422 and "configurable must be an object" in made.json()["detail"]
+
+    with_two_users(check)
+
+
 @pytest.mark.parametrize("user", ["ann", ROOT, "*", "an"])
 @pytest.mark.parametrize(
     "namespace",
