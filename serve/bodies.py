@@ -4,7 +4,7 @@ newer clients send more; one that is known and not offered is refused."""
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +22,15 @@ Mode = Literal[
 ]
 Order = Literal["asc", "desc"]
 Many = dict[str, Any]
+
+
+def _check_modes(asked: Any) -> Any:
+    """The stream modes, before pydantic sees whether they are a text or a list."""
+    for mode in asked if isinstance(asked, list) else [asked]:
+        if mode not in get_args(Mode):
+            offered = ", ".join(get_args(Mode))
+            raise ValueError(f"the stream mode {mode!r} is not offered; offered are: {offered}")
+    return asked
 
 
 def _check_graph_id(metadata: Many) -> Many:
@@ -80,6 +89,7 @@ def _refuse(why: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+Modes = Annotated[Mode | list[Mode], BeforeValidator(_check_modes)]
 NoWebhook = Annotated[
     None, _refuse("webhooks are not offered: wait for the run, or join its stream")
 ]
@@ -261,7 +271,7 @@ class RunBody(Body):
     assistant_id: str
     input: Any = None
     command: CommandBody | None = None
-    stream_mode: Mode | list[Mode] = ["values"]
+    stream_mode: Modes = ["values"]
     stream_subgraphs: bool = False
     stream_resumable: bool = False
     metadata: Many | None = None
@@ -336,7 +346,7 @@ class CronChange(Body):
     interrupt_before: Literal["*"] | list[str] | None = None
     interrupt_after: Literal["*"] | list[str] | None = None
     durability: Literal["sync", "async", "exit"] | None = None
-    stream_mode: Mode | list[Mode] = ["values"]
+    stream_mode: Modes = ["values"]
     stream_subgraphs: bool = False
     stream_resumable: bool = False
     on_run_completed: Literal["delete", "keep"] | None = None

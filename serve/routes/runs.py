@@ -43,6 +43,7 @@ class RunRoutes:
             Route(one, self.delete, methods=["DELETE"]),
             Route(f"{one}/join", self.join, methods=["GET"]),
             Route(f"{one}/stream", self.join_stream, methods=["GET"]),
+            Route("/runs/{run_id}/stream", self.join_stream, methods=["GET"]),
             Route(f"{one}/cancel", self.cancel, methods=["POST"]),
         ]
 
@@ -131,12 +132,19 @@ class RunRoutes:
 
     async def _one(self, request: Request) -> Record:
         owner = await self._service.user(request)
-        run_id, thread_id = request.path_params["run_id"], request.path_params["thread_id"]
-        record = await self._records.find("runs", run_id, thread_id)
+        run_id, thread_id = request.path_params["run_id"], request.path_params.get("thread_id")
+        if thread_id is None:  # a client that does not know on which thread it runs
+            pointer = await self._records.find("unfinished", run_id)
+            place = None if pointer is None else pointer["thread_id"]
+        else:
+            place = thread_id
+        record = None if place is None else await self._records.find("runs", run_id, place)
         if record is None:  # it may have been on a thread of its own
             record = self._runs.recall(run_id)
-        if record is None or record["thread_id"] != thread_id or not may_see(record, owner):
-            raise Refused(404, f"there is no run {run_id!r} of the thread {thread_id!r}")
+        is_there = record is not None and thread_id in (None, record["thread_id"])
+        if record is None or not is_there or not may_see(record, owner):
+            of = "" if thread_id is None else f" of the thread {thread_id!r}"
+            raise Refused(404, f"there is no run {run_id!r}{of}")
         return record
 
     async def _shown(self, record: Record) -> Record:

@@ -51,6 +51,7 @@ class Threads:
             Route(f"{one}/copy", self.copy, methods=["POST"]),
             Route(f"{one}/state", self.state, methods=["GET"]),
             Route(f"{one}/state", self.update, methods=["POST"]),
+            Route(f"{one}/state", self.change, methods=["PATCH"]),
             Route(f"{one}/state/checkpoint", self.state_at, methods=["POST"]),
             Route(f"{one}/state/{{checkpoint_id}}", self.state, methods=["GET"]),
             Route(f"{one}/history", self.history, methods=["GET", "POST"]),

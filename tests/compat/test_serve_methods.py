@@ -184,6 +184,7 @@ REFUSED: dict[str, tuple[Call, str]] = {
     "runs.create webhook": (lambda s: s.client.runs.create(s.thread, "flow", webhook="http://x"), "webhook"),
     "crons.create webhook": (lambda s: s.client.crons.create("flow", schedule="* * * * *", webhook="x"), "webhook"),
     "crons.update webhook": (lambda s: s.client.crons.update(s.cron, webhook="http://x"), "webhook"),
+    "runs.create events": (lambda s: s.client.runs.create(s.thread, "flow", stream_mode="events"), "events"),
     "assistants.delete delete_threads": (
         lambda s: s.client.assistants.delete(s.assistant, delete_threads=True),
         "delete_threads",
