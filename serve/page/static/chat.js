@@ -1,9 +1,11 @@
 // The messages of a thread as a chat: tool calls folded, tokens as they come, a box to send.
 import { brief, button, fill, make } from "./dom.js";
+import { drawMarkdown } from "./markdown.js";
 import { MessageStream, isMessage, messagesOf, roleOf, textOf } from "./messages.js";
 import { tree } from "./values.js";
 
 const SHOWN = 200; // the newest messages; older ones on demand
+const RESTS = 3; // times as long as it took to draw what is coming
 
 export async function mount(element, context) {
   const chat = new Chat(element, context);
@@ -74,12 +76,19 @@ class Chat {
     if (event === "error") this.stream.clear();
     if (!/^messages($|\|)/.test(event) || !Array.isArray(data) || !isMessage(data[0])) return;
     this.stream.add(data[0], data[1], run);
-    this.drawing ??= requestAnimationFrame(() => {
-      this.drawing = null;
-      const isAtEnd = isScrolledDown();
-      this.drawLive();
-      if (isAtEnd) scrollDown();
-    });
+    this.isStale = true;
+    this.drawing ??= requestAnimationFrame(() => this.drawNow());
+  }
+
+  /** Draw what has come. A long message is drawn less often: the reader needs the page, too. */
+  drawNow() {
+    const began = performance.now(), isAtEnd = isScrolledDown();
+    this.isStale = false;
+    this.drawLive();
+    if (isAtEnd) scrollDown();
+    setTimeout(() => {
+      this.drawing = this.isStale ? requestAnimationFrame(() => this.drawNow()) : null;
+    }, RESTS * (performance.now() - began));
   }
 
   drawLive() {
@@ -96,7 +105,7 @@ function bubble(message, isLive = false) {
   const who = [role, message.name].filter(Boolean).join(" · ");
   const body = role === "tool"
     ? make("details.tool", {}, make("summary", {}, make("b", {}, who), " ", brief(text)), make("pre", {}, text))
-    : [make("p.who", {}, who), text && make("div.text", {}, text)];
+    : [make("p.who", {}, who), text && make("div.text.markdown", {}, drawMarkdown(text))];
   return make("article", { class: `message from-${role in ROLES ? role : "other"}`, "data-live": isLive }, body, calls.map(callOf));
 }
 
