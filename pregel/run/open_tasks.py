@@ -28,7 +28,7 @@ from ..superstep.task import Task
 from .claims import ClaimRecord
 from .resume import upcoming
 from .run import Run
-from .task_records import TaskRecord, with_handlers
+from .task_records import TaskRecord, find_begun, with_handlers
 
 
 def match(run: Run, old: Sequence[Task], new: Sequence[Task]) -> list[tuple[Task, Task]]:
@@ -85,6 +85,8 @@ class OpenWork:
             task_id: before for task_id, before in known.items() if task_id not in planned
         }
         self.claim: ClaimRecord | None = run.position.command.claim
+        # Without a record, too: it may have stored something in a graph inside it.
+        self.under_way: set[str] = find_begun(known, run.machine.carried_ids.values())
 
     def carry(self, run: Run, machine: Machine) -> list[TaskWrites]:
         """Their records for the checkpoint of the edit, which has been applied. From then on they
@@ -92,7 +94,10 @@ class OpenWork:
         before = {id(task): known for task, known in self.tasks}
         kept = match(run, [task for task, _ in self.tasks], upcoming(run, machine))
         machine.carry({new.path: old.id for old, new in kept})
-        records = {old.id: _going_on(before[id(old)], new.path) for old, new in kept}
+        records = {
+            old.id: _going_on(before[id(old)], new.path, begun=old.id in self.under_way)
+            for old, new in kept
+        }
         # Calls have ids made of their parents': without any task that goes on nobody asks for them.
         if kept:
             records.update(
@@ -108,7 +113,9 @@ class OpenWork:
         return [_record(run, task_id, known) for task_id, known in records.items()]
 
 
-def _going_on(before: TaskRecord, path: tuple[Any, ...] | None) -> TaskRecord:
+def _going_on(
+    before: TaskRecord, path: tuple[Any, ...] | None, *, begun: bool = False
+) -> TaskRecord:
     """What is known of a task in the checkpoint in which it goes on: what it has done, not how it
     failed."""
     # An error is not carried over: the edit may have mended its cause, so the task runs again.
@@ -116,7 +123,7 @@ def _going_on(before: TaskRecord, path: tuple[Any, ...] | None) -> TaskRecord:
         before = replace(
             before, writes=[], wrote=False, error=None, routed=False, wake_at=None
         )
-    return replace(before, kept={"path": path})
+    return replace(before, kept={"path": path, "begun": True} if begun else {"path": path})
 
 
 def _record(run: Run, task_id: str, known: TaskRecord) -> TaskWrites:

@@ -77,6 +77,8 @@ def ready_steps(run: Run, machine: ReadyMachine, passed: int) -> Effects:
     progress = Progress(passed)
     effect, at_work = progress.effect, progress.at_work
     starting = list(machine.under_way)
+    if run.position.records:
+        machine.note_begun(run, lambda id: run.position.record_of(id).begun)
     moved = True  # nothing has started in this state yet
     while True:
         if moved:

@@ -43,7 +43,8 @@ class TaskRecord:
         raised: `Pause.raised`.
         wake_at: `Pause.wake_at`.
         kept: the task was begun beside an earlier checkpoint and goes on here, after an edit of the
-            thread, under its `path` here (None for a call of such a task).
+            thread, under its `path` here (None for a call of such a task); `begun` says whether it
+            had started, or only waited to.
     """
 
     writes: list[Pair] = field(default_factory=list)
@@ -89,6 +90,13 @@ class TaskRecord:
         """Whether the thread was edited since its questions were shown."""
         return self.kept is not None
 
+    @property
+    def begun(self) -> bool:
+        """Whether the task is known to have started."""
+        said = self.kept is not None and self.kept.get("begun", False)
+        ended = self.wrote or self.error is not None or self.wake_at is not None
+        return said or ended or bool(self.interrupts or self.spans)
+
 
 NOTHING_RECORDED = TaskRecord()
 
@@ -131,6 +139,17 @@ def kept_ids(stored: Mapping[str, TaskRecord]) -> dict[tuple[Any, ...], str]:
         for task_id, known in stored.items()
         if known.kept and known.kept["path"]
     }
+
+
+def find_begun(stored: Mapping[str, TaskRecord], carried: Iterable[str]) -> set[str]:
+    """Which of the tasks go on that have started, by their ids.
+
+    Args:
+        carried: the ids of the tasks that go on.
+    """
+    known = {id: stored.get(id, NOTHING_RECORDED) for id in carried}
+    # What no edit has kept before is carried because it was under way.
+    return {id for id, each in known.items() if each.kept is None or each.begun}
 
 
 def known_only(writes: Iterable[Pair], machine: Machine) -> list[Pair]:

@@ -74,13 +74,14 @@ class ReadyMachine(Machine):
     Attributes:
         under_way: the tasks that have started and not ended, those just born aside.
         born: the tasks that have started in this state. Their slots are in the next checkpoint.
+        begun: the nodes whose tasks had started before they were born anew in this state.
         beyond: the nodes that would have to start beyond the recursion limit.
         starts: when they have started.
         kept_sends: the Sends of this state that have not been started.
         writers: key without a reducer → the node that wrote it last.
     """
 
-    __slots__ = ("beyond", "born", "kept_sends", "starts", "under_way", "writers")
+    __slots__ = ("begun", "beyond", "born", "kept_sends", "starts", "under_way", "writers")
 
     def __init__(
         self,
@@ -92,6 +93,7 @@ class ReadyMachine(Machine):
         super().__init__(program, checkpoint, step, carried_ids)
         self.under_way: TasksUnderWay = TasksUnderWay()
         self.born: list[Task] = []
+        self.begun: Collection[str] = ()
         self.beyond: list[str] = []
         self.starts: Starts = Starts()
         self.kept_sends: list[Any] = []
@@ -103,6 +105,16 @@ class ReadyMachine(Machine):
         for number, task in tasks.items():
             self.starts.enter(task)
             self.channels[under_way_name(number)] = cast(Channel, Slot(task))
+
+    def note_begun(self, run: TaskContext[Task], has_begun: Callable[[str], bool]) -> None:
+        """Of the tasks that wait in this state some had started before an edit, or in a superstep:
+        they wait for nobody now.
+
+        Args:
+            has_begun: whether one has, by its id.
+        """
+        waiting = Machine.plan(self.copy(), run, coerce=False)
+        self.begun = {t.name for t in waiting if t.send is None and has_begun(t.id)}
 
     def make_again(self, run: TaskContext[Task], known: UnderWay) -> Task:
         """A task that has started in this state, as it was.
@@ -172,7 +184,10 @@ class ReadyMachine(Machine):
         pending = list(self.channels[TASKS].get()) if TASKS in self.expiring else []
         starts = {node: may_start(node, versions[TASKS]) for node in {s.node for s in pending}}
         sends = [each for each in pending if starts[each.node]]
-        names = self._find_free(free, due, pending)
+        begun = [name for name in free if name in self.begun]
+        if begun:
+            free = [name for name in free if name not in self.begun]
+        names = sorted([*begun, *self._find_free(free, due, pending)])
         self.held.update(due)
         self.held.difference_update(names)
         self.kept_sends = [each for each in pending if not starts[each.node]]
@@ -255,7 +270,7 @@ class ReadyMachine(Machine):
             if not task.node.hidden:
                 self.writers.update((name, task.name) for name, _ in task.writes)
         self._swap(fresh, moved, changed)
-        self.born, self.kept_sends = [], []
+        self.born, self.kept_sends, self.begun = [], [], ()
         self.carried_ids = NONE_CARRIED
         self.step += 1
 
@@ -303,3 +318,4 @@ class ReadyMachine(Machine):
         for slot in slots:
             del self.channels[slot]
         bear_anew(self, slots, known)
+        self.begun = {each["node"] for each in known if each["send"] is None}

@@ -1,0 +1,96 @@
+"""schedule="ready": what had begun before an edit, a fork or a superstep goes on at once, whatever leads to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ready_graphs import build, by_order, ends_by
+
+from stategraph import Command, InMemorySaver, interrupt
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+
+
+def ask(state: Any) -> Any:
+    return {"log": [f"x={interrupt('?')}@{len(state['log'])}"]}
+
+
+def go_on(state: Any) -> list[str]:
+    """x alone; after an edit p as well, which leads to x."""
+    return ["p", "x"] if "edit" in state["log"] else ["x"]
+
+
+def app_of(saver: Any) -> Any:
+    return build("S>a r:a=p|x p>x", {"a": go_on}, {"x": ask}).compile(saver, schedule="ready")
+
+
+def test_after_an_edit_it_sees_the_edited_state_and_takes_its_answer(drive: Any) -> None:
+    app = app_of(InMemorySaver())
+    drive.invoke(app, EMPTY, CONFIG)
+    (asked,) = drive.get_state(app, CONFIG).interrupts
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    state = drive.get_state(app, CONFIG)
+    assert (state.next, [each.id for each in state.interrupts]) == (("p", "x"), [asked.id])
+    result = drive.invoke(app, Command(resume={asked.id: 1}), CONFIG)
+    # p leads to x once more, as it does in supersteps.
+    assert sorted(result["log"]) == ["a", "edit", "p", "x=1@2"]
+    assert drive.get_state(app, CONFIG).next == ("x",)
+
+
+def test_after_two_edits_too(drive: Any) -> None:
+    app = app_of(InMemorySaver())
+    drive.invoke(app, EMPTY, CONFIG)
+    (asked,) = drive.get_state(app, CONFIG).interrupts
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    drive.update_state(app, CONFIG, {"log": ["again"]}, "a")
+    result = drive.invoke(app, Command(resume={asked.id: 1}), CONFIG)
+    assert "x=1@3" in result["log"]
+
+
+def test_what_had_only_waited_waits_again(drive: Any) -> None:
+    nodes = {name: lambda state, name=name: {"log": [interrupt(name)]} for name in "pqr"}
+    app = build("S>p>d S>q>d S>r>d", nodes=nodes).compile(InMemorySaver(), schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["p by hand"]}, "p")
+    drive.update_state(app, CONFIG, {"log": ["q by hand"]}, "q")
+    assert drive.get_state(app, CONFIG).next == ("d", "r")
+    assert drive.invoke(app, Command(resume="r"), CONFIG)["log"][-2:] == ["r", "d"]
+
+
+def test_after_a_fork(drive: Any) -> None:
+    seen: list[int] = []
+
+    def look(state: Any) -> Any:
+        seen.append(len(state["log"]))
+        return ask(state)
+
+    graph = build("S>a r:a=p|x|z p>x", {"a": lambda state: [*go_on(state), "z"]}, {"x": look})
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    with ends_by(by_order("z", "p", "x")):
+        drive.invoke(app, None, CONFIG)
+        old = next(each for each in drive.history(app, CONFIG) if each.values["log"][-2:] == ["edit", "z"])
+        assert old.next == ("p", "x")
+        seen.clear()
+        drive.invoke(app, None, old.config)
+    assert seen == [len(old.values["log"])]
+
+
+@pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
+def test_after_a_superstep_of_which_it_was_part(drive: Any) -> None:
+    """p has finished there, too: its end is applied, and x takes the answer to what it has asked."""
+    saver, ran = InMemorySaver(), []
+
+    def count(state: Any) -> Any:
+        ran.append(1)
+        return {"log": ["p"]}
+
+    graph = build("S>x S>p>x", nodes={"x": ask, "p": count})
+    drive.invoke(graph.compile(saver), EMPTY, CONFIG)
+    app = graph.compile(saver, schedule="ready")
+    (asked,) = drive.get_state(app, CONFIG).interrupts
+    result = drive.invoke(app, Command(resume={asked.id: 1}), CONFIG)
+    assert ("x=1@0" in result["log"], len(ran)) == (True, 1)
