@@ -21,6 +21,7 @@ from ..pregel.superstep.interrupts import interrupt
 from ..pregel.types import Command, Interrupt, RunnableConfig, Send
 from .answers import OPEN, AnswerBook, Answers
 from .asserts import CheckFailed
+from .births import one_at_a_time
 from .comparing import Difference, find_difference, hide_ids, rename_ids
 from .fakes import find_node, replace
 from .recording import RecordedRun, RecordedTask, Recording
@@ -174,7 +175,8 @@ class _Stage:
         self.app = app.copy({"checkpointer": InMemorySaver(serde=app.serde)})
         given = dict(config or {})
         configurable = {**given.get("configurable", {}), "thread_id": str(uuid4())}
-        self.thread: RunnableConfig = {**given, "configurable": configurable}  # type: ignore[typeddict-item]
+        ordered = one_at_a_time(app.program)
+        self.thread: RunnableConfig = {**ordered, **given, "configurable": configurable}  # type: ignore[typeddict-item]
         self.interrupts: tuple[Interrupt, ...] = ()
 
     def calls(self, given: Any, book: AnswerBook) -> Iterator[Any]:

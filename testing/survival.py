@@ -29,6 +29,7 @@ from ..pregel.program.program import is_async
 from ..pregel.types import Command, Interrupt
 from .answers import AnswerBook, Answers
 from .asserts import CheckFailed
+from .births import one_at_a_time
 from .comparing import find_difference
 from .recording import Recording
 from .thread_reader import ThreadError, read_thread
@@ -206,7 +207,7 @@ class _Trials:
         self.context = context
         given = dict(config or {})
         configurable = {**given.get("configurable", {}), "thread_id": "survives"}
-        self.thread: Any = {**given, "configurable": configurable}
+        self.thread: Any = {**one_at_a_time(app.program), **given, "configurable": configurable}
         self.forget: Callable[[], Sequence[Any]] = tuple
         self.is_async = is_async(app.program)
         self.stored: list[str] = []

@@ -32,6 +32,7 @@ from ..pregel.run.snapshots import View, view
 from ..pregel.run.task_records import NOTHING_RECORDED, TaskRecord
 from ..pregel.superstep.task import Task
 from ..pregel.types import Send
+from .births import Births, find_ended
 from .recording import End, RecordedRun, RecordedStep, RecordedTask, Recording
 
 
@@ -84,7 +85,9 @@ class _ThreadReader:
     def _run(self, level: _Level, line: list[CheckpointTuple]) -> RecordedRun:
         given = self._input(line[0])
         steps = list(self._steps(level, line))
-        last = view(self.app.program, line[-1], live=False)
+        program = level.graph.program
+        births = Births(program, line) if program.starts_ready else None
+        last = view(program, line[-1], live=False) if births is None else births.view(line[-1])
         end = _end_of(last)
         state = last.machine.output(self.app.program.stream)
         return RecordedRun(self._form(given), tuple(steps), end, self._form(state))
@@ -110,24 +113,37 @@ class _ThreadReader:
         its tasks is recorded."""
         for before, after in itertools.pairwise(line):
             _check_neighbours(self.thread_id, before, after)
+        program = level.graph.program
+        births = Births(program, line) if program.starts_ready else None
         for number, found in enumerate(line):
-            seen = view(level.graph.program, found, live=False)
+            seen = view(program, found, live=False) if births is None else births.view(found)
             is_last = number == len(line) - 1
-            step = tuple(self._tasks(level, seen, found, is_last=is_last))
+            step = tuple(self._tasks(level, seen, found, births, is_last=is_last))
             if step:
                 yield step
 
     def _tasks(
-        self, level: _Level, seen: View, found: CheckpointTuple, *, is_last: bool
+        self,
+        level: _Level,
+        seen: View,
+        found: CheckpointTuple,
+        births: Births | None,
+        *,
+        is_last: bool,
     ) -> Iterator[RecordedTask]:
         failed = is_last and any(_record_of(seen, task).error is not None for task in seen.tasks)
+        ended = None if births is None or is_last else find_ended(seen, found)
         for task in seen.tasks:
             known = _record_of(seen, task)
-            if task.name == START:
+            if task.name == START or (ended is not None and task.id not in ended):
                 continue
             if is_last and not (known.error if failed else known.wrote or known.interrupts):
                 continue  # not begun, or cut off by the failure of another
-            yield self._task(level, task, known, found)
+            if births is None:
+                yield self._task(level, task, known, found)
+            else:
+                started, birth = births.find_start(task, found)
+                yield self._task(level, started, known, birth)
 
     def _task(
         self, level: _Level, task: Task, known: TaskRecord, found: CheckpointTuple

@@ -10,6 +10,7 @@ there a later call finds what it has asked, was answered, and has called.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from heapq import heappop, heappush
 
 from ...checkpoint.base import CLAIM, ERROR, ERROR_SOURCE, UNDER_WAY, TaskWrites
 from ..errors import GraphDrained
@@ -31,7 +32,8 @@ class Progress:
 
     Attributes:
         effect: by which tasks start and end.
-        at_work: the tasks that run.
+        at_work: the tasks that run, or wait for a free place.
+        alone: where one task runs at a time, those that wait for their turn; else None.
         stuck: those that have ended and not finished; they stay under way.
         failed: one of these holds back all that has not started.
         limit: the error of a call that has come to its recursion limit, or None.
@@ -41,14 +43,15 @@ class Progress:
     """
 
     __slots__ = (
-        "after", "at_work", "drained", "effect", "failed", "limit", "passed", "stuck",
+        "after", "alone", "at_work", "drained", "effect", "failed", "limit", "passed", "stuck",
     )  # fmt: skip
 
-    def __init__(self, passed: int) -> None:
+    def __init__(self, passed: int, *, alone: bool) -> None:
         self.passed: int = passed
         self.after: set[str] = set()
         self.effect: StartTasks = StartTasks()
         self.at_work: dict[Task, None] = {}
+        self.alone: list[tuple[int, Task]] | None = [] if alone else None
         self.stuck: list[Task] = []
         self.failed: bool = False
         self.limit: Exception | None = None
@@ -74,7 +77,8 @@ def ready_steps(run: Run, machine: ReadyMachine, passed: int) -> Effects:
     Args:
         passed: the machine's tick up to which breakpoints count as passed.
     """
-    progress = Progress(passed)
+    alone = run.settings.config.get("max_concurrency") == 1
+    progress = Progress(passed, alone=alone)
     effect, at_work = progress.effect, progress.at_work
     starting = list(machine.under_way)
     if run.position.records:
@@ -92,6 +96,8 @@ def ready_steps(run: Run, machine: ReadyMachine, passed: int) -> Effects:
         if not ended:
             if not at_work:
                 break
+            if progress.alone is not None and not effect.open:
+                effect.tasks = _next_alone(progress, progress.alone)
             try:
                 yield effect
             except GeneratorExit:
@@ -147,9 +153,19 @@ def _start(
         yield from show_starts(run, new)
         show_ends(run, known)
     progress.at_work.update(dict.fromkeys(new))
-    progress.effect.tasks = [*progress.effect.tasks, *new]
+    if progress.alone is None:
+        progress.effect.tasks = [*progress.effect.tasks, *new]
+    else:
+        for task in new:
+            heappush(progress.alone, (run.machine.starts.order(task), task))
     progress.note_ends(run, (task for task in known if not task.finished))
     return [task for task in known if task.finished]
+
+
+def _next_alone(progress: Progress, waiting: list[tuple[int, Task]]) -> Sequence[Task]:
+    """The task that runs next where one runs at a time: the one that has started first. An error
+    handler has the place of its task, so that the order is the same after a crash."""
+    return () if progress.failed or not waiting else [heappop(waiting)[1]]
 
 
 def _is_handled(task: Task) -> bool:

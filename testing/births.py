@@ -1,0 +1,72 @@
+"""Threads of graphs with schedule="ready" for the test kit: where their tasks have started, and in
+which order they run. Nothing is run here."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..checkpoint.base import CheckpointTuple
+from ..pregel.program.program import Program
+from ..pregel.run.births import with_births
+from ..pregel.run.snapshots import View, view
+from ..pregel.run.task_records import read_records
+from ..pregel.superstep.machine import handler_of
+from ..pregel.superstep.task import Task
+from ..pregel.superstep.under_way import find_birth, find_under_way
+
+
+class Births:
+    """The checkpoints at which tasks have started.
+
+    Args:
+        line: the checkpoints of a run, the oldest first.
+    """
+
+    def __init__(self, program: Program, line: Sequence[CheckpointTuple]) -> None:
+        self._program = program
+        self._line: dict[str, CheckpointTuple] = {each.checkpoint["id"]: each for each in line}
+        self._views: dict[str, View] = {}
+
+    def view(self, found: CheckpointTuple) -> View:
+        """What waits and is under way in a checkpoint, with what is recorded beside the births."""
+        births = dict.fromkeys(birth for _, birth in _list_under_way(found))
+        known = [self._line[id] for id in births if id in self._line]
+        return view(self._program, with_births(found, known), live=False)
+
+    def find_start(self, task: Task, found: CheckpointTuple) -> tuple[Task, CheckpointTuple]:
+        """A task that is under way in a checkpoint, as it started, and where."""
+        for ids, id in _list_under_way(found):
+            if task.id in ids and id in self._line:
+                birth = self._line[id]
+                return self._find_task(task, birth), birth
+        return task, found
+
+    def _find_task(self, task: Task, birth: CheckpointTuple) -> Task:
+        id = birth.checkpoint["id"]
+        if id not in self._views:
+            self._views[id] = self.view(birth)
+        return next((each for each in self._views[id].tasks if each.id == task.id), task)
+
+
+def _list_under_way(found: CheckpointTuple) -> Iterator[tuple[tuple[str | None, ...], str]]:
+    """The ids of each task and of its error handler's, and its birth."""
+    for slot, each in find_under_way(found.checkpoint).items():
+        yield (each["id"], each["handler"]), find_birth(found.checkpoint, slot)
+
+
+def find_ended(seen: View, found: CheckpointTuple) -> Container[str]:
+    """The ids of the tasks that ended with the step behind a checkpoint: they have written, or
+    their error handler has."""
+    records = read_records(found.pending_writes or ())
+    ended = {task.id for task in seen.tasks if task.id in records and records[task.id].finished}
+    for task in seen.tasks:
+        if task.node.handler is not None and handler_of(task).id in ended:
+            ended.add(task.id)
+    return ended
+
+
+def one_at_a_time(program: Program) -> Mapping[str, Any]:
+    """The config with which a graph takes the same steps whenever it runs: else their order may
+    depend on how long its tasks take."""
+    return {"max_concurrency": 1} if program.starts_ready else {}
