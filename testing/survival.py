@@ -262,6 +262,7 @@ class _Trials:
                 return
             if harm == "raced at":
                 other = storage.open_again()
+                self._settle(other)
                 self._carry(other, self._answer(other))
             else:
                 storage.dead = True
@@ -273,10 +274,18 @@ class _Trials:
         after = storage.open_again()
         if harm == "delivered again after":
             self._deliver(after)
+        self._settle(after)
         self._carry(after, self._answer(after))
         if harm == "delivered again after":
             self._deliver(after)  # late, too
         return after
+
+    def _settle(self, storage: Storage) -> None:
+        """Let all that is under way come to its question before the first is answered: with
+        schedule="ready" each is recorded by itself."""
+        app = self.app.copy({"checkpointer": storage})
+        if app.program.starts_ready and app.get_state(self.thread).next:
+            self._call(storage, None)
 
     def _deliver(self, storage: Storage) -> None:
         with suppress(CheckpointConflictError):

@@ -11,6 +11,7 @@ import pytest
 from ready_graphs import build, by_order, ends_by
 
 from stategraph import CheckpointConflictError, Command, InMemorySaver, SqliteSaver, interrupt, task
+from stategraph.testing import read_thread, record, survives
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
@@ -72,3 +73,44 @@ def test_of_two_runs_from_one_place_one_records_the_calls_of_a_task(drive: Any, 
             drive.invoke(app, EMPTY, CONFIG)
         result = drive.invoke(app, Command(resume="yes"), CONFIG)
     assert result["log"] == ["a", "b", "c", "0 yes", "d"]
+
+
+# -- the test kit --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.trial
+def test_a_graph_survives_with_questions_and_graphs_inside() -> None:
+    inner = build("S>x>ask>z S>w>z", nodes={"ask": lambda state: {"log": [interrupt("inside?")]}})
+    nodes = {"long": inner.compile(schedule="ready"), "b": lambda state: {"log": [interrupt("b?")]}}
+    app = build("S>a>b>c>d S>long>d", nodes=nodes).compile(schedule="ready")
+    done = survives(app, EMPTY, answers={"inside?": "in", "b?": "out"})
+    assert done.stored.count("the record of an answer") == 1
+    assert "the commit of step 2 of graph 'long'" in done.stored
+
+
+def test_an_error_handler_has_the_place_of_its_task_also_after_a_crash() -> None:
+    def fail(state: Any) -> Any:
+        raise ValueError("no luck")
+
+    graph = build("S>a S>b>y S>c", nodes={"b": lambda state: {"log": [str(len(state["log"]))]}})
+    graph.add_node("fails", fail, error_handler=lambda state: {"log": ["handled"]})
+    graph.add_edge("a", "fails")
+    app = graph.compile(schedule="ready")
+    steps = [[task.node for task in step] for step in record(app, EMPTY).runs[0].steps]
+    assert steps == [["a"], ["b"], ["c"], ["fails", "__error_handler__fails"], ["y"]]
+    assert survives(app, EMPTY).trials > 0
+
+
+def test_a_thread_is_read_as_it_ran() -> None:
+    """A step has what ended with it; each task has the input with which it started, its questions and its graph."""
+    inner = build("S>x>y").compile(schedule="ready", name="inner")
+    nodes = {"long": lambda state: {"log": [interrupt("?")]}, "b": inner}
+    app = build("S>a>b>c S>long>d", nodes=nodes).compile(InMemorySaver(), schedule="ready")
+    with ends_by(CHAIN_FIRST):
+        app.invoke(EMPTY, CONFIG)
+        app.invoke(Command(resume="yes"), CONFIG)
+    (run,) = read_thread(app, CONFIG).runs
+    assert [[task.node for task in step] for step in run.steps] == [["a"], ["b"], ["c"], ["long"], ["d"]]
+    long, b = run.steps[3][0], run.steps[1][0]
+    assert (long.input, long.questions) == ({"log": []}, ({"asks": "?", "answer": "yes"},))
+    assert [[task.node for task in step] for step in b.steps] == [["x"], ["y"]]
