@@ -38,15 +38,18 @@ class Progress:
         failed: one of these holds back all that has not started.
         limit: the error of a call that has come to its recursion limit, or None.
         drained: why the call is to end early, or None.
+        order: a number by which tasks are sorted as they have started.
         passed: the machine's tick up to which breakpoints count as passed.
         after: the nodes that wait because one before them has a breakpoint behind it.
     """
 
     __slots__ = (
-        "after", "alone", "at_work", "drained", "effect", "failed", "limit", "passed", "stuck",
+        "after", "alone", "at_work", "drained", "effect", "failed", "limit", "order", "passed",
+        "stuck",
     )  # fmt: skip
 
-    def __init__(self, passed: int, *, alone: bool) -> None:
+    def __init__(self, machine: ReadyMachine, passed: int, *, alone: bool) -> None:
+        self.order: Callable[[Task], int] = machine.starts.order
         self.passed: int = passed
         self.after: set[str] = set()
         self.effect: StartTasks = StartTasks()
@@ -78,7 +81,7 @@ def ready_steps(run: Run, machine: ReadyMachine, passed: int) -> Effects:
         passed: the machine's tick up to which breakpoints count as passed.
     """
     alone = run.settings.config.get("max_concurrency") == 1
-    progress = Progress(passed, alone=alone)
+    progress = Progress(machine, passed, alone=alone)
     effect, at_work = progress.effect, progress.at_work
     starting = list(machine.under_way)
     if run.position.records:
@@ -157,7 +160,7 @@ def _start(
         progress.effect.tasks = [*progress.effect.tasks, *new]
     else:
         for task in new:
-            heappush(progress.alone, (run.machine.starts.order(task), task))
+            heappush(progress.alone, (progress.order(task), task))
     progress.note_ends(run, (task for task in known if not task.finished))
     return [task for task in known if task.finished]
 
