@@ -516,6 +516,17 @@ def test_the_queue_shows_workers_jobs_and_dead_letters_of_a_fleet(browser: Brows
             page.go("#/queue")
             page.sees("Dead letters 1", "of-ann", "parked")
             assert "Workers" not in page.text() and "of-bob" not in page.text()
+            page.press_button("Retry")
+            page.sees("No job has been given up", "of-ann", "waiting")
+            with psycopg.connect(postgres, autocommit=True) as direct:
+                direct.execute("UPDATE stategraph_jobs SET state = 'parked', deaths = 3 WHERE state = 'waiting'")
+            page.sees("Dead letters 1", "3 workers died")
+            browser.run("window.confirm = () => false")
+            page.press_button("Drop")
+            browser.run("new Promise(done => setTimeout(done, 100)); window.confirm = () => true")
+            page.sees("Dead letters 1")
+            page.press_button("Drop")
+            page.sees("No job has been given up", "No job waits or runs.")
             browser.tell("Network.clearBrowserCookies")
             page.leave()
 

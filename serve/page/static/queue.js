@@ -1,6 +1,7 @@
 // What is at work: the runs of this server, or the workers, the queue and the dead letters of a fleet.
 import { poll } from "./api.js";
-import { brief, chip, fill, make, when } from "./dom.js";
+import { brief, button, chip, fill, make, say, when } from "./dom.js";
+import { countOf } from "./elements.js";
 
 const SECONDS = 3;
 
@@ -12,19 +13,42 @@ export async function open(main, { api, signal }) {
     const found = await api.get("page/queue", signal);
     if (JSON.stringify(found) === seen) return;
     seen = JSON.stringify(found);
-    fill(body, draw(found));
+    const at = document.activeElement?.closest?.("[data-row]")?.dataset.row;
+    fill(body, draw(found, deadRow));
+    if (at) [...body.querySelectorAll("[data-row]")].find((each) => each.dataset.row === at)?.focus();
   };
+  const act = async (method, job, end, done) => {
+    const asked = new URLSearchParams({ thread_id: job.thread_id });
+    await api.ask(method, `page/dead-letters/${encodeURIComponent(job.run_id)}${end}?${asked}`);
+    say(done);
+    await load();
+  };
+  /** A job that was given up, why, and what can be done about it. */
+  const deadRow = (job) => make("li.dead-letter", {},
+    make("div.row", {}, threadLink(job.thread_id), make("span", {}, job.graph_id),
+      make("span.sub.said", {}, `run ${job.run_id}`),
+      make("span.right", {}, make("span.sub", {}, countOf(job.attempts, "attempt")), chip(job.status))),
+    job.error && make("p.notice.bad", {}, job.error),
+    make("div.line", {},
+      button("Retry", () => act("POST", job, "/retry", "The job is tried again."),
+        { title: "Let workers try again, as if none had died of it" }),
+      button("Drop", () => confirm(`Give up the run ${job.run_id} of ${job.thread_id} for good?`) &&
+        act("DELETE", job, "", "The job is dropped."), { kind: "danger", title: "End the run; the thread's next run begins" })));
   await load();
   poll(SECONDS, signal, load);
 }
 
-function draw({ fleet, runs, workers, jobs, dead }) {
+function draw({ fleet, runs, workers, jobs, dead }, deadRow) {
   if (!fleet) {
     return [make("p.notice", {}, "Runs take place in this server, thread by thread. Nothing is queued elsewhere."), table("Runs", runs, runRow, "No run is under way.")];
   }
-  return [workers && table("Workers", workers, workerRow, "No worker is there. Start some with “stategraph work”."),
+  return [
+    // What needs somebody stands first.
+    dead.length > 0 && table("Dead letters", dead, deadRow),
+    workers && table("Workers", workers, workerRow, "No worker is there. Start some with “stategraph work”."),
     table("Jobs", jobs, jobRow, "No job waits or runs."),
-    table("Dead letters", dead, jobRow, "No job has been given up. One whose workers die again and again is put here, until “stategraph queue” retries or cancels it.")];
+    dead.length === 0 && table("Dead letters", dead, deadRow, "No job has been given up. One whose workers die again and again is put here, to be retried or dropped."),
+  ];
 }
 
 function table(title, rows, row, nothing) {
