@@ -15,6 +15,7 @@ from browser import Browser, browsing, needs_chromium
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from stategraph import START, MessagesState, StateGraph, interrupt
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
 from stategraph.store.postgres import PostgresStore
@@ -278,6 +279,17 @@ def test_an_object_that_may_be_left_out_is_added_by_a_button(page: Reader) -> No
     assert page.browser.run("'boss' in window.form.read().who") is False
 
 
+def test_a_title_that_says_more_than_the_name_is_the_label(page: Reader) -> None:
+    schema = {"type": "object", "required": ["max_sum"], "properties": {
+        "amount": {"type": "number", "title": "Amount (EUR)"}, "max_sum": {"type": "number", "title": "Max Sum"}, "who": {"$ref": "#/$defs/Person"},
+    }, "$defs": {"Person": {"type": "string", "title": "Person"}}}  # fmt: skip
+    page.go("#/queue")
+    page.browser.run(f"""import(new URL("page/form.js", document.baseURI)).then(({{ makeForm }}) => {{
+        document.querySelector("main").append(makeForm({json.dumps(schema)}).element);
+    }})""")
+    assert page.browser.texts("main label") == ["Amount (EUR) optional", "max_sum", "who optional"]
+
+
 # -- chat ------------------------------------------------------------------------------------------------------------
 
 
@@ -300,6 +312,37 @@ def test_a_message_is_sent_and_its_answer_comes_token_by_token(page: Reader, cli
     page.until("document.querySelector('.live').childElementCount === 0")
     assert page.browser.texts(".messages .who") == ["user", "assistant", "assistant"]
     assert page.browser.texts("details.tool > summary") == ['weather {"city":"Rome"}', 'tool · weather {"sky": "clear"}']
+
+
+def test_a_question_stands_behind_the_newest_message_and_yes_or_no_is_a_button(browser: Browser) -> None:
+    def model(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [{"role": "assistant", "content": "A long draft.\n\n" + "- line\n" * 80}]}
+
+    def send(state: MessagesState) -> dict[str, Any]:
+        approved = interrupt("Send it?", response_schema=bool)
+        return {"messages": [{"role": "assistant", "content": f"approved: {approved}"}]}
+
+    app = StateGraph(MessagesState).add_sequence([model, send]).add_edge(START, "model").compile()
+    with serving(create_app({"mail": app})) as url, httpx.Client(base_url=url, timeout=30) as client:
+        page = Reader(browser, url)
+        for thread, button, answer in (("one", "Yes", True), ("two", "No", False)):
+            client.post("/threads", json={"thread_id": thread})
+            said = {"messages": [{"role": "user", "content": "write"}]}
+            client.post(f"/threads/{thread}/runs/wait", json={"assistant_id": "mail", "input": said})
+            page.go(f"#/thread/{thread}/chat")
+            page.sees("A long draft.", "Send it?", within=".tab-chat")
+            # Who opens the chat sees its end: the question, below the message it is about.
+            in_sight = "(box => box.top > 0 && box.bottom <= innerHeight)(document.querySelector('.asks').getBoundingClientRect())"
+            page.until(in_sight)
+            assert page.browser.run("scrollY") > 0
+            page.click("nav.tabs a[href$=steps]")
+            page.until("document.querySelector('.questions').nextElementSibling === document.querySelector('nav.tabs')")
+            page.press_button(button)
+            finish(client, thread)
+            page.click("nav.tabs a[href$=chat]")
+            page.sees(f"approved: {answer}", within=".tab-chat")
+            page.until("!document.querySelector('.asks')")
+        page.leave()
 
 
 def test_a_stream_that_breaks_off_is_joined_again_behind_the_last_event(browser: Browser, url: str, client: httpx.Client, speech: Speech) -> None:

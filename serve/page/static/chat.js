@@ -1,5 +1,5 @@
 // The messages of a thread as a chat: tool calls folded, tokens as they come, a box to send.
-import { brief, button, fill, make } from "./dom.js";
+import { brief, button, fill, isScrolledDown, make, scrollDown } from "./dom.js";
 import { drawMarkdown } from "./markdown.js";
 import { MessageStream, isMessage, messagesOf, roleOf, textOf } from "./messages.js";
 import { tree } from "./values.js";
@@ -18,7 +18,7 @@ export async function mount(element, context) {
 }
 
 class Chat {
-  constructor(element, { threadId, api, signal, begin, hasMessages }) {
+  constructor(element, { threadId, api, signal, begin, hasMessages, questions }) {
     Object.assign(this, { api, signal, begin, hasMessages, key: "messages", most: SHOWN, shown: new Map(), loads: 0 });
     this.path = `threads/${encodeURIComponent(threadId)}/state`;
     this.stream = new MessageStream();
@@ -32,7 +32,7 @@ class Chat {
     });
     this.sendButton = button("Send", () => this.send(), { kind: "main", title: "Enter; Shift+Enter begins a line" });
     this.box = make("div.send", { hidden: !hasMessages }, this.input, this.sendButton);
-    element.append(this.list, this.live, this.box);
+    element.append(this.list, this.live, questions, this.box);
   }
 
   async send() {
@@ -49,7 +49,7 @@ class Chat {
     if (mine !== this.loads) return; // a later look has been begun
     const [key, messages] = messagesOf(state.values);
     this.key = key;
-    const isAtEnd = isScrolledDown();
+    const isAtEnd = mine === 1 || isScrolledDown();
     this.draw(messages);
     this.stream.settle(messages);
     this.drawLive();
@@ -95,9 +95,6 @@ class Chat {
     fill(this.live, this.stream.messages().map((message) => bubble(message, true)));
   }
 }
-
-const isScrolledDown = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 60;
-const scrollDown = () => scrollTo(0, document.documentElement.scrollHeight);
 
 function bubble(message, isLive = false) {
   const role = roleOf(message), text = textOf(message.content);

@@ -74,6 +74,11 @@ export function chip(status) {
   return make("span.chip", { class: `is-${status}` }, shown);
 }
 
+/** Whether the end of the page is in sight. */
+export const isScrolledDown = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 60;
+
+export const scrollDown = () => scrollTo(0, document.documentElement.scrollHeight);
+
 /** Text of at most so many characters. */
 export const cut = (text, most = 90) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 

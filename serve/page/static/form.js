@@ -2,7 +2,7 @@
 //
 // A field is `{element, read}`; `read` gives the value, undefined for one that is left out, and
 // throws FieldError where what was typed does not fit. What the schema does not say is typed as JSON.
-import { button, fill, make } from "./dom.js";
+import { button, cut, fill, make } from "./dom.js";
 
 /** What was typed into a field does not fit. */
 export class FieldError extends Error {
@@ -76,6 +76,12 @@ function resolve(schema, root) {
 }
 
 // -- single values ---------------------------------------------------------------------------------------------
+
+/** The name of a field; its title, if that says more. Many schemas have titles made from the names. */
+function labelOf(name, { title }) {
+  const plain = (text) => text.toLowerCase().replace(/[\s_-]/g, "");
+  return typeof title !== "string" || plain(title) === plain(name) ? name : cut(title);
+}
 
 function labelled({ label, isRequired, hint }, input) {
   input.id = `field-${++numbers}`;
@@ -196,7 +202,7 @@ function groupField(at, schema) {
   const fields = properties.map(([name, each]) => {
     const initial = at.initial?.[name];
     const own = initial === undefined ? each : { ...each, default: initial };
-    return [name, schemaField(own, { name, label: name, root: at.root, depth: at.depth + 1, isRequired: required.has(name) })];
+    return [name, schemaField(own, { name, label: labelOf(name, own), root: at.root, depth: at.depth + 1, isRequired: required.has(name) })];
   });
   const inside = fields.map(([, field]) => field.element);
   const element = at.depth === 0 ? make("div.fields", {}, inside)

@@ -29,16 +29,22 @@ export class Questions {
 
   draw() {
     const cards = [...this.cards.values()];
-    const all = cards.length > 1 &&
+    // Yes and No are said by a button each, and not together with others.
+    const all = cards.length > 1 && cards.every((card) => card.read) &&
       button(`Answer all ${cards.length}`, () => this.send([...this.cards]), { kind: "main" });
     fill(this.element, cards.map((card) => card.element), all);
   }
 
   card({ id, node, value, schema }, since) {
+    const frame = (...parts) => make("article.card.asks", { "aria-label": `Question of ${node}` },
+      make("p.sub", {}, make("b", {}, node), " asks · ", when(since)), words(value), parts);
+    if (isYesOrNo(schema)) {
+      const say = (label, answer, kind) => button(label, () => this.send([[id, { read: () => answer }]]), { kind });
+      return { element: frame(make("div.line", {}, say("Yes", true, "main"), say("No", false, ""))) };
+    }
     const form = makeForm(schema);
     const send = button("Answer", () => this.send([[id, this.cards.get(id)]]), { kind: "main" });
-    const element = make("article.card.asks", { "aria-label": `Question of ${node}` },
-      make("p.sub", {}, make("b", {}, node), " asks · ", when(since)), words(value), form.element, send);
+    const element = frame(form.element, send);
     element.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send.click();
     });
@@ -51,6 +57,9 @@ export class Questions {
     await this.answer(answers);
   }
 }
+
+/** Whether a schema is that of a truth value without a usual one. */
+const isYesOrNo = (schema) => schema?.type === "boolean" && schema.default === undefined;
 
 /** What is asked: a text as it is, an object with its main words first. */
 function words(value) {

@@ -12,8 +12,9 @@
 //   path                    the parts of the address behind the tab's name, decoded
 //   address(tab, ...path)   the address of a tab of this thread, as "#/thread/ID/state/CHECKPOINT"
 //   hasMessages             whether the graph's state has messages
+//   questions               the element of what the thread asks: a tab may take it to where it is read
 //   begin(body)             begin a run of the thread's graph: {input}, {command}, {checkpoint_id}, ...
-import { attempt, button, chip, fill, make, say, sentence, when } from "./dom.js";
+import { attempt, button, chip, fill, isScrolledDown, make, say, scrollDown, sentence, when } from "./dom.js";
 import { ThreadWatch } from "./live.js";
 import { Questions } from "./questions.js";
 import { openRun } from "./start.js";
@@ -96,7 +97,7 @@ class ThreadView {
     const end = new AbortController();
     const tab = (this.tab = { name, end, shown: null });
     this.drawTabs();
-    const element = make("div", { class: `tab-${name}` });
+    const element = make("div", { class: `tab-${name}`, "aria-busy": "true" });
     fill(this.body, element);
     try {
       const module = await TABS[name][1]();
@@ -106,19 +107,23 @@ class ThreadView {
       if (error.name !== "AbortError" && this.tab === tab) {
         element.append(make("p.notice.bad", { role: "alert" }, sentence(error)));
       }
+    } finally {
+      element.removeAttribute("aria-busy");
     }
   }
 
   context(path, signal) {
     const { threadId, api, thread, hasMessages } = this;
     const address = (tab, ...more) => this.address(tab, ...more);
-    return { threadId, api, thread, hasMessages, path, signal, address, begin: (body) => this.begin(body) };
+    const questions = this.questions.element;
+    return { threadId, api, thread, hasMessages, path, signal, address, questions, begin: (body) => this.begin(body) };
   }
 
   closeTab() {
     this.tab?.end.abort();
     this.tab?.shown?.close?.();
     this.tab = null;
+    if (this.bar.previousSibling !== this.questions.element) this.bar.before(this.questions.element);
   }
 
   close() { this.closeTab(); }
@@ -149,11 +154,14 @@ class ThreadView {
     attempt(() => this.showQuestions());
   }
 
-  /** What the thread asks, above every tab. */
+  /** What the thread asks: above the tabs, in the chat behind the newest message. */
   async showQuestions() {
     const asked = this.thread;
     const state = asked.status === "interrupted" ? await this.api.get(`${this.base}/state`, this.signal) : { tasks: [] };
-    if (this.thread === asked) this.questions.show(state);
+    if (this.thread !== asked) return;
+    const isAtEnd = this.tab?.name === "chat" && isScrolledDown();
+    this.questions.show(state);
+    if (isAtEnd) scrollDown();
   }
 
   buttons({ status, metadata }) {
