@@ -15,6 +15,7 @@ from ..pregel.names import START
 from ..pregel.program.flow import find_holders, make_flow
 from ..pregel.run.checks import check_schedule
 from ..pregel.run.ready_loop import ready_steps
+from ..pregel.superstep.flow_machine import FlowMachine
 from ..pregel.superstep.ready_machine import ReadyMachine
 from ..pregel.types import Schedule
 from .compile import Compiler
@@ -65,7 +66,7 @@ class ReadyCompiler(Compiler):
         successors = complete_successors(self.spec)
         plain = complete_successors(replace(self.spec, joins=()))
         return replace(
-            make_flow(self.joins, successors, triggers, ReadyMachine),
+            make_flow(self.joins, successors, triggers, ReadyMachine, FlowMachine),
             holders=find_holders(successors, plain, START),
             loop=ready_steps,
         )
@@ -79,8 +80,6 @@ def _find_missing(spec: GraphSpec) -> Iterator[str]:
     for name, node in nodes.items():
         if node.limits:
             yield f"Limit (node {name!r}): use config={{'max_concurrency': ...}}"
-    if sum(node.defer for node in nodes.values()) > 1:
-        yield "several deferred nodes: lead an edge from one to the other"
 
 
 def _find_advice(spec: GraphSpec) -> list[str]:

@@ -97,9 +97,14 @@ def by_order(*names: str) -> Rank:
     return lambda task: names.index(task.name) if task.name in names else len(names)
 
 
-def build(graph: str, routes: dict[str, Callable[[Any], Any]] | None = None, nodes: dict[str, Any] | None = None) -> StateGraph[Any]:
+def build(
+    graph: str,
+    routes: dict[str, Callable[[Any], Any]] | None = None,
+    nodes: dict[str, Any] | None = None,
+    deferred: str = "",
+) -> StateGraph[Any]:
     """A graph of words: `a>b` an edge (S is START), `a+b>c` a join, `r:a=b|c` a router of a whose function is in
-    `routes`; without one it goes to all. Each node writes its name down, unless `nodes` has a function."""
+    `routes`; without one it goes to all. `deferred` are letters. Each node writes its name down, unless `nodes` has a function."""
     builder = StateGraph(State)
     edges, routers = [], []
     names: set[str] = set()
@@ -113,7 +118,7 @@ def build(graph: str, routes: dict[str, Callable[[Any], Any]] | None = None, nod
             edges += [(each.split("+"), after) for each, after in pairwise(way)]
             names |= {name for each in way for name in each.split("+")}
     for name in sorted(names - {"S", "E"}):
-        builder.add_node(name, (nodes or {}).get(name) or writer(name))
+        builder.add_node(name, (nodes or {}).get(name) or writer(name), defer=name in deferred)
     for sources, end in edges:
         starts = [START if name == "S" else name for name in sources]
         builder.add_edge(starts if len(starts) > 1 else starts[0], END if end == "E" else end)

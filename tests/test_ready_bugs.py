@@ -10,11 +10,14 @@ import test_ready_properties as laws
 from hypothesis import Phase, given, settings
 from ready_graphs import build, by_order, ends_by, show
 from test_ready import EMPTY, EXAMPLES
+from test_ready_deferred import GRAPHS as DEFERRED
+from test_ready_deferred import nowhere
 
 import stategraph.pregel.run.births as births
 import stategraph.pregel.superstep.ready_machine as ready_machine
 from stategraph import InMemorySaver
 from stategraph.pregel.run.run import Run
+from stategraph.pregel.superstep.flow_machine import FlowMachine
 from stategraph.pregel.superstep.machine import Machine
 from stategraph.pregel.superstep.ready_machine import ReadyMachine
 
@@ -25,8 +28,11 @@ CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
 def symptoms() -> set[str]:
     """What does not come out as the tables and laws say."""
     found = set()
-    for name, (graph, routes, order, steps) in EXAMPLES.items():
-        app = build(graph, routes).compile(InMemorySaver(), schedule="ready")
+    table: dict[str, Any] = {name: (graph, *rest, "") for name, (graph, *rest) in EXAMPLES.items()}
+    for name, (graph, deferred, steps) in DEFERRED.items():
+        table[f"deferred: {name}"] = graph, dict.fromkeys("xy", nowhere), [*"abcxyzw"], steps, deferred
+    for name, (graph, routes, order, steps, deferred) in table.items():
+        app = build(graph, routes, deferred=deferred).compile(InMemorySaver(), schedule="ready")
         try:
             with ends_by(by_order(*order)):
                 app.invoke(EMPTY, CONFIG)
@@ -75,6 +81,10 @@ def consume_at_the_end(self: Any, tasks: Any) -> None:
     self.born = [task for task in born if task not in tasks]
 
 
+def wake_all(self: Any, fresh: Any, moved: Any, changed: Any) -> None:
+    Machine._finish(self, fresh, moved, changed)
+
+
 def keep_slots(self: Any, ended: Any, fresh: Any, moved: Any) -> None:
     for task in ended:
         self.under_way.leave(task)
@@ -89,6 +99,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "tasks read the state as it goes on": (Run, "stand_at", read_the_present),
     "a trigger that waits expires": (ReadyMachine, "_expire", expire_all),
     "triggers are consumed at the end": (ReadyMachine, "apply", consume_at_the_end),
+    "deferred nodes wake at once": (FlowMachine, "_finish", wake_all),
     "a slot is not emptied": (ReadyMachine, "_move_slots", keep_slots),
 }
 

@@ -42,12 +42,13 @@ class MortalSaver(InMemorySaver):
 
 
 def make_graph(
-    seed: int, *, asks: bool = True, even: bool = False, wait: Callable[[str], Any] = str
+    seed: int, *, asks: bool = True, even: bool = False, defers: bool = False, wait: Callable[[str], Any] = str
 ) -> StateGraph[Any]:
     """Levels of nodes; edges, joins, routers and Sends lead down, some routers up again.
 
     Args:
         asks: some nodes ask.
+        defers: some nodes are deferred.
         even: all ways to a node are of equal length, and no router is there.
         wait: what a node does while it runs.
     """
@@ -56,7 +57,8 @@ def make_graph(
     names = [name for level in levels for name in level]
     builder: Any = StateGraph(State)
     for name in names:
-        builder.add_node(name, _asking(name) if asks and dice.random() < 0.2 else _node(name, wait))
+        node = _asking(name) if asks and dice.random() < 0.2 else _node(name, wait)
+        builder.add_node(name, node, defer=defers and crc32(f"{seed}{name}".encode()) % 4 == 0)
     for name in levels[0]:
         builder.add_edge(START, name)
     for depth, level in enumerate(levels[:-1]):
@@ -150,27 +152,27 @@ def finish(app: Any, given: Any, rank: Any, *, is_async: bool = False, asked: bo
 seeds = st.integers(0, 10**6)
 
 
-@given(seeds, seeds)
-def test_sync_and_async_make_the_same_history(graph: int, order: int) -> None:
+@given(seeds, seeds, st.booleans())
+def test_sync_and_async_make_the_same_history(graph: int, order: int, defers: bool) -> None:
     found = []
     for is_async in (False, True):
-        app = make_graph(graph).compile(InMemorySaver(), schedule="ready")
+        app = make_graph(graph, defers=defers).compile(InMemorySaver(), schedule="ready")
         finish(app, EMPTY, by_chance(order), is_async=is_async)
         found.append(facts(app))
     assert found[0] == found[1]
 
 
-@given(seeds, seeds, st.booleans(), st.sampled_from(["sync", "async"]))
+@given(seeds, seeds, st.booleans(), st.sampled_from(["sync", "async"]), st.booleans())
 def test_stopped_anywhere_and_resumed_is_never_stopped(
-    graph: int, order: int, is_async: bool, durability: Any
+    graph: int, order: int, is_async: bool, durability: Any, defers: bool
 ) -> None:
-    whole = make_graph(graph).compile(InMemorySaver(), schedule="ready")
+    whole = make_graph(graph, defers=defers).compile(InMemorySaver(), schedule="ready")
     finish(whole, EMPTY, by_chance(order))
     expected = facts(whole)
     saver = MortalSaver()
     given: Any = EMPTY
     for _ in range(200):
-        app = make_graph(graph).compile(saver, schedule="ready")
+        app = make_graph(graph, defers=defers).compile(saver, schedule="ready")
         saver.left = 2 if given is EMPTY else 1
         try:
             with ends_by(by_chance(order)):
@@ -189,12 +191,14 @@ def test_stopped_anywhere_and_resumed_is_never_stopped(
     assert facts(app) == expected
 
 
-@given(seeds, seeds, seeds)
-def test_which_tasks_run_and_what_comes_of_it_is_as_in_supersteps(graph: int, one: int, other: int) -> None:
+@given(seeds, seeds, seeds, st.booleans())
+def test_which_tasks_run_and_what_comes_of_it_is_as_in_supersteps(
+    graph: int, one: int, other: int, defers: bool
+) -> None:
     """With branches of equal length, reducers that commute, and nodes that read no key that others write."""
     found = []
     for schedule, order in (("supersteps", one), ("ready", one), ("ready", other)):
-        app = make_graph(graph, asks=False, even=True).compile(InMemorySaver(), schedule=schedule)
+        app = make_graph(graph, asks=False, even=True, defers=defers).compile(InMemorySaver(), schedule=schedule)
         result = finish(app, EMPTY, by_chance(order))
         found.append(sorted(each.partition("(")[0] for each in result["log"]))
     assert found[0] == found[1] == found[2]
@@ -237,13 +241,13 @@ def test_in_real_time_each_node_runs_as_often_as_in_supersteps(graph: int, pace:
     assert found[0] == found[1]
 
 
-@given(seeds, seeds)
-def test_both_schedules_take_turns_on_a_thread(graph: int, order: int) -> None:
+@given(seeds, seeds, st.booleans())
+def test_both_schedules_take_turns_on_a_thread(graph: int, order: int, defers: bool) -> None:
     """Whatever ran when, each ends what the other has left."""
     saver = MortalSaver()
     given: Any = EMPTY
     for turn in range(400):
-        app = make_graph(graph).compile(saver, schedule=("ready", "supersteps")[turn % 2])
+        app = make_graph(graph, defers=defers).compile(saver, schedule=("ready", "supersteps")[turn % 2])
         saver.left = 3
         try:
             with ends_by(by_chance(order)):

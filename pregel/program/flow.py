@@ -26,6 +26,7 @@ class Flow:
         lasting: the triggers that may be pending over several supersteps.
         machine: the class of machine that runs the graph. It is loaded with the Flow, so that other
             graphs do not load it.
+        resting: that of one which nobody runs: which is looked at, or edited.
         warned: the channels of joins of which it was said that too few came.
         holders: with schedule="ready", node → the nodes that hold it back while they are under way;
             else None.
@@ -37,6 +38,7 @@ class Flow:
     feeders: Mapping[str, frozenset[str]]
     lasting: tuple[str, ...]
     machine: Any
+    resting: Any
     warned: set[str] = field(default_factory=set)
     holders: Mapping[str, frozenset[str]] | None = None
     loop: Any = None
@@ -63,6 +65,7 @@ def make_flow(
     successors: Mapping[str, Iterable[str]],
     triggers: Mapping[str, Channel],
     machine: Any,
+    resting: Any = None,
 ) -> Flow:
     """The Flow of a graph.
 
@@ -71,6 +74,7 @@ def make_flow(
         successors: node → the nodes that it leads to at once, whatever decides.
         triggers: the channels that trigger its nodes, by name.
         machine: the class of machine that runs it.
+        resting: that of one which nobody runs; None for the same.
     """
     waves = tuple(join for join in joins if join.waves)
     sources: dict[str, set[str]] = {}
@@ -87,6 +91,7 @@ def make_flow(
         },
         lasting=tuple(name for name, channel in triggers.items() if not channel.step_scoped),
         machine=machine,
+        resting=resting or machine,
     )
 
 

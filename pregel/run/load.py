@@ -90,9 +90,9 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
         return machine
     mine = apply_migration(found, program.fingerprint, run.settings.graph.migrate)
     records = read_records(mine.pending_writes or ())
-    machine_class = Machine if program.flow is None else program.flow.machine
-    if edits and program.starts_ready:
-        machine_class = Machine
+    machine_class = Machine
+    if program.flow is not None:
+        machine_class = program.flow.resting if edits else program.flow.machine
     machine = machine_class(program, mine.checkpoint, mine.metadata["step"] + 1, kept_ids(records))
     in_place = ns_of(mine.config) == run.ns
     if not in_place:  # it goes on in a namespace of its own, where nothing is stored yet

@@ -71,7 +71,7 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     records = read_records(found.pending_writes or ())
     step = found.metadata.get("step", -1) + 1
     flow = program.flow
-    machine_class = Machine if flow is None or program.starts_ready else flow.machine
+    machine_class = Machine if flow is None else flow.resting
     machine = machine_class(program, found.checkpoint, step, kept_ids(records))
     if UNDER_WAY in found.metadata:
         from .births import wait_anew

@@ -24,6 +24,7 @@ from ..program.flow import find_free
 from ..program.program import Program
 from ..program.writes import Pair
 from .context import TaskContext
+from .flow_machine import FlowMachine
 from .machine import NONE_CARRIED, Machine, handler_of, in_path_order
 from .state import Noted, collect_writes
 from .task import Task
@@ -68,8 +69,8 @@ def _never(node: str, version: int) -> bool:
     return False
 
 
-class ReadyMachine(Machine):
-    """A `Machine` that starts tasks one by one, and applies what has ended.
+class ReadyMachine(FlowMachine):
+    """A `FlowMachine` that starts tasks one by one, and applies what has ended.
 
     Attributes:
         under_way: the tasks that have started and not ended, those just born aside.
