@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from random import random
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
-from ..store.base import BaseStore, PutOp
+from ..store.base import BaseStore, ItemChangedError, Op, PutOp, UnchangedOp
+from ..store.batch import LocalStore
 from ..store.paths import escape
 from .errors import Refused
 
@@ -21,6 +23,24 @@ Kind = Literal["assistants", "versions", "threads", "runs", "unfinished", "crons
 Record = dict[str, Any]
 Put = tuple[Kind, str, Record | None, *tuple[str, ...]]
 """A record to write, or None to delete it, and the records within which it lies."""
+
+
+class Changes(NamedTuple):
+    """Records to write, all or none.
+
+    Attributes:
+        seen: records as they were read. If one is not so any more, nothing is written.
+    """
+
+    puts: Sequence[Put] = ()
+    seen: Sequence[Put] = ()
+
+
+NOTHING_ELSE: Final = Changes()
+Found = TypeVar("Found")
+
+TRIES: Final = 30
+"""How often a change is tried that meets those of other servers."""
 
 LONGEST_ID: Final = 255
 ALL: Final = 1_000_000
@@ -62,9 +82,31 @@ class Records:
         self._locks: WeakValueDictionary[tuple[Kind, str], asyncio.Lock] = WeakValueDictionary()
 
     def lock(self, kind: Kind, id: str) -> asyncio.Lock:
-        """What to hold from reading a record until it is written, so that no change of another
-        request or run is lost. It serves this process; a database has one server."""
+        """What to hold from reading a record until it is written, so that requests and runs of this
+        process do not come between. It does not keep out other servers: see `change`."""
         return self._locks.setdefault((kind, id), asyncio.Lock())
+
+    async def change(self, kind: Kind, id: str, work: Callable[[], Awaitable[Found]]) -> Found:
+        """Do what reads a record and writes it with what it has `seen`, holding its lock; again
+        from the beginning if another server has written it, or the pointer to a run, meanwhile.
+
+        Raises:
+            Refused: others change it all the time.
+        """
+        async with self.lock(kind, id):
+            return await self.repeat(kind, work)
+
+    async def repeat(self, kind: Kind, work: Callable[[], Awaitable[Found]]) -> Found:
+        """`change` for one who holds the lock."""
+        for attempt in range(TRIES):
+            try:
+                return await work()
+            except ItemChangedError as changed:
+                if changed.namespace[1] not in (kind, "unfinished"):
+                    raise
+            # Servers that meet again and again must not keep step with one another.
+            await asyncio.sleep(random() * min(0.001 * 2**attempt, 0.1))
+        raise Refused(409, f"one of the {kind} is being changed by others: try again")
 
     async def get(self, kind: Kind, id: str, *within: str, owner: str | None = None) -> Record:
         """A record.
@@ -82,10 +124,15 @@ class Records:
         item = await self._store.aget(_space(kind, *within), id)
         return None if item is None else dict(item.value)
 
-    async def put(self, *records: Put) -> None:
+    async def put(self, *records: Put, seen: Sequence[Put] = ()) -> None:
         """Write records, or delete those that are None; all or none.
 
+        Args:
+            seen: records as they were read, for a write that follows from them.
+
         Raises:
+            ItemChangedError: one of those is not so any more, and nothing was written. A store of
+                a user's own is never asked: such a server must be the only one.
             Refused: an id of one, or something in it, cannot be stored.
         """
         for _, id, record, *_ in records:
@@ -93,9 +140,11 @@ class Records:
                 shown = id if len(id) <= LONGEST_ID else f"{id[:40]}..."
                 why = f"must have 1 to {LONGEST_ID} printable characters, got {shown!r}"
                 raise Refused(422, f"an id {why}")
-        await self._store.abatch(
-            [PutOp(_space(kind, *within), id, record) for kind, id, record, *within in records]
-        )
+        checks: list[Op] = []
+        if isinstance(self._store, LocalStore):
+            checks = [UnchangedOp(_space(kind, *more), id, each) for kind, id, each, *more in seen]
+        puts = [PutOp(_space(kind, *within), id, record) for kind, id, record, *within in records]
+        await self._store.abatch([*checks, *puts])
 
     async def search(
         self,

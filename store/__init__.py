@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         IndexConfig,
         InvalidNamespaceError,
         Item,
+        ItemChangedError,
         ListNamespacesOp,
         MatchCondition,
         Op,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         SearchItem,
         SearchOp,
         TTLConfig,
+        UnchangedOp,
     )
     from .cache import BaseCache, InMemoryCache, SqliteCache, canonical_key, function_identity
     from .filters import matches
@@ -39,9 +41,11 @@ __all__ = [
     "TTLConfig",
     "EmbedFunction",
     "InvalidNamespaceError",
+    "ItemChangedError",
     # what a batch takes and gives
     "GetOp",
     "PutOp",
+    "UnchangedOp",
     "SearchOp",
     "ListNamespacesOp",
     "MatchCondition",

@@ -29,6 +29,23 @@ class InvalidNamespaceError(StateGraphError, ValueError):
     """A namespace that is not a non-empty tuple of non-empty strings."""
 
 
+class ItemChangedError(StateGraphError):
+    """An item is not as it was read, so nothing of the batch was written; see `UnchangedOp`.
+
+    Attributes:
+        namespace: of the item.
+        key: of the item.
+    """
+
+    def __init__(self, namespace: Namespace, key: str) -> None:
+        super().__init__(
+            f"the item {key!r} in {namespace} was changed since it was read, so nothing was "
+            "written: read it again"
+        )
+        self.namespace: Namespace = namespace
+        self.key: str = key
+
+
 class TTLConfig(TypedDict, total=False):
     """How long items live. Every key is optional; all times are minutes.
 
@@ -136,6 +153,16 @@ class PutOp(NamedTuple):
     ttl: float | Missing | None = MISSING
 
 
+class UnchangedOp(NamedTuple):
+    """A condition of the writes of a batch: an item has this value still, or, with None, there is
+    still none. Otherwise nothing is written, and the batch raises `ItemChangedError`. So what was
+    made from an item that was read never undoes the write of another process."""
+
+    namespace: Namespace
+    key: str
+    value: Mapping[str, Any] | None
+
+
 class ListNamespacesOp(NamedTuple):
     """List the namespaces that hold items. See `BaseStore.list_namespaces`."""
 
@@ -145,7 +172,7 @@ class ListNamespacesOp(NamedTuple):
     offset: int = 0
 
 
-Op = GetOp | SearchOp | PutOp | ListNamespacesOp
+Op = GetOp | SearchOp | PutOp | UnchangedOp | ListNamespacesOp
 Result = Item | list[SearchItem] | list[Namespace] | None
 
 

@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ from .base import (
     GetOp,
     IndexConfig,
     Item,
+    ItemChangedError,
     ListNamespacesOp,
     MatchCondition,
     Namespace,
@@ -32,6 +33,7 @@ from .base import (
     SearchItem,
     SearchOp,
     TTLConfig,
+    UnchangedOp,
     Value,
 )
 from .filters import compile_filter
@@ -78,11 +80,13 @@ class Put:
 
 @dataclass(slots=True)
 class Plan:
-    """A checked batch. `puts` holds, per place, the last write to it, in the order these came."""
+    """A checked batch. `puts` holds, per place, the last write to it, in the order these came;
+    `unchanged` what must be at a place for them to be done."""
 
     reads: list[tuple[int, GetOp | SearchOp | ListNamespacesOp]]
     puts: dict[tuple[Namespace, str], Put]
     size: int
+    unchanged: dict[tuple[Namespace, str], Mapping[str, Any] | None] = field(default_factory=dict)
 
     def documents(self) -> list[str]:
         """The texts that its writes bring."""
@@ -216,6 +220,8 @@ class LocalStore(BaseStore, ABC):
                 # Taken out first, so that the last write to a place also stands last in the order.
                 plan.puts.pop((put.namespace, put.key), None)
                 plan.puts[put.namespace, put.key] = put
+            elif isinstance(op, UnchangedOp):
+                plan.unchanged[check_namespace(op.namespace), _check_key(op.key)] = op.value
             else:
                 plan.reads.append((plan.size, _check_read(op)))
             plan.size += 1
@@ -252,12 +258,17 @@ class LocalStore(BaseStore, ABC):
                     for position, op in plan.reads:
                         results[position] = self._answer(op, now, vectors, touched)
             # In a transaction of its own: reads that refresh nothing take no write lock.
-            if touched or plan.puts:
-                with self._transaction(write=True, alone=len(touched) + len(plan.puts) == 1):
+            if touched or plan.puts or plan.unchanged:
+                alone = len(touched) + len(plan.puts) + len(plan.unchanged) == 1
+                with self._transaction(write=True, alone=alone):
                     self._write(plan, touched, now)
         return results
 
     def _write(self, plan: Plan, touched: list[ItemRow], now: float) -> None:
+        for (namespace, key), value in plan.unchanged.items():
+            found = self._find(namespace, key, now)
+            if (None if found is None else found.value) != value:
+                raise ItemChangedError(namespace, key)
         for row in touched:
             self._touch(row, now + cast(float, row.ttl) * MINUTE)
         for put in plan.puts.values():
@@ -350,7 +361,8 @@ def _check_read(op: Op) -> GetOp | SearchOp | ListNamespacesOp:
             raise ValueError(f"max_depth must be an integer >= 1, got {op.max_depth!r}")
         return op._replace(match_conditions=tuple(map(_check_condition, op.match_conditions or ())))
     raise TypeError(
-        f"an operation must be a GetOp, SearchOp, PutOp or ListNamespacesOp, got {op!r}"
+        "an operation must be a GetOp, SearchOp, PutOp, UnchangedOp or ListNamespacesOp, "
+        f"got {op!r}"
     )
 
 

@@ -271,8 +271,9 @@ class PostgresStore(LocalStore):
     def _write(self, plan: Plan, touched: list[ItemRow], now: float) -> None:
         """Whole, and in the order of the places, so that no two batches wait for each other; what
         was put last still counts as the last."""
-        if len(plan.puts) + len(touched) > 1:
-            places = {*plan.puts, *((row.namespace, row.key) for row in touched)}
+        if plan.unchanged or len(plan.puts) + len(touched) > 1:
+            rows = ((row.namespace, row.key) for row in touched)
+            places = {*plan.puts, *plan.unchanged, *rows}
             self._wire.rows(_LOCK, sorted({_lock_of(*place) for place in places}))
         if len(plan.puts) > 1:
             seqs = sorted(seq for (seq,) in self._wire.rows(_RESERVE, len(plan.puts)))

@@ -34,10 +34,12 @@ from stategraph.store import (
     GetOp,
     InMemoryStore,
     InvalidNamespaceError,
+    ItemChangedError,
     ListNamespacesOp,
     MatchCondition,
     PutOp,
     SearchOp,
+    UnchangedOp,
     escape,
     machine,
     matches,
@@ -402,6 +404,19 @@ def test_a_batch_is_whole_or_nothing(store):
         with pytest.raises(ValueError):
             store.batch([PutOp(("a",), "1", {}), bad])
     assert store.search(()) == []
+
+
+def test_a_batch_is_written_only_if_items_are_as_they_were_read(store):
+    space = ("a",)
+    store.batch([UnchangedOp(space, "1", None), PutOp(space, "1", {"n": [1, 1.5]})])
+    for wrong in (None, {"n": [1]}, {"n": [1, 1.5], "m": 0}):
+        with pytest.raises(ItemChangedError, match="the item '1' in .* was changed") as raised:
+            store.batch([PutOp(space, "2", {}), UnchangedOp(space, "1", wrong), PutOp(space, "1", None)])
+        assert (raised.value.namespace, raised.value.key) == (space, "1")
+    assert keys(store.search(space)) == ["1"]
+    read = store.get(space, "1").value
+    store.batch([UnchangedOp(space, "1", read), UnchangedOp(space, "2", None), PutOp(space, "1", {"n": 2})])
+    assert store.get(space, "1").value == {"n": 2}
 
 
 def test_a_batch_takes_only_ops(store):
@@ -926,6 +941,26 @@ def test_many_threads_on_one_store(backend):
         thread.join()
     assert not failures
     assert len(store.search((), limit=1000)) == 4 * 25 + 1
+    close_store(store)
+
+
+def test_no_change_of_many_threads_is_lost(backend):
+    store = open_store(backend)
+    store.put(("shared",), "k", {"n": 0})
+
+    def add() -> None:
+        read = store.get(("shared",), "k").value
+        try:
+            store.batch([UnchangedOp(("shared",), "k", read), PutOp(("shared",), "k", {"n": read["n"] + 1})])
+        except ItemChangedError:
+            add()
+
+    threads = [threading.Thread(target=lambda: [add() for _ in range(8)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.get(("shared",), "k").value == {"n": 32}
     close_store(store)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -56,8 +57,8 @@ class Assistants:
             known = ", ".join(self._service.graphs)
             raise Refused(404, f"there is no graph {body.graph_id!r}; the graphs are: {known}")
         id = body.assistant_id or str(uuid4())
-        async with self._records.lock("assistants", id):
-            return await self._create(id, body, owner)
+        create = partial(self._create, id, body, owner)
+        return await self._records.change("assistants", id, create)
 
     async def _create(self, id: str, body: AssistantBody, owner: str | None) -> Response:
         found = await self._records.find("assistants", id)
@@ -75,7 +76,11 @@ class Assistants:
             context=body.context,
             description=body.description,
         )
-        await self._records.put(("assistants", id, record), ("versions", "1", record, id))
+        await self._records.put(
+            ("assistants", id, record),
+            ("versions", "1", record, id),
+            seen=[("assistants", id, None)],
+        )
         return answer(select(record, None))
 
     async def search(self, request: Request) -> Response:
@@ -125,10 +130,11 @@ class Assistants:
         """Another version of an assistant, which becomes the latest."""
         await self._own(request)
         body = await self._service.body(request, AssistantChange)
-        async with self._records.lock("assistants", request.path_params["assistant_id"]):
-            return await self._change(await self._own(request), body)
+        id = request.path_params["assistant_id"]
+        return await self._records.change("assistants", id, partial(self._change, request, body))
 
-    async def _change(self, old: Record, body: AssistantChange) -> Response:
+    async def _change(self, request: Request, body: AssistantChange) -> Response:
+        old = await self._own(request)
         given = {k: v for k, v in body.model_dump().items() if v is not None}
         if given.get("graph_id", old["graph_id"]) not in self._service.graphs:
             raise Refused(404, f"there is no graph {given['graph_id']!r}")
@@ -138,7 +144,11 @@ class Assistants:
         versions = await self._records.search("versions", id)
         number = 1 + max(each["version"] for each in versions)
         new = {**old, **given, "version": number, "updated_at": now()}
-        await self._records.put(("assistants", id, new), ("versions", str(number), new, id))
+        await self._records.put(
+            ("assistants", id, new),
+            ("versions", str(number), new, id),
+            seen=[("assistants", id, old)],
+        )
         return answer(select(new, None))
 
     async def delete(self, request: Request) -> Response:
@@ -165,12 +175,15 @@ class Assistants:
         """Let an earlier version be the latest again."""
         id = (await self._own(request))["assistant_id"]
         number = (await self._service.body(request, VersionBody)).version
-        async with self._records.lock("assistants", id):
-            await self._own(request)
+
+        async def switch() -> Record:
+            old = await self._own(request)
             version = await self._records.get("versions", str(number), id)
             record = {**version, "updated_at": now()}
-            await self._records.put(("assistants", id, record))
-        return answer(select(record, None))
+            await self._records.put(("assistants", id, record), seen=[("assistants", id, old)])
+            return record
+
+        return answer(select(await self._records.change("assistants", id, switch), None))
 
     # -- what its graph looks like -----------------------------------------------------------------
 

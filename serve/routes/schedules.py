@@ -15,7 +15,7 @@ from starlette.routing import Route
 from ...workers.cron import check_cron
 from ..bodies import CronBody, CronChange, CronSearch, RunBody
 from ..errors import Refused
-from ..records import Put, Record, containing, now, select
+from ..records import Changes, Put, Record, containing, now, select
 from ..runs.new_runs import begin_run
 from ..service import Service, answer, validate
 
@@ -115,14 +115,18 @@ class Schedules:
         """Another time, input or state of a schedule."""
         await self._one(request)
         body = await self._service.body(request, CronChange)
-        async with self._lock(request.path_params["cron_id"]):
+
+        async def merge() -> Record:
             old = await self._one(request)
             new = {**old, **body.settings(), "updated_at": now()}
             new["payload"] = {**old["payload"], **body.run()}
             validate(RunBody, new["payload"])
             moment = datetime.now(UTC)
             new["next_run_date"] = _next(new["schedule"], new["timezone"], moment, new["end_time"])
-            await self._put(new)
+            await self._put(new, old)
+            return new
+
+        new = await self._records.change("crons", request.path_params["cron_id"], merge)
         return answer(select(new, None))
 
     async def delete(self, request: Request) -> Response:
@@ -138,8 +142,9 @@ class Schedules:
     def _lock(self, id: str) -> asyncio.Lock:
         return self._records.lock("crons", id)
 
-    async def _put(self, record: Record) -> None:
-        await self._records.put(("crons", record["cron_id"], record))
+    async def _put(self, record: Record, old: Record | None = None) -> None:
+        id = record["cron_id"]
+        await self._records.put(("crons", id, record), seen=[("crons", id, old)])
         self._changed.set()
 
     # -- fire --------------------------------------------------------------------------------------
@@ -166,8 +171,7 @@ class Schedules:
     async def _try_to_fire(self, id: str, moment: datetime) -> datetime | None:
         """Fire a schedule, if it is due; when to look at it next. An error of one is its own."""
         try:
-            async with self._lock(id):
-                return await self._fire(id, moment)
+            return await self._records.change("crons", id, lambda: self._fire(id, moment))
         except Exception:
             LOG.exception("the schedule %s could not be fired: it is tried again", id)
             return moment + timedelta(seconds=RETRY_SECONDS)
@@ -186,10 +190,14 @@ class Schedules:
         try:
             body = validate(RunBody, record["payload"])
             # One write of both: a server that dies has fired the planned time, or not moved on.
-            await begin_run(self._service, body, record["thread_id"], owner, run_id, [moved])
+            # Of several servers one finds the schedule as it was.
+            also = Changes([moved], [("crons", id, record)])
+            await begin_run(self._service, body, record["thread_id"], owner, run_id, also)
         except Refused as refused:
+            if refused.status in (429, 503):  # too many runs, or this server stops: it passes
+                raise
             LOG.warning("the schedule %s was not fired: %s", id, refused.detail)
-            await self._records.put(moved)
+            await self._records.put(moved, seen=[("crons", id, record)])
         return None if later is None else datetime.fromisoformat(later)
 
 

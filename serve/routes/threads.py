@@ -64,8 +64,7 @@ class Threads:
         owner = await self._service.user(request)
         body = await self._service.body(request, ThreadBody)
         id = body.thread_id or str(uuid4())
-        async with self._records.lock("threads", id):
-            return await self._create(id, body, owner)
+        return await self._records.change("threads", id, lambda: self._create(id, body, owner))
 
     async def _create(self, id: str, body: ThreadBody, owner: str | None) -> Response:
         found = await self._records.find("threads", id)
@@ -84,7 +83,7 @@ class Threads:
             ]
             app = self._service.graphs[str(name)]
             await refusing(app.abulk_update_state(_config(id), steps))
-        await self._records.put(("threads", id, record))
+        await self._records.put(("threads", id, record), seen=[("threads", id, None)])
         return answer(await self._shown(record))
 
     async def get(self, request: Request) -> Response:
@@ -95,11 +94,16 @@ class Threads:
         """More metadata of a thread."""
         await self._one(request)
         body = await self._service.body(request, ThreadChange)
-        async with self._lock(request):
+        id = request.path_params["thread_id"]
+
+        async def merge() -> Record:
             thread = await self._one(request)
             metadata = {**thread["metadata"], **body.metadata}
             record = {**thread, "metadata": metadata, "updated_at": now()}
-            await self._records.put(("threads", thread["thread_id"], record))
+            await self._records.put(("threads", id, record), seen=[("threads", id, thread)])
+            return record
+
+        record = await self._records.change("threads", id, merge)
         if "return=minimal" in request.headers.get("prefer", ""):
             return Response(status_code=204)
         return answer(await self._shown(record))
@@ -266,10 +270,7 @@ class Threads:
         at = body.checkpoint or {"checkpoint_id": body.checkpoint_id}
         config = _config(thread["thread_id"], at)
         made = await refusing(app.aupdate_state(config, body.values, as_node=body.as_node))
-        state = await app.aget_state(_config(thread["thread_id"]))
-        status = "interrupted" if state.next else "idle"
-        record = {**thread, "status": status, "updated_at": now()}
-        await self._records.put(("threads", thread["thread_id"], record))
+        await self._records.repeat("threads", lambda: self._note_status(app, thread["thread_id"]))
         place = made["configurable"]
         names = ("thread_id", "checkpoint_ns", "checkpoint_id")
         checkpoint = {name: place.get(name, "") for name in names}
@@ -280,6 +281,16 @@ class Threads:
                 "checkpoint_id": checkpoint["checkpoint_id"],
             }
         )
+
+    async def _note_status(self, app: Pregel, id: str) -> None:
+        """Write the status that follows from a thread's state."""
+        thread = await self._records.find("threads", id)
+        if thread is None:
+            return
+        state = await app.aget_state(_config(id))
+        status = "interrupted" if state.next else "idle"
+        record = {**thread, "status": status, "updated_at": now()}
+        await self._records.put(("threads", id, record), seen=[("threads", id, thread)])
 
     async def history(self, request: Request) -> Response:
         """The steps of a thread, the newest first."""

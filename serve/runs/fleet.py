@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -22,7 +22,7 @@ from ...workers import JobResult, Queue
 from ...workers.jobs import OPEN
 from ..encode import describe_error, encode
 from ..errors import Refused
-from ..records import Put, Record, Records, now, pointer_to, seconds_until
+from ..records import NOTHING_ELSE, Changes, Put, Record, Records, now, pointer_to, seconds_until
 from .execution import read_input, read_options
 from .fleet_events import read_events
 from .runner import Stop
@@ -83,20 +83,21 @@ class FleetRuns:
 
     # -- begin -------------------------------------------------------------------------------------
 
-    async def submit(self, record: Record, also: Sequence[Put] = ()) -> None:
+    async def submit(self, record: Record, also: Changes = NOTHING_ELSE) -> None:
         """Store a run, then its job. Should the server die in between, another one submits the
         job, once; see `_look_after`."""
         if self._stopping.is_set():
             raise Refused(503, "the server is stopping: try again")
         run_id, thread_id = record["run_id"], record["thread_id"]
-        stopped = []
+        stopped: list[Record] = []
         if record["multitask_strategy"] == "rollback" and not record["kwargs"]["after_seconds"]:
             stopped = [each for each in await self._pointers() if each["thread_id"] == thread_id]
         await self._records.put(
             ("runs", run_id, record, thread_id),
             ("unfinished", run_id, pointer_to(record)),
             *(("unfinished", each["run_id"], {**each, "stopped": "replaced"}) for each in stopped),
-            *also,
+            *also.puts,
+            seen=[*also.seen, *(("unfinished", each["run_id"], each) for each in stopped)],
         )
         try:
             await self._submit(record)
@@ -278,15 +279,20 @@ class FleetRuns:
         run_id, thread_id = record["run_id"], record["thread_id"]
         if record["graph_id"] not in self._queues:
             return False
-        async with self._records.lock("threads", thread_id):
+
+        async def stop() -> bool:
             pointer = await self._records.find("unfinished", run_id)
             if pointer is None:
                 return False
             if how == "rollback":
                 await self._refuse_followed(pointer)
-                await self._records.put(("unfinished", run_id, {**pointer, "stopped": how}))
+                told = {**pointer, "stopped": how}
+                seen: list[Put] = [("unfinished", run_id, pointer)]
+                await self._records.put(("unfinished", run_id, told), seen=seen)
             queue = self._queues[record["graph_id"]]
-            was_open = await asyncio.to_thread(queue.cancel, run_id, thread_id=thread_id)
+            return await asyncio.to_thread(queue.cancel, run_id, thread_id=thread_id)
+
+        was_open = await self._records.change("threads", thread_id, stop)
         if wait and was_open:
             found = await self._unless_stopping(self._result(record, None))
             await self._settler.settle(record, found)

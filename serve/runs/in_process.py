@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,7 @@ from ...checkpoint.base import ERROR
 from ...pregel.app import Pregel
 from ...pregel.errors import GraphDrained
 from ..errors import Refused
-from ..records import Put, Record, Records, now, pointer_to, seconds_until
+from ..records import NOTHING_ELSE, Changes, Put, Record, Records, now, pointer_to, seconds_until
 from .ended import EndedRuns
 from .execution import Execution, stream_run, take_back
 from .runner import Stop
@@ -101,7 +101,7 @@ class Runs:
         del self._later[execution.id]
         self._enqueue(execution)
 
-    async def submit(self, record: Record, also: Sequence[Put] = ()) -> None:
+    async def submit(self, record: Record, also: Changes = NOTHING_ELSE) -> None:
         """Store a run, and begin it as soon as its thread is free. The caller holds the lock of the
         thread's record.
 
@@ -127,7 +127,7 @@ class Runs:
         else:
             self._enqueue(execution)
 
-    async def _store(self, execution: Execution, also: Sequence[Put]) -> None:
+    async def _store(self, execution: Execution, also: Changes) -> None:
         """Store a new run, and in the same write that others end in its favour."""
         before = self._live_of(execution.thread_id)
         is_later = bool(execution.record["kwargs"].get("after_seconds"))
@@ -142,7 +142,8 @@ class Runs:
             ("runs", execution.id, execution.record, execution.thread_id),
             ("unfinished", execution.id, pointer_to(execution.record)),
             *(("unfinished", each.id, pointer_to(each.record, strategy)) for each in stopped),
-            *also,
+            *also.puts,
+            seen=also.seen,
         )
         for each in stopped:
             await self._stop(each, strategy)

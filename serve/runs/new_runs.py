@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +10,7 @@ from ...pregel.errors import nearest
 from ...pregel.names import START
 from ..bodies import RunBody
 from ..errors import Refused
-from ..records import Put, Record, now
+from ..records import NOTHING_ELSE, Changes, Record, now
 from ..routes.threads import new_thread
 from ..service import Service
 
@@ -22,7 +21,7 @@ async def begin_run(
     thread_id: str | None,
     owner: str | None,
     id: str | None = None,
-    also: Sequence[Put] = (),
+    also: Changes = NOTHING_ELSE,
 ) -> Record:
     """Begin a run, and return its record.
 
@@ -38,17 +37,21 @@ async def begin_run(
     _check_nodes(app, body)
     is_temporary = thread_id is None and body.on_completion != "keep"
     place = thread_id or str(uuid4())
-    async with service.records.lock("threads", place):
+
+    async def begin() -> Record:
         thread, is_new = await _thread(service, place, thread_id is None, owner, body)
         record = _new_run(id or str(uuid4()), thread, assistant, body, is_temporary=is_temporary)
         known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
         is_told = not is_new and known.items() <= thread["metadata"].items()
-        puts = [*also]
+        puts, seen = [*also.puts], [*also.seen]
         if not is_told and not is_temporary:
             changed = {**thread, "metadata": {**thread["metadata"], **known}}
             puts.append(("threads", place, changed))
-        await service.runs.submit(record, puts)
-    return record
+            seen.append(("threads", place, None if is_new else thread))
+        await service.runs.submit(record, Changes(puts, seen))
+        return record
+
+    return await service.records.change("threads", place, begin)
 
 
 def _check_nodes(app: Pregel, body: RunBody) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from ..records import Put, Record
+from ..records import NOTHING_ELSE, Changes, Record
 
 if TYPE_CHECKING:
     from ...workers import JobResult
@@ -26,7 +26,7 @@ class Runner(Protocol):
     async def open(self) -> None:
         """Go on with what an earlier server has left."""
 
-    async def submit(self, record: Record, also: Sequence[Put] = ()) -> None:
+    async def submit(self, record: Record, also: Changes = NOTHING_ELSE) -> None:
         """Store a run, and let it begin as soon as its thread is free. The caller holds the lock of
         the thread's record.
 
@@ -34,6 +34,7 @@ class Runner(Protocol):
             also: records that are written with it, all or none.
 
         Raises:
+            ItemChangedError: a record that was seen is not so any more; nothing is stored.
             Refused: the thread is busy and the run does not want to wait, or there are too many.
         """
 

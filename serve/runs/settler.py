@@ -3,7 +3,7 @@ learn of it first, and several at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...pregel.app import Pregel
@@ -47,38 +47,46 @@ class Settler:
 
     async def settle(self, record: Record, found: JobResult) -> None:
         """Write that a run has ended or is parked, if nobody has."""
-        async with self._records.lock("threads", record["thread_id"]):
+
+        async def write() -> None:
             pointer = await self._records.find("unfinished", record["run_id"])
             if pointer is None or is_as_told(pointer, found.status):
                 return
             if found.status == "parked":
                 await self._park(record, found, pointer)
             elif not found.open:
-                await self._end(record, found, pointer.get("stopped"))
+                await self._end(record, found, pointer)
+
+        await self._records.change("threads", record["thread_id"], write)
 
     async def reopen(self, record: Record) -> None:
         """Write that the job of a run, which was parked, is tried again."""
         run_id, thread_id = record["run_id"], record["thread_id"]
-        async with self._records.lock("threads", thread_id):
-            pointer = await self._records.find("unfinished", run_id) or pointer_to(record)
-            changes: list[Put] = [
-                ("unfinished", run_id, {**pointer, "parked": False}),
-                ("runs", run_id, {**record, "status": "pending", "updated_at": now()}, thread_id),
+
+        async def write() -> None:
+            pointer = await self._records.find("unfinished", run_id)
+            opened = {**record, "status": "pending", "updated_at": now()}
+            puts: list[Put] = [
+                ("unfinished", run_id, {**(pointer or pointer_to(record)), "parked": False}),
+                ("runs", run_id, opened, thread_id),
             ]
-            changes += await self._thread(record, {"status": "idle", "error": None})
-            await self._records.put(*changes)
+            told = {"status": "idle", "error": None}
+            await self._write(record, pointer, puts, told)
+
+        await self._records.change("threads", thread_id, write)
 
     async def _park(self, record: Record, found: JobResult, pointer: Record) -> None:
         run_id, thread_id = record["run_id"], record["thread_id"]
         assert found.error is not None
         told = {"status": "error", "error": describe_error(found.error)}
-        await self._records.put(
+        puts: list[Put] = [
             ("unfinished", run_id, {**pointer, "parked": True}),
             ("runs", run_id, {**record, "status": "error", "updated_at": now()}, thread_id),
-            *await self._thread(record, told),
-        )
+        ]
+        await self._write(record, pointer, puts, told)
 
-    async def _end(self, record: Record, found: JobResult, stopped: str | None) -> None:
+    async def _end(self, record: Record, found: JobResult, pointer: Record) -> None:
+        stopped = pointer.get("stopped")
         run_id, thread_id = record["run_id"], record["thread_id"]
         app = self._graphs[record["graph_id"]]
         is_temporary = record["kwargs"]["temporary"]
@@ -89,29 +97,35 @@ class Settler:
             await take_back(app, thread_id, run_id)
         is_kept = not is_temporary and stopped not in ("rollback", "replaced")
         ended = {**record, "status": run_status(found.status), "updated_at": now()}
-        changes: list[Put] = [
+        puts: list[Put] = [
             ("unfinished", run_id, None),
             ("runs", run_id, ended if is_kept else None, thread_id),
         ]
         error = None if found.error is None else describe_error(found.error)
-        changes += await self._thread(record, {"error": error})
-        await self._records.put(*changes)
+        await self._write(record, pointer, puts, {"error": error})
 
-    async def _thread(self, record: Record, told: Record) -> list[Put]:
-        """The record of a run's thread, with what is told of it now.
+    async def _write(
+        self, record: Record, pointer: Record | None, puts: Sequence[Put], told: Record
+    ) -> None:
+        """Write records of a run, and what is told of its thread now, if nobody has written them
+        since they were read.
 
         Args:
             told: without a status it is that of the thread's state, or of its error.
         """
         thread_id = record["thread_id"]
-        if record["kwargs"]["temporary"]:
-            return []
-        thread = await self._records.find("threads", thread_id)
-        if thread is None:
-            return []
-        if "status" not in told:
-            config: Any = {"configurable": {"thread_id": thread_id}}
-            state = await self._graphs[record["graph_id"]].aget_state(config)
-            settled = "interrupted" if state.next else "idle"
-            told = {**told, "status": "error" if told["error"] else settled}
-        return [("threads", thread_id, {**thread, **told, "updated_at": now()})]
+        seen: list[Put] = [("unfinished", record["run_id"], pointer)]
+        is_temporary = record["kwargs"]["temporary"]
+        thread = None if is_temporary else await self._records.find("threads", thread_id)
+        if thread is not None:
+            # Its state is read after its record: who writes last has seen the newest one.
+            told = told if "status" in told else await self._told_at_end(record, told["error"])
+            puts = [*puts, ("threads", thread_id, {**thread, **told, "updated_at": now()})]
+            seen.append(("threads", thread_id, thread))
+        await self._records.put(*puts, seen=seen)
+
+    async def _told_at_end(self, record: Record, error: Any) -> Record:
+        config: Any = {"configurable": {"thread_id": record["thread_id"]}}
+        state = await self._graphs[record["graph_id"]].aget_state(config)
+        settled = "interrupted" if state.next else "idle"
+        return {"status": "error" if error else settled, "error": error}

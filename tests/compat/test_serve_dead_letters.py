@@ -73,7 +73,8 @@ def _user(request: Any) -> str | None:
 
 @pytest.fixture
 def fleet(postgres: str) -> Iterator[Fleet]:
-    with served(postgres, workers=0) as url, httpx.Client(base_url=url, headers={"x-user": "ann"}) as client:
+    user = {"x-user": "ann"}
+    with served(postgres, workers=0) as url, httpx.Client(base_url=url, timeout=30, headers=user) as client:
         yield Fleet(client, postgres)
 
 
