@@ -132,21 +132,22 @@ def create_app(
         flags = {"assistants": True, "crons": True}
         return answer({"version": __version__, "engine": "stategraph", "flags": flags})
 
+    # Routes are tried one after the other: those that are asked most stand first.
     rooms: list[Any] = [
-        schedules,
-        protocols,
         *(
             room(service)
             for room in (
-                Assistants,
-                Threads,
                 RunRoutes,
+                Threads,
+                Assistants,
                 StoreRoutes,
                 PageLists,
                 DeadLetters,
                 Views,
             )
         ),
+        schedules,
+        protocols,
         Page(),
     ]
     routes = [route for room in rooms for route in room.routes()]

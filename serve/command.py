@@ -6,6 +6,7 @@ Reads the command line, and does no work itself.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,6 +30,9 @@ _SERVE = (
     "or SIGINT: then each run pauses behind its superstep, and the next server goes on with it. A "
     "second signal ends the server at once."
 )
+
+_COLLECTOR = (20_000, 20, 50)
+"""The thresholds of the garbage collector; those of Python are (700, 10, 10)."""
 
 _DRAIN_SECONDS = 10
 """How long runs may take to reach their next step when the server stops."""
@@ -54,6 +58,8 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--workers", type=int, default=4, metavar="N", help=f"{many} (%(default)s)")
     others = "leave all runs to other processes: stategraph work GRAPH --as NAME --db URL"
     add("--no-workers", action="store_const", const=0, dest="workers", help=others)
+    text = "print a line for each request"
+    add("--access-log", action="store_true", help=text)
     parser.set_defaults(run=_serve)
 
 
@@ -85,12 +91,12 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
                 workers=asked.workers,
                 integrity=encryption_of_keys(asked.keys, os.environ),
             )
-            return _listen(app, graphs, asked.host, asked.port)
+            return _listen(app, graphs, asked)
     except (OSError, StateGraphError, StorageError, TypeError, ValueError) as error:
         parser.error(str(error))
 
 
-def _listen(app: Any, graphs: Iterable[str], host: str, port: int) -> int:
+def _listen(app: Any, graphs: Iterable[str], asked: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; then the runs pause at once, and not only when the last client
     has closed its stream. A second signal ends the server without waiting for them."""
     import uvicorn
@@ -105,18 +111,32 @@ def _listen(app: Any, graphs: Iterable[str], host: str, port: int) -> int:
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             if self.started:
+                _calm_collector()
                 place = self.servers[0].sockets[0].getsockname()
                 address = f"[{place[0]}]" if ":" in place[0] else place[0]
                 names = ", ".join(graphs)
                 print(f"stategraph serves {names} at http://{address}:{place[1]}", flush=True)
 
     config = uvicorn.Config(
-        app, host=host, port=port, log_level="info", timeout_graceful_shutdown=_DRAIN_SECONDS + 5
+        app,
+        host=asked.host,
+        port=asked.port,
+        log_level="info",
+        access_log=asked.access_log,
+        timeout_graceful_shutdown=_DRAIN_SECONDS + 5,
     )
     server = Server(config)
     with suppress(KeyboardInterrupt):
         server.run()
     return 0 if server.started else 1
+
+
+def _calm_collector() -> None:
+    """Let the garbage collector look at what has come since the start only, and more rarely: each
+    look stops all requests, and what is there now stays until the end."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECTOR)
 
 
 def _graphs(targets: Sequence[str]) -> dict[str, Pregel]:

@@ -7,6 +7,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import isfinite
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid5
@@ -87,7 +88,8 @@ class Service:
         if sent not in ("application/json", ""):
             raise Refused(415, f"the body must be application/json, got {sent}")
         try:
-            text = await asyncio.wait_for(self._read(request), BODY_SECONDS)
+            async with asyncio.timeout(BODY_SECONDS):
+                text = await self._read(request)
         except TimeoutError:
             raise Refused(408, f"the body must come within {BODY_SECONDS:g} seconds") from None
         except ClientDisconnect:
@@ -161,6 +163,7 @@ class Service:
         self.is_open = True
 
 
+@cache
 def graph_assistant(name: str) -> str:
     """The id of the assistant that each graph has of its own."""
     return str(uuid5(_NAMES, name))

@@ -46,6 +46,8 @@ def check_namespace(namespace: object, *, empty_ok: bool = False) -> Namespace:
 
 def is_text(string: str) -> bool:
     """Whether a string can be written as UTF-8, that is, has no lone surrogate."""
+    if string.isascii():
+        return True
     try:
         string.encode()
     except UnicodeEncodeError:

@@ -79,7 +79,13 @@ def _check(value: Any, trail: list[object]) -> Any:
     if kind is list:
         return [_within(item, index, trail) for index, item in enumerate(value)]
     if kind is dict:
-        return {_key(key, trail): _within(item, key, trail) for key, item in value.items()}
+        return {
+            # Most keys and values are short ASCII text, for which a call each would take longest.
+            key if type(key) is str and key.isascii() else _key(key, trail): (
+                item if type(item) is str and item.isascii() else _within(item, key, trail)
+            )
+            for key, item in value.items()
+        }
     return _refuse(trail, f"{kind.__name__} is not a JSON type")
 
 

@@ -66,14 +66,19 @@ class RunRoutes:
     async def wait(self, request: Request) -> Response:
         """Begin a run, and answer with the state at its end."""
         record, body = await self._begin(request)
-        ends = asyncio.ensure_future(self._answer(record))
         if body.on_disconnect == "cancel":
-            gone = asyncio.ensure_future(_disconnect(request))
-            await asyncio.wait([ends, gone], return_when=asyncio.FIRST_COMPLETED)
-            gone.cancel()
-            if not ends.done():
-                await self._runs.cancel(record, "interrupt")
-        return _json(await ends, _place(record, "/join"))
+            await self._wait_or_cancel(record, request)
+        return _json(await self._answer(record), _place(record, "/join"))
+
+    async def _wait_or_cancel(self, record: Record, request: Request) -> None:
+        """Wait until a run ends; cancel it when the client has gone before that."""
+        ends = asyncio.ensure_future(self._answer(record))
+        gone = asyncio.ensure_future(_disconnect(request))
+        await asyncio.wait([ends, gone], return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        if not ends.done():
+            await self._runs.cancel(record, "interrupt")
+        await ends
 
     async def _answer(self, record: Record) -> bytes:
         """The state at the end of a run."""

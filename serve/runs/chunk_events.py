@@ -17,6 +17,8 @@ class ChunkEvents:
     Attributes:
         modes: the stream modes of the engine that the events need.
         subgraphs: whether events of graphs inside are wanted.
+        looks_inside: whether an event needs the chunks of graphs inside. A run that sends none
+            does the only task of a step without an asyncio task of its own.
         has_memory: whether an event depends on the chunks before.
     """
 
@@ -26,6 +28,7 @@ class ChunkEvents:
         self.modes: list[str] = sorted(
             {"messages" if mode == "messages-tuple" else mode for mode in self._wanted}
         )
+        self.looks_inside: bool = self.subgraphs or "messages" in self.modes
         self.has_memory: bool = "messages" in self._wanted
         self._messages = MessageEvents()
 

@@ -98,12 +98,11 @@ async def stream_run(app: Pregel, execution: Execution) -> None:
     told = ChunkEvents(asked)
     execution.events.add("metadata", {"run_id": execution.id, "attempt": 1})
     config: Any = {**asked["config"], "run_id": execution.id}
-    options: dict[str, Any] = {"stream_mode": sorted({*told.modes, "values"}), "subgraphs": True}
-    options |= read_options(asked)
-    chunk: Any
-    async for ns, mode, chunk in app.astream(
-        read_input(asked), config, control=execution.control, **options
-    ):
+    options: dict[str, Any] = {"stream_mode": sorted({*told.modes, "values"})}
+    options |= {"subgraphs": told.looks_inside, **read_options(asked)}
+    chunks = app.astream(read_input(asked), config, control=execution.control, **options)
+    async for *place, mode, chunk in chunks:
+        ns = place[0] if place else ()
         if mode == "values" and not ns:
             execution.result = chunk
         for name, data in told.of(ns, mode, chunk):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...checkpoint.base import ERROR
 from ...pregel.app import Pregel
+from ...pregel.drivers import aio, limit  # noqa: F401 - or the first run would wait for them
 from ...pregel.errors import GraphDrained
 from ..errors import Refused
 from ..records import NOTHING_ELSE, Changes, Put, Record, Records, now, pointer_to, seconds_until
