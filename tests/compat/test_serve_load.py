@@ -1,0 +1,124 @@
+"""What one run costs the server, as counts that no busy machine changes."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from typing_extensions import TypedDict
+
+from stategraph import START, StateGraph
+from stategraph.serve import create_app
+from stategraph.store import InMemoryStore
+
+MOST_CALLS = 1800
+"""Python functions that are called for a run of three steps, its request and its answer."""
+
+
+class State(TypedDict):
+    log: Annotated[list[str], operator.add]
+
+
+class CountingStore(InMemoryStore):
+    """Counts its operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = 0
+
+    async def abatch(self, ops: Any) -> Any:
+        self.batches += 1
+        return await super().abatch(ops)
+
+
+def make_flow() -> Any:
+    def node(name: str) -> Callable[[State], Awaitable[Any]]:
+        async def run(state: State) -> Any:
+            return {"log": [name]}
+
+        return run
+
+    graph = StateGraph(State)
+    graph.add_sequence([(name, node(name)) for name in "abc"])
+    graph.add_edge(START, "a")
+    return graph.compile()
+
+
+class Server:
+    """An app that is called without a socket."""
+
+    def __init__(self) -> None:
+        self.store = CountingStore()
+        self._app = create_app({"flow": make_flow()}, store=self.store)
+
+    async def count(self, measure: Callable[[Callable[[], Awaitable[None]]], Awaitable[int]]) -> int:
+        """What is counted while one run is begun and waited for, which is not the first."""
+        transport = httpx.ASGITransport(app=self._app)
+        async with (
+            self._app.router.lifespan_context(self._app),
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+        ):
+
+            async def run() -> None:
+                body = {"assistant_id": "flow", "input": {"log": ["x"]}, "if_not_exists": "create"}
+                answer = await client.post(f"/threads/{uuid4()}/runs/wait", json=body)
+                assert answer.json() == {"log": ["x", "a", "b", "c"]}
+
+            await run()
+            return await measure(run)
+
+
+def test_a_run_asks_the_store_four_times() -> None:
+    # Is the thread there? Run, pointer and thread are written. The thread as it is at the end. The end.
+    server = Server()
+
+    async def count_batches(run: Callable[[], Awaitable[None]]) -> int:
+        before = server.store.batches
+        await run()
+        return server.store.batches - before
+
+    assert asyncio.run(server.count(count_batches)) == 4
+
+
+def test_a_run_takes_two_asyncio_tasks_and_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One for the runs of the thread, one that a cancel ends. None for a step.
+    from stategraph.pregel.drivers.pool import POOL
+
+    monkeypatch.setattr(POOL, "submit", None)
+
+    async def count_tasks(run: Callable[[], Awaitable[None]]) -> int:
+        tasks = []
+
+        def make_task(loop: Any, coroutine: Any, **more: Any) -> Any:
+            tasks.append(coroutine)
+            return asyncio.Task(coroutine, loop=loop, **more)
+
+        asyncio.get_running_loop().set_task_factory(make_task)
+        await run()
+        return len(tasks)
+
+    assert asyncio.run(Server().count(count_tasks)) == 2
+
+
+def test_a_run_calls_few_functions() -> None:
+    async def count_calls(run: Callable[[], Awaitable[None]]) -> int:
+        calls = 0
+
+        def count(frame: Any, event: str, _: Any) -> None:
+            nonlocal calls
+            calls += event == "call" and "httpx" not in frame.f_code.co_filename
+
+        sys.setprofile(count)
+        try:
+            await run()
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    assert asyncio.run(Server().count(count_calls)) <= MOST_CALLS
