@@ -73,13 +73,9 @@ class ReadyCompiler(Compiler):
 
 
 def _find_missing(spec: GraphSpec) -> Iterator[str]:
-    nodes = spec.complete_nodes()
     for join in spec.joins:
         if join.waves:
             yield f"the kind of join before {join.target!r}: use wait='all', which is the default"
-    for name, node in nodes.items():
-        if node.limits:
-            yield f"Limit (node {name!r}): use config={{'max_concurrency': ...}}"
 
 
 def _find_advice(spec: GraphSpec) -> list[str]:

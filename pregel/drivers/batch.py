@@ -74,7 +74,7 @@ class Batch(Generic[Job]):
     def add(self, jobs: Sequence[Job]) -> None:
         """Do these as well, after those that wait."""
         with self._lock:
-            self._waiting.extend(jobs)  # type: ignore[attr-defined]  # a deque: no queue admits them
+            self._waiting.extend(jobs)  # type: ignore[attr-defined]  # a deque, or a queue like it
             self.open += len(jobs)
             self._surplus = max(0, self.open - len(self.ended) - self._limit)
         self.call_worker()

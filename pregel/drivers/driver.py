@@ -277,6 +277,8 @@ class Driver:
             return
         if batch is None:
             batch = self._batch = self.make_open_batch()
+            if run.settings.graph.limited:
+                self._admission = self._admit_all(batch)
         if effect.tasks:
             batch.add(effect.tasks)
             effect.tasks = ()
@@ -296,6 +298,11 @@ class Driver:
         if not needs_places(tasks):
             return None
         return batch.admit_by(AdmissionQueue(tasks, batch.call_worker))
+
+    def _admit_all(self, batch: Batch[Task]) -> AdmissionQueue:
+        from .limit import AdmissionQueue
+
+        return batch.admit_by(AdmissionQueue((), batch.call_worker))
 
     def _take_ended(self, batch: Batch[Task]) -> Sequence[Task]:
         ended = batch.take()

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from itertools import count
 
 from ..clock import CLOCK
 from ..superstep.task import Task
@@ -136,7 +137,7 @@ Places = tuple[Limit, ...]
 
 
 class AdmissionQueue:
-    """The tasks of a superstep that have not been started, of which some need places. It stands
+    """The tasks of a batch that have not been started, of which some need places. It stands
     where the deque of a `Batch` stands.
 
     Args:
@@ -149,8 +150,8 @@ class AdmissionQueue:
         self._admitted: deque[Task] = deque()
         # By what they need: of those that need the same only the first has to be looked at.
         self._groups: dict[Places, deque[tuple[int, Task]]] = {}
-        for number, task in enumerate(tasks):
-            self._groups.setdefault(_needed(task), deque()).append((number, task))
+        self._numbers = count()
+        self.extend(tasks)
 
     def __bool__(self) -> bool:
         """Whether a task may start now. If none may, a worker is called as soon as one may."""
@@ -170,6 +171,13 @@ class AdmissionQueue:
                 self._admit(self._next())
             self._wait_for_all()
             return self._admitted.popleft()
+
+    def extend(self, tasks: Iterable[Task]) -> None:
+        """These are to be started, too, after those that need the same."""
+        with _LOCK:
+            for task in tasks:
+                group = self._groups.setdefault(_needed(task), deque())
+                group.append((next(self._numbers), task))
 
     def __len__(self) -> int:
         """How many tasks have not been taken."""

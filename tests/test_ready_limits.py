@@ -1,0 +1,76 @@
+"""schedule="ready": a `Limit` is taken before a task starts, whichever step it starts in."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+from typing_extensions import TypedDict
+
+from stategraph import START, Command, InMemorySaver, Limit, StateGraph, interrupt
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+def wide(limit: Limit, node: Callable[..., Any], chains: int = 5, length: int = 3) -> StateGraph[Any]:
+    """Chains side by side, each node under the limit, then one node."""
+    graph = StateGraph(State)
+    graph.add_node("end", lambda state: {"log": ["end"]})
+    for chain in range(chains):
+        before: Any = START
+        for number in range(length):
+            name = f"c{chain}n{number}"
+            graph.add_node(name, node, limit=limit).add_edge(before, name)
+            before = name
+        graph.add_edge(before, "end")
+    return graph
+
+
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("saved", [False, True])
+def test_no_more_are_at_work_than_it_allows(drive: Any, most: int, saved: bool) -> None:
+    at_work, seen = [0], set()
+
+    def enter(step: int) -> None:
+        at_work[0] += step
+        seen.add(at_work[0])
+
+    def work(state: Any) -> Any:
+        enter(1)
+        enter(-1)
+        return {"log": ["done"]}
+
+    async def awork(state: Any) -> Any:
+        enter(1)
+        await asyncio.sleep(0)
+        enter(-1)
+        return {"log": ["done"]}
+
+    app = wide(Limit(most), awork if drive.is_async else work).compile(InMemorySaver() if saved else None, schedule="ready")
+    assert drive.invoke(app, {"log": []}, CONFIG)["log"] == ["done"] * 15 + ["end"]
+    assert max(seen) <= most
+
+
+def test_a_question_and_a_failure_hold_no_place(drive: Any) -> None:
+    failing = [True]
+
+    def work(state: Any) -> Any:
+        if failing and failing.pop():
+            raise ValueError("no")
+        return {"log": [interrupt("?")]}
+
+    limit = Limit(1)
+    app = wide(limit, work, 3, 1).compile(InMemorySaver(), schedule="ready", on_failure="finish")
+    with pytest.raises(ValueError, match="no"):
+        drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, None, CONFIG)
+    answers = {each.id: "yes" for each in drive.get_state(app, CONFIG).interrupts}
+    assert drive.invoke(app, Command(resume=answers), CONFIG)["log"] == ["yes"] * 3 + ["end"]
+    assert limit.has_room()
