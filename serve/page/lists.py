@@ -4,7 +4,8 @@ threads by a text, and see what is at work. They only read, and show each user t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container
+import time
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..bodies import Page
+from ..bodies import Body
 from ..records import Record, select
 from ..service import Service, answer
 
@@ -21,18 +22,22 @@ if TYPE_CHECKING:
     from ...workers.care import QueueCare
 
 SEARCHED: Final = 500
-"""The states of so many threads are searched, those written last; ids and metadata of all."""
+"""So many states at most are searched by one request; the next one goes on behind them."""
+SECONDS: Final = 2.0
+"""And for about so long, as states may be large."""
 JOBS: Final = 500
 """At most so many jobs are shown, those submitted first."""
 _OF_RUNS: Final = ("run_id", "thread_id", "graph_id", "created_at")
 _SHOWN: Final = ["thread_id", "status", "metadata", "updated_at"]
 
 
-class TextSearch(Page):
-    """Which threads hold a text."""
+class TextSearch(Body):
+    """Which threads hold a text. `further` is what the request before has answered."""
 
     text: str = Field(min_length=1, max_length=1000)
     status: Literal["idle", "busy", "interrupted", "error"] | None = None
+    limit: int = Field(200, ge=1, le=1000)
+    further: tuple[str, str] | None = None
 
 
 class PageLists:
@@ -50,20 +55,63 @@ class PageLists:
         ]
 
     async def find(self, request: Request) -> Response:
-        """Threads that hold a text: in their id, their metadata, their error or their state."""
+        """Threads that hold a text: in their id, metadata or error, or in their state.
+
+        The first request looks at the ids, metadata and errors of all threads, and at the states of
+        those written last. Each further one looks at the next states, and finds no thread again.
+        The answer says in how many states the text has been looked for, of how many.
+        """
         owner = await self._service.user(request)
         body = await self._service.body(request, TextSearch)
-        found, wanted = [], body.offset + body.limit
+        threads = await self._sorted(owner, body.status)
+        begin = 0
+        if body.further is not None:
+            begin = sum(_place(each) >= body.further for each in threads)
+        text = body.text.lower()
+        named = [_names(each, text) for each in threads]
+        states, end = await self._search_states(threads, named, text, begin)
+        hits = [
+            select(each, _SHOWN)
+            for place, each in enumerate(threads)
+            if place in states or (named[place] and body.further is None)
+        ]
+        return answer(
+            {
+                "threads": hits[: body.limit],
+                "has_more": len(hits) > body.limit,
+                "searched": end,
+                "of": len(threads),
+                "further": _place(threads[end - 1]) if 0 < end < len(threads) else None,
+            }
+        )
+
+    async def _sorted(self, owner: str | None, status: str | None) -> list[Record]:
+        """The threads of a user, those written last first: an order that a later request can go
+        on in, also when other threads have been written meanwhile."""
         busy = await self._service.runs.busy_threads()
-        for place, record in enumerate(await self._service.records.search("threads", owner=owner)):
-            thread = _with_status(record, busy)
-            if body.status not in (None, thread["status"]):
+        records = await self._service.records.search("threads", owner=owner)
+        threads = [_with_status(each, busy) for each in records]
+        wanted = [each for each in threads if status in (None, each["status"])]
+        return sorted(wanted, key=_place, reverse=True)
+
+    async def _search_states(
+        self, threads: Sequence[Record], named: Sequence[bool], text: str, begin: int
+    ) -> tuple[set[int], int]:
+        """The places of threads whose states hold a text, and where the search has ended.
+
+        The states of those that were found by their names are not read.
+        """
+        found: set[int] = set()
+        read, until = 0, time.monotonic() + SECONDS
+        for place in range(begin, len(threads)):
+            if named[place]:
                 continue
-            if await self._has(thread, body.text.lower(), in_state=place < SEARCHED):
-                found.append(select(thread, _SHOWN))
-                if len(found) == wanted:
-                    break
-        return answer(found[body.offset :])
+            if read == SEARCHED or (read and time.monotonic() > until):
+                return found, place
+            read += 1
+            if await self._has(threads[place], text):
+                found.add(place)
+        return found, len(threads)
 
     async def get(self, request: Request) -> Response:
         """A thread without its state, which may be large, for those who look often."""
@@ -108,12 +156,10 @@ class PageLists:
         status = await self._service.runs.status(record)
         return {**{name: record[name] for name in _OF_RUNS}, "status": status}
 
-    async def _has(self, thread: Record, text: str, *, in_state: bool) -> bool:
-        told = {name: thread[name] for name in ("thread_id", "metadata", "error")}
-        if _holds(told, text):
-            return True
+    async def _has(self, thread: Record, text: str) -> bool:
+        """Whether a thread's state holds a text."""
         app = self._service.graphs.get(thread["metadata"].get("graph_id", ""))
-        if app is None or not in_state:
+        if app is None:
             return False
         config: Any = {"configurable": {"thread_id": thread["thread_id"]}}
         return _holds((await app.aget_state(config)).values, text)
@@ -129,6 +175,16 @@ def _job(job: JobResult) -> Record:
         "run_at": job.run_at,
         "error": None if job.error is None else str(job.error),
     }
+
+
+def _place(thread: Record) -> tuple[str, str]:
+    """Where a thread stands among those that are searched."""
+    return str(thread["updated_at"]), thread["thread_id"]
+
+
+def _names(thread: Record, text: str) -> bool:
+    """Whether the record of a thread holds a text."""
+    return _holds({name: thread[name] for name in ("thread_id", "metadata", "error")}, text)
 
 
 def _with_status(thread: Record, busy: Container[str]) -> Record:

@@ -18,6 +18,7 @@ from starlette.routing import Mount
 from stategraph import START, MessagesState, StateGraph, interrupt
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
+from stategraph.serve.page import lists
 from stategraph.store.postgres import PostgresStore
 
 from .paged import HOSTILE, Reader, Speech, make_chat, make_orders, relaying
@@ -145,6 +146,37 @@ def test_threads_are_found_by_id_metadata_state_and_status(page: Reader, client:
     page.write("input[type=search]", "coffee")
     page.choose("[aria-label=Status]", "idle")
     finds("c")
+
+
+def test_a_text_is_searched_in_all_states_piece_by_piece(page: Reader, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "SEARCHED", 2)
+    order(client, "oldest", "green tea")
+    order(client, "named-green")  # found by its id: its state need not be read
+    for number in range(4):
+        order(client, f"t{number}", "coffee")
+    order(client, "newest", "green coffee")
+    page.go("")
+    page.write("input[type=search]", "green")
+    page.sees("2 found. Searched ids, metadata and errors of all 7 threads, and the states of the 2 written last.")
+    assert page.browser.texts("a.row .id") == ["newest", "named-green"]
+    client.post("/threads", json={"thread_id": "another-green"})  # what is new does not move the place
+    page.press_button("Search further")
+    page.sees("2 found. Searched ids, metadata and errors of all 8 threads, and the states of the 5 written last.")
+    page.press_button("Search further")
+    page.sees("3 found. Searched ids, metadata, errors and states of all 8 threads.")
+    assert page.browser.texts("a.row .id") == ["newest", "named-green", "oldest"]
+    assert "Search further" not in page.text()
+    page.write("input[type=search]", "nothing has this")
+    page.sees("No thread fits.", "0 found. Searched ids")
+
+
+def test_a_search_says_when_it_finds_more_than_is_asked_for(client: httpx.Client) -> None:
+    for number in range(3):
+        client.post("/threads", json={"thread_id": f"t{number}"}).raise_for_status()
+    found = client.post("/page/threads", json={"text": "T", "limit": 2}).json()
+    assert [each["thread_id"] for each in found["threads"]] == ["t2", "t1"]
+    assert (found["has_more"], found["searched"], found["of"], found["further"]) == (True, 3, 3, None)
+    assert client.post("/page/threads", json={"text": "t", "further": ["x"]}).status_code == 422
 
 
 def test_the_list_of_threads_has_pages_and_follows_what_happens(page: Reader, client: httpx.Client) -> None:

@@ -1,11 +1,13 @@
 // The list of threads: searched, paged, up to date; and the form that starts a new one.
 import { poll } from "./api.js";
 import { attempt, brief, button, chip, fill, make, when } from "./dom.js";
+import { countOf } from "./elements.js";
 import { openStart } from "./start.js";
 
 const PAGE = 30;
 const SECONDS = 3;
 const FIELDS = ["thread_id", "status", "metadata", "updated_at"];
+const MOST = 1000; // threads that are kept up to date when they were found by a text
 const HIDDEN = new Set(["graph_id", "assistant_id", "created_by"]);
 
 export async function open(main, { api, signal }) {
@@ -17,7 +19,7 @@ export async function open(main, { api, signal }) {
 
 class ThreadList {
   constructor(main, api, signal) {
-    Object.assign(this, { api, signal, offset: 0, seen: "", text: "", found: [] });
+    Object.assign(this, { api, signal, offset: 0, seen: "", text: "", found: [], searched: null });
     const changed = () => { this.offset = 0; attempt(() => this.load()); };
     this.search = make("input", { type: "search", placeholder: "Search ids, metadata and states", "aria-label": "Search", oninput: later(changed, 250) });
     this.status = make("select.tight", { "aria-label": "Status", onchange: changed },
@@ -38,37 +40,69 @@ class ThreadList {
     const key = JSON.stringify([asked, text]);
     this.wanted = key;
     this.text = text;
-    const found = text
-      ? await this.api.post("page/threads", { ...asked, text }, this.signal)
-      : await this.api.post("threads/search", { ...asked, select: FIELDS }, this.signal);
-    if (this.wanted !== key) return; // something else was asked for meanwhile
-    this.draw(found);
+    this.searched = null;
+    if (text) {
+      await this.searchFurther();
+      return;
+    }
+    const found = await this.api.post("threads/search", { ...asked, select: FIELDS }, this.signal);
+    if (this.wanted === key) this.draw(found); // nothing else was asked for meanwhile
+  }
+
+  /** Look for the text in the next states; for the first time in all ids and metadata, too. */
+  async searchFurther() {
+    const { wanted: key, text, searched } = this;
+    const asked = { text, status: this.status.value || null, further: searched?.further ?? null };
+    const found = await this.api.post("page/threads", asked, this.signal);
+    if (this.wanted !== key) return;
+    this.searched = found;
+    this.draw(searched ? [...this.found, ...found.threads] : found.threads);
   }
 
   /** What has happened meanwhile. Those that were found by a text are not searched for again. */
   async renew() {
-    if (!this.text || !this.found.length) return this.load();
-    const key = this.wanted, ids = this.found.map((each) => each.thread_id);
+    if (!this.text) return this.load();
+    const key = this.wanted, before = this.found, ids = before.slice(0, MOST).map((each) => each.thread_id);
+    if (!ids.length || !this.searched) return; // a search is under way
     const renewed = await this.api.post("threads/search", { ids, limit: ids.length, select: FIELDS }, this.signal);
+    if (key !== this.wanted || before !== this.found) return;
     const byId = new Map(renewed.map((each) => [each.thread_id, each]));
-    if (key === this.wanted) this.draw(this.found.filter((each) => byId.has(each.thread_id)).map((each) => byId.get(each.thread_id)));
+    this.draw(before.map((each, place) => byId.get(each.thread_id) ?? (place < MOST ? null : each)).filter(Boolean));
   }
 
   draw(found) {
-    const seen = this.wanted + JSON.stringify(found);
+    const seen = this.wanted + JSON.stringify([found, this.searched]);
     if (seen === this.seen) return;
     this.seen = seen;
     this.found = found;
     const at = document.activeElement?.closest?.("[data-row]")?.dataset.row;
-    const rows = found.slice(0, PAGE);
+    const rows = this.text ? found : found.slice(0, PAGE);
     const nothing = this.search.value || this.status.value ? "No thread fits." : "There are no threads yet. Start one with “New thread”.";
     fill(this.rows, rows.length ? rows.map(row) : make("li.empty", {}, nothing));
+    if (this.text) fill(this.foot, this.drawSearched());
+    else this.drawPages(rows.length, found.length > PAGE);
+    if (at) [...this.rows.querySelectorAll("[data-row]")].find((each) => each.dataset.row === at)?.focus();
+  }
+
+  /** What was searched, and the way to search further. */
+  drawSearched() {
+    const { searched: { searched, of, further, has_more: hasMore }, found } = this;
+    const said = further
+      ? `Searched ids, metadata and errors of all ${countOf(of, "thread")}, and the states of the ${searched.toLocaleString("en")} written last.`
+      : `Searched ids, metadata, errors and states of all ${countOf(of, "thread")}.`;
+    return [
+      make("span.sub", { role: "status" }, `${found.length.toLocaleString("en")} found. ${said}`,
+        hasMore && " There are more than these: a longer text finds fewer."),
+      further && button("Search further", () => this.searchFurther(), { title: "Look into the states of older threads" }),
+    ];
+  }
+
+  drawPages(count, hasMore) {
     const turn = (by) => { this.offset = Math.max(0, this.offset + by); return this.load(); };
     fill(this.foot,
-      rows.length > 0 && make("span.sub", {}, `${this.offset + 1} to ${this.offset + rows.length}`),
+      count > 0 && make("span.sub", {}, `${this.offset + 1} to ${this.offset + count}`),
       this.offset > 0 && button("Newer", () => turn(-PAGE)),
-      found.length > PAGE && button("Older", () => turn(PAGE)));
-    if (at) [...this.rows.querySelectorAll("[data-row]")].find((each) => each.dataset.row === at)?.focus();
+      hasMore && button("Older", () => turn(PAGE)));
   }
 }
 
