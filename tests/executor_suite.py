@@ -24,6 +24,7 @@ import pytest
 from conftest import Drive
 from executor_effects import *
 from executor_graphs import *
+from executor_ready import *
 from forking_nodes import FORKING, RAW, dies_beside_a_child, graph_of
 from typing_extensions import TypedDict
 

@@ -92,6 +92,35 @@ def pay(state: State, runtime: Any) -> Any:
 paying = looped(pay, "paying")
 
 
+def branch(name: str) -> Callable[..., Any]:
+    """A node of `branches`: notes that it began, has an effect once, and then waits for a file, if the input names
+    one."""
+
+    def run(state: State, runtime: Any) -> Any:
+        key = runtime.idempotency_key
+        note(name, "began", key)
+        runtime.once("effect", lambda: note(name, "had", key))
+        note(name, "kept", key)
+        if name in ("b", "long"):
+            until(Path(state["exits"]).exists)
+        return {"log": [f"{name} saw {len(state['log'])}"]}
+
+    return run
+
+
+def build_branches() -> Pregel:
+    """`long` beside a > b, and d behind both, each as soon as its own inputs are there."""
+    builder = StateGraph(State)
+    for name in ("a", "b", "long", "d"):
+        builder.add_node(name, branch(name))
+    builder.add_edge(START, "a").add_edge("a", "b").add_edge(START, "long")
+    builder.add_edge("b", "d").add_edge("long", "d")
+    return builder.compile(name="branches", schedule="ready")
+
+
+branches = build_branches()
+
+
 def asks(state: State) -> Any:
     """Two questions in one node, and one in another."""
     return {"log": [interrupt("first"), interrupt("second")]}
@@ -144,7 +173,7 @@ def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str |
     os.environ[NOTES] = notes
     tempfile.tempdir = folder
     os.chdir(folder)
-    graph = {"counting": counting, "paying": paying}[options.pop("graph", "counting")]
+    graph = {"counting": counting, "paying": paying, "branches": branches}[options.pop("graph", "counting")]
     worker = Worker(graph, url, **{**QUICK, **options})
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     worker.run()
