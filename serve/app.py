@@ -22,7 +22,7 @@ from ..store.base import BaseStore
 from ..store.memory import InMemoryStore
 from .errors import Refused
 from .guards import Limited, OriginCheck
-from .limits import OpenRequests
+from .limits import OpenRequests, OpenRuns
 from .page.dead_letters import DeadLetters
 from .page.files import Page
 from .page.lists import PageLists
@@ -51,6 +51,7 @@ def create_app(
     hosts: frozenset[str] | None = LOOPBACK,
     most_bytes: int = 4 * MEGABYTE,
     most_runs: int = 10_000,
+    most_runs_of_one: int = 1_000,
     most_requests: int = 5_000,
     most_requests_of_one: int = 500,
     drain_seconds: float = 10.0,
@@ -74,7 +75,9 @@ def create_app(
         hosts: the names under which the server answers; others get 403, which keeps pages of other
             sites away from a server on loopback. None for any name, which needs `auth`.
         most_bytes: the longest body of a request.
-        most_runs: how many runs may be under way or waiting at once; further ones get 429.
+        most_runs: how many runs may be under way or waiting at once; further ones get 429. Servers
+            with a `queue` count those of all servers, and learn of others' within a second.
+        most_runs_of_one: how many of them may be one user's. Without `auth` it has no effect.
         most_requests: how many requests may be open at once; further ones get 429. A stream is one
             for as long as it is read, a wait until its run ends.
         most_requests_of_one: how many of them may be one user's. Without `auth` it has no effect.
@@ -102,13 +105,14 @@ def create_app(
         name: graph.copy({"checkpointer": saver, "store": memory}) for name, graph in graphs.items()
     }
     records = Records(memory)
+    open_runs = OpenRuns(most_runs, most_runs_of_one)
     requests = OpenRequests(most_requests, most_requests_of_one)
     if queue is None:
-        runs: Runner = Runs(bound, records, most_runs)
+        runs: Runner = Runs(bound, records, open_runs)
     else:
         from .runs.fleet import FleetRuns
 
-        runs = FleetRuns(bound, records, queue, workers=workers, integrity=integrity)
+        runs = FleetRuns(bound, records, queue, open_runs, workers=workers, integrity=integrity)
     service = Service(bound, memory, records, runs, auth, most_bytes, requests)
     schedules, protocols = Schedules(service), Protocols(service)
 

@@ -1,9 +1,10 @@
-"""How many requests may be under way at once: of one user, and in all. A stream is one until its
-reader has gone."""
+"""How much may be under way at once, of one user and in all: requests, of which a stream is one
+until its reader has gone, and runs."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from starlette.types import Scope
 
@@ -57,3 +58,48 @@ class OpenRequests:
             self._of_user[user] -= 1
             if not self._of_user[user]:
                 del self._of_user[user]
+
+
+class OpenRuns:
+    """The runs that wait or are at work, by their owners. Belongs to one event loop.
+
+    Args:
+        most: how many there may be in all.
+        most_of_one: how many one user may have; runs without an owner are not counted so.
+    """
+
+    def __init__(self, most: int, most_of_one: int) -> None:
+        self._most, self._most_of_one = most, most_of_one
+        self._owners: dict[str, str] = {}
+        self._of_user: Counter[str] = Counter()
+
+    def set(self, owners: Mapping[str, str]) -> None:
+        """These are the runs, with their owners, and no others."""
+        self._owners = {**owners}
+        self._of_user = Counter(self._owners.values())
+
+    def add(self, run_id: str, owner: str) -> None:
+        """A run waits or is at work, if it was not known to."""
+        if run_id not in self._owners:
+            self._owners[run_id] = owner
+            self._of_user[owner] += 1
+
+    def remove(self, run_id: str) -> None:
+        """A run has ended, if it was known not to have."""
+        owner = self._owners.pop(run_id, None)
+        if owner is not None:
+            self._of_user[owner] -= 1
+            if not self._of_user[owner]:
+                del self._of_user[owner]
+
+    def check(self, owner: str) -> None:
+        """Whether one more run may begin.
+
+        Raises:
+            Refused: there are too many.
+        """
+        if len(self._owners) >= self._most:
+            raise Refused(429, f"{self._most} runs wait or are at work already: try again later")
+        if owner and self._of_user[owner] >= self._most_of_one:
+            why = f"{self._most_of_one} of your runs wait or are at work: cancel some, or try later"
+            raise Refused(429, why)

@@ -58,7 +58,7 @@ def pointer_to(run: Record, stopped: str | None = None) -> Record:
     Args:
         stopped: how it was told to end.
     """
-    names = ("run_id", "thread_id", "graph_id", "created_at")
+    names = ("run_id", "thread_id", "graph_id", "created_at", "owner")
     begins_at = datetime.fromisoformat(run["created_at"])
     begins_at += timedelta(seconds=run["kwargs"].get("after_seconds") or 0)
     told = {"begins_at": begins_at.isoformat(), "stopped": stopped}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -22,11 +22,12 @@ from ...workers import JobResult, Queue
 from ...workers.jobs import OPEN
 from ..encode import describe_error, encode
 from ..errors import Refused
+from ..limits import OpenRuns
 from ..records import NOTHING_ELSE, Changes, Put, Record, Records, now, pointer_to, seconds_until
 from .execution import read_input, read_options
 from .fleet_events import read_events
 from .runner import Stop
-from .settler import Settler, is_as_told, run_status
+from .settler import Settler, is_as_told, is_parked, run_status
 from .worker_threads import WorkerThreads
 
 Found = TypeVar("Found")
@@ -34,6 +35,8 @@ LOG = logging.getLogger("stategraph.serve")
 
 SECONDS_BETWEEN_LOOKS: Final = 1.0
 """How often a server looks for runs that have ended while nobody waited for them."""
+SECONDS_TO_COUNT: Final = 0.1
+"""How old the number of open runs may be by which a run is refused."""
 SECONDS_TO_SUBMIT: Final = 10.0
 """After so long a run that is on record, but not in the queue, is one whose server died between."""
 KEPT: Final = timedelta(days=1)
@@ -45,6 +48,7 @@ class FleetRuns:
     Args:
         graphs: the graphs by name, with their saver; the name is also that of the queue.
         address: of the database with the queue.
+        open_runs: refuses runs beyond the limits.
         workers: how many runs of each graph the threads of this process do at once; 0 leaves all to
             other processes.
         integrity: guards the rows of the queue, as those of the workers.
@@ -55,6 +59,7 @@ class FleetRuns:
         graphs: Mapping[str, Pregel],
         records: Records,
         address: str,
+        open_runs: OpenRuns,
         *,
         workers: int,
         integrity: Integrity | None = None,
@@ -65,6 +70,7 @@ class FleetRuns:
             for name, graph in graphs.items()
         }
         self._queue = next(iter(self._queues.values()))
+        self._open, self._looked = open_runs, 0.0
         self._settler = Settler(graphs, records)
         self._threads = WorkerThreads(graphs, address, workers, integrity)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -88,6 +94,15 @@ class FleetRuns:
         job, once; see `_look_after`."""
         if self._stopping.is_set():
             raise Refused(503, "the server is stopping: try again")
+        await self._refuse_too_many(record["owner"])
+        self._open.add(record["run_id"], record["owner"])
+        try:
+            await self._store(record, also)
+        except BaseException:
+            self._open.remove(record["run_id"])
+            raise
+
+    async def _store(self, record: Record, also: Changes) -> None:
         run_id, thread_id = record["run_id"], record["thread_id"]
         stopped: list[Record] = []
         if record["multitask_strategy"] == "rollback" and not record["kwargs"]["after_seconds"]:
@@ -105,6 +120,22 @@ class FleetRuns:
             await self._records.put(("runs", run_id, None, thread_id), ("unfinished", run_id, None))
             status = 409 if isinstance(error, ThreadBusyError) else 422
             raise Refused(status, f"{error}") from None
+
+    async def _refuse_too_many(self, owner: str) -> None:
+        """Refuse a run beyond the limits. What is known of other runs may be a second old: before
+        one is refused, it is looked up."""
+        try:
+            self._open.check(owner)
+        except Refused:
+            if time.monotonic() - self._looked > SECONDS_TO_COUNT:
+                self._count(await self._pointers())
+            self._open.check(owner)
+
+    def _count(self, pointers: Sequence[Record]) -> None:
+        self._looked = time.monotonic()
+        self._open.set(
+            {each["run_id"]: each.get("owner") or "" for each in pointers if not is_parked(each)}
+        )
 
     async def _submit(self, record: Record) -> None:
         asked = record["kwargs"]
@@ -188,7 +219,7 @@ class FleetRuns:
         return [*{each["thread_id"] for each in found if self._is_at_work(each)}]
 
     def _is_at_work(self, pointer: Record) -> bool:
-        if pointer["graph_id"] not in self._graphs or pointer.get("parked"):
+        if pointer["graph_id"] not in self._graphs or is_parked(pointer):
             return False
         return seconds_until(pointer["begins_at"]) <= 0
 
@@ -231,6 +262,7 @@ class FleetRuns:
         """Write the ends that nobody has waited for, and submit the jobs of servers that died
         before they could, if they had so many seconds."""
         pointers = await self._pointers()
+        self._count(pointers)
         if not pointers:
             return
         ids = [each["run_id"] for each in pointers]
@@ -319,7 +351,7 @@ class FleetRuns:
     async def drop_dead_letters(self, thread_id: str) -> None:
         """End those of a thread that is about to be deleted; see `Runner`."""
         for each in await self._pointers():
-            if each["thread_id"] == thread_id and each.get("parked"):
+            if each["thread_id"] == thread_id and is_parked(each):
                 queue, run_id = self._queue_of(each["graph_id"]), each["run_id"]
                 await asyncio.to_thread(queue.cancel, run_id, thread_id=thread_id)
                 await self._records.put(("unfinished", run_id, None))

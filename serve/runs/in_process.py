@@ -17,6 +17,7 @@ from ...pregel.app import Pregel
 from ...pregel.drivers import aio, limit  # noqa: F401 - or the first run would wait for them
 from ...pregel.errors import GraphDrained
 from ..errors import Refused
+from ..limits import OpenRuns
 from ..records import NOTHING_ELSE, Changes, Put, Record, Records, now, pointer_to, seconds_until
 from .ended import EndedRuns
 from .execution import Execution, stream_run, take_back
@@ -52,11 +53,11 @@ class Runs:
 
     Args:
         graphs: the graphs by name, with their saver.
-        most: how many runs may be under way or waiting; further ones are refused.
+        open_runs: refuses runs beyond the limits.
     """
 
-    def __init__(self, graphs: Mapping[str, Pregel], records: Records, most: int) -> None:
-        self._graphs, self._records, self._most = graphs, records, most
+    def __init__(self, graphs: Mapping[str, Pregel], records: Records, open_runs: OpenRuns) -> None:
+        self._graphs, self._records, self._open = graphs, records, open_runs
         self._lanes: dict[str, _Lane] = {}
         self._ended = EndedRuns()
         self._live: dict[str, Execution] = {}
@@ -87,7 +88,7 @@ class Runs:
 
     def _enqueue(self, execution: Execution) -> None:
         """Let a run wait for its turn, once its time has come."""
-        self._live[execution.id] = execution
+        self._add(execution)
         seconds = seconds_until(pointer_to(execution.record)["begins_at"])
         if seconds > 0 and execution.stopped is None:
             loop = asyncio.get_running_loop()
@@ -97,6 +98,14 @@ class Runs:
         lane.waiting.append(execution)
         if lane.worker is None:
             lane.worker = asyncio.create_task(self._work(execution.thread_id, lane))
+
+    def _add(self, execution: Execution) -> None:
+        self._live[execution.id] = execution
+        self._open.add(execution.id, execution.record["owner"])
+
+    def _drop(self, execution: Execution) -> None:
+        self._live.pop(execution.id, None)
+        self._open.remove(execution.id)
 
     def _begin_later(self, execution: Execution) -> None:
         del self._later[execution.id]
@@ -114,14 +123,13 @@ class Runs:
         """
         if self._is_stopping:
             raise Refused(503, "the server is stopping: try again")
-        if len(self._live) >= self._most:
-            raise Refused(429, f"{self._most} runs are under way already: try again later")
+        self._open.check(record["owner"])
         execution = Execution(record)
-        self._live[execution.id] = execution
+        self._add(execution)
         try:
             await self._store(execution, also)
         except BaseException:
-            del self._live[execution.id]
+            self._drop(execution)
             raise
         if self._is_stopping:
             execution.leave()
@@ -197,7 +205,7 @@ class Runs:
 
     def _release(self, execution: Execution) -> None:
         """Tell all that a run has ended here, and keep it for those who come back."""
-        self._live.pop(execution.id, None)
+        self._drop(execution)
         if execution.is_left:
             execution.leave()
         else:

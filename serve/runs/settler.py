@@ -35,7 +35,12 @@ def is_as_told(pointer: Record, job: str | None) -> bool:
     Args:
         job: its status; None if it is not in the queue.
     """
-    return job == "parked" if pointer.get("parked") else job in OPEN
+    return job == "parked" if is_parked(pointer) else job in OPEN
+
+
+def is_parked(pointer: Record) -> bool:
+    """Whether a run is known to be a dead letter."""
+    return bool(pointer.get("parked"))
 
 
 class Settler:
