@@ -27,7 +27,7 @@ from .errors import DamagedError, StorageError, UnknownTypeError
 from .printable import printable, printable_lines
 from .records import TRIGGER
 from .serde import Blob, Serializer
-from .sql.redact import redact_address
+from .sql.redact import is_conninfo, redact_address
 
 DAMAGED = 1
 """The exit code where something was damaged; the rest was done."""
@@ -99,7 +99,7 @@ def open_saver(
         ValueError: the keys are none.
     """
     integrity = encryption_of_keys(keys, os.environ)
-    if "://" in db:
+    if is_conninfo(db):
         from .postgres import PostgresSaver
 
         with PostgresSaver.from_conn_string(

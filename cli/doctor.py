@@ -18,7 +18,7 @@ from typing import Final
 from .. import __version__
 from ..checkpoint.errors import StorageError
 from ..checkpoint.printable import printable
-from ..checkpoint.sql.redact import redact, redact_address
+from ..checkpoint.sql.redact import is_conninfo, redact, redact_address
 from ..checkpoint.sql.sqlite_tables import SCHEMA
 
 BROKEN = 1
@@ -147,7 +147,7 @@ def describe_graphviz() -> Row:
 def describe_database(db: str) -> Iterator[Row]:
     """Whether a database can be reached, and of which version its tables are."""
     try:
-        yield from _describe_postgres(db) if "://" in db else _describe_sqlite(db)
+        yield from _describe_postgres(db) if is_conninfo(db) else _describe_sqlite(db)
     except ImportError:
         yield "cannot be looked at", "psycopg is missing", "it comes with the extra postgres", False
     except (OSError, StorageError, sqlite3.Error) as error:

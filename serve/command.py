@@ -18,6 +18,7 @@ from ..checkpoint.command import open_saver
 from ..checkpoint.encryption import KEYS_HELP, encryption_of_keys
 from ..checkpoint.errors import StorageError
 from ..checkpoint.serde import Serializer
+from ..checkpoint.sql.redact import is_conninfo
 from ..extras import install_command
 from ..graph.loader import OBSERVER_HELP, TARGET_HELP, find_graph, load
 from ..pregel.app import Pregel
@@ -87,7 +88,7 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
                 auth=auth,
                 hosts=frozenset({*LOOPBACK, asked.host, *asked.name}),
                 drain_seconds=_DRAIN_SECONDS,
-                queue=asked.db if asked.db and "://" in asked.db else None,
+                queue=asked.db if asked.db and is_conninfo(asked.db) else None,
                 workers=asked.workers,
                 integrity=encryption_of_keys(asked.keys, os.environ),
             )
@@ -103,10 +104,12 @@ def _listen(app: Any, graphs: Iterable[str], asked: argparse.Namespace) -> int:
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            app.state.begin_to_stop()
             if self.should_exit:
                 self.force_exit = True
-            app.state.begin_to_stop()
-            super().handle_exit(sig, frame)
+                super().handle_exit(sig, frame)  # uvicorn raises it again, which ends the process
+            else:
+                self.should_exit = True  # the process ends well, after all has been closed
 
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
@@ -181,7 +184,7 @@ def _storage(
 
 
 def _store(db: str) -> Any:
-    if "://" in db:
+    if is_conninfo(db):
         from ..store.postgres import PostgresStore
 
         return PostgresStore.from_conn_string(db)

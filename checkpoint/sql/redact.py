@@ -1,5 +1,5 @@
 """Keeps passwords out of errors: what a connection string holds of them, in whatever way it is
-malformed."""
+malformed. And tells a connection string from a file name, without a driver."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from urllib.parse import unquote
 
 HIDDEN = "***"
 _NAMED = re.compile(r"(?i)pass(?:word|wd|phrase)?\s*=\s*(.*?)(?=\s+\w+\s*=|&|$)", re.DOTALL)
+_KEYWORD = re.compile(
+    r"\s*(host|hostaddr|port|dbname|user|password|passfile|service|options|ssl\w+|connect_timeout"
+    r"|application_name|target_session_attrs)\s*="
+)
 _SCHEME = re.compile(r"^\s*\w+:/*")
 _APART = re.compile(r"[\s:/@?#&=%'\"\\,\[\]]+")
 
@@ -22,6 +26,17 @@ def redact(text: str, conninfo: str) -> str:
         edges = ("", "") if len(secret) > 3 else (r"(?<!\w)", r"(?!\w)")
         text = re.sub(edges[0] + re.escape(secret) + edges[1], HIDDEN, text)
     return text
+
+
+def is_conninfo(db: str) -> bool:
+    """Whether what names a database on a command line means a Postgres server, not a file.
+
+    >>> is_conninfo("postgresql://db/orders"), is_conninfo("host=db dbname=orders")
+    (True, True)
+    >>> is_conninfo("orders.db"), is_conninfo("./host=db"), is_conninfo("a=b.db")
+    (False, False, False)
+    """
+    return "://" in db or _KEYWORD.match(db) is not None
 
 
 def redact_address(conninfo: str) -> str:
