@@ -8,10 +8,11 @@ still seen beside one of a minute.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...checkpoint.base import UNDER_WAY
 from ..group import group
 from .timeline_model import Gap, TimelineModel
 
@@ -42,10 +43,12 @@ class ScaleRoom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where everything is on the line. `steps` holds the pieces of each step, in order."""
+    """Where everything is on the line. `steps` holds the pieces of each step, in order; `joined`
+    are those in which something ran on that had started in a step before."""
 
     steps: tuple[tuple[Stretch, ...], ...]
     width: float
+    joined: frozenset[int] = frozenset()
 
     def span(self, step: int) -> tuple[float, float]:
         """Where a step begins and ends, without the silence before it."""
@@ -57,7 +60,9 @@ class Scale:
         return pieces[0].x, pieces[-1].x + pieces[-1].width
 
     def place(self, step: int, time: float) -> float:
-        """Where a time within a step is."""
+        """Where a time within a step is, or before it, if something ran on."""
+        while step in self.joined and time < self.steps[step][0].began:
+            step -= 1
         pieces = self.steps[step]
         piece = pieces[max(bisect_right(pieces, time, key=lambda piece: piece.began) - 1, 0)]
         if piece.ended <= piece.began:
@@ -69,7 +74,8 @@ class Scale:
 
 def build_scale(timeline: TimelineModel, room: ScaleRoom) -> Scale:
     """Share the room between the steps of a timeline, in proportion to the time they took."""
-    windows = _list_windows(timeline)
+    joined = _find_joined(timeline)
+    windows = _list_windows(timeline, joined)
     short = _find_shortened(timeline, windows)
     parts = [_cut_at_gaps(window, short.get(place, [])) for place, window in enumerate(windows)]
     silences = sum(gap is not None for cut in parts for _, _, gap in cut)
@@ -88,10 +94,21 @@ def build_scale(timeline: TimelineModel, room: ScaleRoom) -> Scale:
             pieces.append(Stretch(start, stop, x, width, gap))
             x += width
         steps.append(tuple(pieces))
-    return Scale(tuple(steps), x)
+    return Scale(tuple(steps), x, joined)
 
 
-def _list_windows(timeline: TimelineModel) -> list[tuple[float, float]]:
+def _find_joined(timeline: TimelineModel) -> frozenset[int]:
+    """The steps before which something was under way: with schedule="ready" they begin where the
+    one before has ended, whenever their tasks have started."""
+    if not timeline.timed:
+        return frozenset()
+    steps = timeline.steps
+    return frozenset(n for n in range(1, len(steps)) if UNDER_WAY in steps[n - 1].metadata)
+
+
+def _list_windows(
+    timeline: TimelineModel, joined: Container[int]
+) -> list[tuple[float, float]]:
     """When each step began and ended; one without times stands where the one before it ended."""
     bars = group((b.step, b) for b in timeline.bars if b.attempts or not timeline.timed)
     found: list[tuple[float, float]] = []
@@ -101,7 +118,9 @@ def _list_windows(timeline: TimelineModel) -> list[tuple[float, float]]:
         began = last if timeline.timed else float(place)
         last = began
         if mine:
-            began, last = min(bar.began for bar in mine), max(bar.ended for bar in mine)
+            first, ended = min(bar.began for bar in mine), max(bar.ended for bar in mine)
+            began = max(first, last) if place in joined else first
+            last = max(began, ended) if place in joined else ended
         found.append((began, last))
     return found
 

@@ -257,17 +257,21 @@ class TraceReader:
                     first = child_ns(place.ns, task.name, task.id, stable=stable, key=task.key)
                     ns = numbered_ns(first, number)
                     inner = TraceLevel(child, place.thread_id, ns, join_id(place.inside, key))
-                    yield from self._read_nested(inner, place.ns, task, base)
+                    # With schedule="ready" it runs beside the checkpoint at which its task has
+                    # started; that of one task is told by its namespace.
+                    told = place.graph.program.starts_ready and not stable
+                    yield from self._read_nested(inner, place.ns, task, None if told else base)
 
     def _read_nested(
-        self, inner: TraceLevel, outer_ns: str, task: PregelTask, base: str
+        self, inner: TraceLevel, outer_ns: str, task: PregelTask, base: str | None
     ) -> Iterator[TraceStep]:
-        """The steps of one nested graph that belong to a task; `base` is the outer checkpoint."""
+        """The steps of one nested graph that belong to a task; `base` is the outer checkpoint, if
+        others stand in its namespace."""
         thread = address(inner.thread_id, inner.ns)
         mine = (
             snapshot
             for snapshot in self.app.get_state_history(thread)
-            if (snapshot.metadata or {}).get("parents", {}).get(outer_ns) == base
+            if base is None or (snapshot.metadata or {}).get("parents", {}).get(outer_ns) == base
         )
         newest = next(mine, None)
         if newest is None:
