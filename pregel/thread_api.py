@@ -313,23 +313,20 @@ class StoredThreads(Generic[ValuesT]):
         """Why each node would run now, or would not.
 
         Returns:
-            node name → `NodeStatus`: "next", "waiting" or "idle", with a sentence that names
-            triggers and open joins.
+            node name → `NodeStatus`, with a sentence that names triggers and open joins.
         """
+        from .run.explain import explain, find_whole
+
         saver, where = self._thread(config)
-        return self._explain(where, saver.get_tuple(where))
+        graph, found = self.nested(ns_of(where)), find_whole(saver, where)
+        return explain(graph.program, graph._as_mine(_existing(where, found)))
 
     async def aexplain(self, config: AnyConfig) -> dict[str, NodeStatus]:
         """`explain` for coroutines."""
+        from .run.explain import afind_whole, explain
+
         saver, where = self._thread(config)
-        return self._explain(where, await saver.aget_tuple(where))
-
-    def _explain(
-        self, where: RunnableConfig, found: CheckpointTuple | None
-    ) -> dict[str, NodeStatus]:
-        from .run.explain import explain
-
-        graph = self.nested(ns_of(where))
+        graph, found = self.nested(ns_of(where)), await afind_whole(saver, where)
         return explain(graph.program, graph._as_mine(_existing(where, found)))
 
     def _state(self, where: RunnableConfig, subgraphs: bool, typed: bool) -> Loads:

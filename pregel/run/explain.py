@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from ...channels.base import ChannelStatus
-from ...checkpoint.base import CheckpointTuple
+from ...checkpoint.base import BaseCheckpointSaver, CheckpointTuple, RunnableConfig
 from ..names import triggered_node
+from ..program.flow import find_free
 from ..program.program import CompiledNode, Program
+from ..superstep.under_way import find_under_way
+from .births import births_of, with_births
 from .snapshots import View, view
+
+NEXT = "it runs in the next superstep"
 
 
 class NodeStatus(NamedTuple):
@@ -20,12 +25,37 @@ class NodeStatus(NamedTuple):
             "idle" if nothing leads to it.
         why: a sentence.
         missing: the nodes that a join still waits for; of a "reachable" join at which somebody has
-            arrived, the nodes under way that lead to its predecessors.
+            arrived, the nodes under way that lead to its predecessors; with schedule="ready" the
+            nodes that hold a triggered one back.
     """
 
     state: Literal["next", "waiting", "idle"]
     why: str
     missing: tuple[str, ...] = ()
+
+
+def find_whole(saver: BaseCheckpointSaver, where: RunnableConfig) -> CheckpointTuple | None:
+    """A checkpoint with what is recorded of its tasks, wherever they have started."""
+    found = saver.get_tuple(where)
+    births = [saver.get_tuple(each) for each in births_of(found)] if found else []
+    return _put_together(found, births)
+
+
+async def afind_whole(
+    saver: BaseCheckpointSaver, where: RunnableConfig
+) -> CheckpointTuple | None:
+    """`find_whole` for coroutines."""
+    found = await saver.aget_tuple(where)
+    births = [await saver.aget_tuple(each) for each in births_of(found)] if found else []
+    return _put_together(found, births)
+
+
+def _put_together(
+    found: CheckpointTuple | None, births: Sequence[CheckpointTuple | None]
+) -> CheckpointTuple | None:
+    if found is None or not births:
+        return found
+    return with_births(found, [each for each in births if each is not None])
 
 
 def explain(program: Program, found: CheckpointTuple | None) -> dict[str, NodeStatus]:
@@ -34,7 +64,36 @@ def explain(program: Program, found: CheckpointTuple | None) -> dict[str, NodeSt
     if found is None:
         return {name: NodeStatus("idle", "the thread has not started") for name in names}
     seen = view(program, found, live=True)
-    return {name: _explain_node(program.nodes[name], seen) for name in names}
+    statuses = {name: _explain_node(program.nodes[name], seen) for name in names}
+    if program.starts_ready:
+        statuses.update(_explain_ready(program, found, seen, statuses))
+    return statuses
+
+
+def _explain_ready(
+    program: Program, found: CheckpointTuple, seen: View, statuses: Mapping[str, NodeStatus]
+) -> Iterator[tuple[str, NodeStatus]]:
+    """What differs with schedule="ready": what has started goes on, and what is due may have to
+    wait for what leads to it."""
+    flow = program.flow
+    assert flow is not None and flow.holders is not None
+    started = {each["id"] for each in find_under_way(found.checkpoint).values()}
+    running = {task.name for task in seen.tasks if task.id in started or task.send is not None}
+    due = [task.name for task in seen.tasks if task.name not in running and not task.node.hidden]
+    free = find_free(due, running, flow.holders)
+    for task in seen.tasks:
+        name = task.name
+        # Other words are of what was recorded: a question, a sleep, an error.
+        if name not in statuses or statuses[name].why != NEXT:
+            continue
+        if task.id in started:
+            yield name, NodeStatus("next", "it has started and goes on with the next call")
+        elif name in free or task.send is not None:
+            yield name, NodeStatus("next", "it starts with the next call")
+        else:
+            held = sorted(flow.holders[name].intersection({*running, *due}) - {name})
+            why = f"it was triggered and waits for what leads to it: {', '.join(held)}"
+            yield name, NodeStatus("waiting", why, tuple(held))
 
 
 def _explain_node(node: CompiledNode, seen: View) -> NodeStatus:
@@ -82,7 +141,7 @@ def _explain_tasks(task_ids: Sequence[str], seen: View) -> NodeStatus:
         if record.error is not None:
             return NodeStatus("next", f"it failed with {record.error!r} and runs again on resume")
     if not _have_finished(task_ids, seen):
-        return NodeStatus("next", "it runs in the next superstep")
+        return NodeStatus("next", NEXT)
     if _have_finished([task.id for task in seen.tasks], seen):
         return NodeStatus("idle", "it has run; its writes are part of the next checkpoint")
     return NodeStatus("waiting", "it has finished; its superstep waits for the other nodes")

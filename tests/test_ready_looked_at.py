@@ -1,0 +1,98 @@
+"""What is shown of a thread with schedule="ready": explain, timelines, reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ready_graphs import build, by_order, ends_by
+
+from stategraph import Command, InMemorySaver, interrupt
+from stategraph.visualize.runs.report import report
+from stategraph.visualize.runs.timeline import timeline
+from stategraph.visualize.runs.timeline_scale import ScaleRoom, build_scale
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+
+
+def beside_a_chain(node: Any, **options: Any) -> Any:
+    """`long` beside a > b > c, and d behind both."""
+    graph = build("S>a>b>c>d S>long>d", nodes={"long": node})
+    return graph.compile(InMemorySaver(), schedule="ready", **options)
+
+
+def ask(state: Any) -> Any:
+    return {"log": [interrupt("really?")]}
+
+
+def test_explain_tells_what_is_under_way_from_what_waits_for_it(drive: Any) -> None:
+    app = beside_a_chain(ask, interrupt_before=["c"])
+    with ends_by(by_order("a", "b", "c", "long")):
+        drive.invoke(app, EMPTY, CONFIG)
+    found = drive.call(app, "explain", CONFIG)
+    assert found["long"].why == "it is paused: it asked 'really?' and waits for the answer"
+    assert found["c"] == ("next", "it starts with the next call", ())
+    assert found["a"].state == "idle"
+    drive.invoke(app, None, CONFIG)
+    found = drive.call(app, "explain", CONFIG)
+    assert found["d"] == ("waiting", "it was triggered and waits for what leads to it: long", ("long",))
+
+
+def test_explain_tells_of_what_was_cut_off(drive: Any) -> None:
+    class Died(BaseException):
+        pass
+
+    def die(state: Any) -> Any:
+        raise Died
+
+    app = beside_a_chain(die)
+    with ends_by(by_order("a", "long")), pytest.raises(Died):
+        drive.invoke(app, EMPTY, CONFIG)
+    found = drive.call(app, "explain", CONFIG)
+    assert found["long"] == ("next", "it has started and goes on with the next call", ())
+    assert found["c"] == ("next", "it starts with the next call", ())  # b was at work, and has ended
+
+
+def test_a_bar_lies_beside_the_steps_in_which_its_task_was_under_way() -> None:
+    def long(state: Any) -> Any:
+        return {"log": ["long"]}
+
+    app = beside_a_chain(long)
+    with ends_by(by_order("a", "b", "c", "long")):
+        app.invoke(EMPTY, CONFIG)
+    drawn = timeline(app, CONFIG)
+    # The driver of this test runs the tasks one after the other: move the start of one as a real one would.
+    bars = {bar.row: bar for bar in drawn.bars}
+    scale = build_scale(drawn, ScaleRoom(100.0, 4.0, 3.0))
+    first = scale.place(bars["long"].step, bars["a"].began)
+    assert first == scale.place(bars["a"].step, bars["a"].began)
+    assert scale.place(bars["long"].step, bars["long"].ended) >= scale.place(bars["c"].step, bars["c"].ended)
+    starts = [scale.span(step)[0] for step in range(len(drawn.steps))]
+    assert starts == sorted(starts)
+
+
+def test_a_report_shows_the_graph_inside_of_a_task_that_started_some_steps_before(tmp_path: Path) -> None:
+    inner = build("S>p>q").compile(schedule="ready", name="inner")
+    app = beside_a_chain(inner)
+    with ends_by(by_order("a", "b", "c", "p", "q", "long")):
+        app.invoke(EMPTY, CONFIG)
+    drawn = timeline(app, CONFIG)
+    assert {bar.row: drawn.steps[bar.step].number for bar in drawn.bars if "long" in bar.row} == {
+        "long": 4,
+        "long:p": 4,
+        "long:q": 4,
+    }
+    page = report(app, CONFIG, tmp_path / "run.html").read_text()
+    assert "long:p" in page
+
+
+def test_a_question_is_drawn_where_it_was_asked_and_answered() -> None:
+    app = beside_a_chain(ask)
+    with ends_by(by_order("a", "b", "c", "long")):
+        app.invoke(EMPTY, CONFIG)
+        app.invoke(Command(resume="yes"), CONFIG)
+    drawn = timeline(app, CONFIG)
+    assert [(drawn.steps[bar.step].number, bar.state) for bar in drawn.bars if bar.row == "long"][-1] == (4, "done")
+    assert drawn.state == "done"
