@@ -16,6 +16,7 @@ from test_report import contrast
 
 from stategraph import START, InMemorySaver, Send, StateGraph, interrupt
 from stategraph.serve import create_app
+from stategraph.visualize.runs.thread_index import ThreadIndex
 from stategraph.visualize.runs.thread_pages import ThreadPages
 
 from .paged import HOSTILE, Reader
@@ -340,6 +341,27 @@ def test_ten_thousand_steps_are_a_few_elements(show: Show) -> None:
     reader.browser.run("document.activeElement.blur()")
     reader.browser.press("j")
     reader.until("document.querySelector('.detail-head h2').textContent === 'Step 1235'")
+
+
+@needs_chromium
+def test_the_newest_step_is_shown_before_all_of_a_long_thread_is_read(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    refresh, may_read = ThreadIndex.refresh, threading.Event()
+
+    def wait_to_read_all(self: ThreadIndex, app: Any, newest: int | None = None) -> None:
+        assert newest is not None or may_read.wait(60)
+        refresh(self, app, newest)
+
+    monkeypatch.setattr(ThreadIndex, "refresh", wait_to_read_all)
+    try:
+        reader = show(told.long(300, growing=False)[0])
+        reader.sees("Step 300", "Tasks (1)", within=".step-detail")
+        reader.until("document.querySelector('.task-name')")
+        reader.click(".task-name")
+        reader.sees("Result", within=".task-chosen")
+        assert reader.browser.texts(".step-row .n")[-1] == "300"
+    finally:
+        may_read.set()
+    reader.sees("301 steps")
 
 
 @needs_chromium

@@ -8,11 +8,15 @@ import { drawState, drawValue } from "./value-view.js";
 
 export class StepDetail {
   constructor({ api, threadId, signal, address }) {
-    Object.assign(this, { api, threadId, signal, address, at: "", tip: "", seen: "", tasks: null });
+    Object.assign(this, { api, threadId, signal, address, isEarly: () => false, at: "", tip: "", seen: "", tasks: null });
     this.element = make("section.card.step-detail", { "aria-label": "Step", tabindex: "-1" });
   }
 
-  ask(view, asked) { return this.api.get(viewPath(this.threadId, view, { at: this.at, ...asked }), this.signal); }
+  /** `isEarly`: the server may not have read the whole thread yet, and need not for this step. */
+  ask(view, asked) {
+    const newest = this.isEarly() ? "1" : "";
+    return this.api.get(viewPath(this.threadId, view, { at: this.at, newest, ...asked }), this.signal);
+  }
 
   clear() {
     this.close();

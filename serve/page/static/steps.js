@@ -53,6 +53,7 @@ class StepsTab {
     this.data = new ThreadSteps(api, threadId, signal, { tip });
     this.data.onSteps = (first, last) => this.redraw(first, last);
     this.detail.tip = tip;
+    this.detail.isEarly = () => !tip && !this.data.isWhole;
     await this.data.load();
     this.drawNotes();
     this.show();
