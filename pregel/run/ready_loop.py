@@ -82,6 +82,18 @@ def ready_steps(run: Run, machine: ReadyMachine, passed: int) -> Effects:
     """
     alone = run.settings.config.get("max_concurrency") == 1
     progress = Progress(machine, passed, alone=alone)
+    try:
+        yield from _run_steps(run, machine, progress)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        # Also while a step is stored: others are at work meanwhile, and may have finished.
+        yield from _end_by_force(run, machine, progress)
+        raise
+    yield from _end(run, machine, progress)
+
+
+def _run_steps(run: Run, machine: ReadyMachine, progress: Progress) -> Effects:
     effect, at_work = progress.effect, progress.at_work
     starting = list(machine.under_way)
     if run.position.records:
@@ -98,21 +110,14 @@ def ready_steps(run: Run, machine: ReadyMachine, passed: int) -> Effects:
         starting = []
         if not ended:
             if not at_work:
-                break
+                return
             if progress.alone is not None and not effect.open:
                 effect.tasks = _next_alone(progress, progress.alone)
-            try:
-                yield effect
-            except GeneratorExit:
-                raise
-            except BaseException:
-                yield from _end_by_force(run, machine, progress)
-                raise
+            yield effect
             ended = [*effect.finished]
             if not ended and not effect.open:
-                break  # after a failure those that had not begun do not begin
+                return  # after a failure those that had not begun do not begin
         moved = yield from _take_ended(run, machine, progress, ended)
-    yield from _end(run, machine, progress)
 
 
 def _decide_starts(run: Run, progress: Progress) -> Callable[[str, int], bool]:
