@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ready_graphs import build, by_order, ends_by
 
-from stategraph import Command, InMemorySaver, interrupt
+from stategraph import Command, InMemorySaver, interrupt, task
 from stategraph.visualize.runs.report import report
+from stategraph.visualize.runs.thread_index import ThreadIndex
+from stategraph.visualize.runs.thread_pages import ThreadPages
 from stategraph.visualize.runs.timeline import timeline
 from stategraph.visualize.runs.timeline_scale import ScaleRoom, build_scale
 
@@ -96,3 +100,40 @@ def test_a_question_is_drawn_where_it_was_asked_and_answered() -> None:
     drawn = timeline(app, CONFIG)
     assert [(drawn.steps[bar.step].number, bar.state) for bar in drawn.bars if bar.row == "long"][-1] == (4, "done")
     assert drawn.state == "done"
+
+
+def test_a_page_that_was_read_while_a_task_ran_shows_what_it_has_asked_since() -> None:
+    """The question stands beside the birth of its task; the newest checkpoint does not change with it."""
+    index = ThreadIndex("t")
+
+    @task
+    def call() -> int:
+        return 1
+
+    def long(state: Any) -> Any:
+        call().result()
+        look = threading.Thread(target=lambda: (index.refresh(app), pages.steps()))
+        look.start()
+        look.join()
+        return {"log": [interrupt("really?")]}
+
+    app = beside_a_chain(long)
+    pages = ThreadPages(app, index)
+    with ends_by(by_order("a", "b", "c", "long")):
+        app.invoke(EMPTY, CONFIG)
+    index.refresh(app)
+    assert '"long": {"paused": 1}' in json.dumps(pages.steps())
+
+
+def test_the_steps_of_a_page_are_those_of_the_report_wherever_it_begins(tmp_path: Path) -> None:
+    inner = build("S>p>q").compile(schedule="ready", name="inner")
+    app = beside_a_chain(inner)
+    with ends_by(by_order("a", "b", "c", "p", "q", "long")):
+        app.invoke(EMPTY, CONFIG)
+    index = ThreadIndex("t")
+    index.refresh(app)
+    whole = ThreadPages(app, index).steps(nested=True)["steps"]
+    parts = [ThreadPages(app, index).steps(first=place, count=1, nested=True)["steps"] for place in range(len(whole))]
+    nodes = [sorted(step.get("u", {})) for step in whole]
+    assert [sorted(step.get("u", {})) for (step,) in parts] == nodes
+    assert ["long", "long:p", "long:q"] in nodes, whole

@@ -293,10 +293,13 @@ class ThreadPages:
             if self._closed is None or self._closed[0] != (at, tip):
                 self._closed = (at, tip), self._read_anew(at, tip)
             return self._closed[1]
-        # What nested graphs do is recorded beside their own checkpoints.
-        if self._index.revision is None or self.app.program.nested or tip != self._index.head:
+        # What nested graphs do is recorded beside their own checkpoints; and with schedule="ready"
+        # what a task does beside the one at which it has started.
+        program, index = self.app.program, self._index
+        elsewhere = program.nested or program.starts_ready
+        if index.revision is None or elsewhere or tip != index.head:
             return self._read_anew(OPEN, tip)
-        now = tip, self._index.revision
+        now = tip, index.revision
         if self._opened is None or self._opened[0] != now:
             self._opened = now, self._read_anew(OPEN, tip)
         return self._opened[1]
