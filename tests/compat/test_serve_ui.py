@@ -634,6 +634,16 @@ def test_the_keyboard_is_enough(page: Reader, client: httpx.Client) -> None:
     page.until("!document.querySelector('dialog')")
 
 
+def test_the_link_to_the_content_leaves_the_view_as_it_is(page: Reader) -> None:
+    page.go("#/queue")
+    page.sees("No run is under way.")
+    page.browser.run("document.querySelector('.skip').focus()")
+    page.browser.press("Enter")
+    page.until("document.activeElement.id === 'main'")
+    assert page.browser.run("location.hash") == "#/queue"
+    page.sees("No run is under way.")
+
+
 def test_errors_are_sentences(page: Reader) -> None:
     page.go("#/thread/nobody")
     page.sees("There is no thread “nobody”.")

@@ -91,8 +91,15 @@ function renewTimes() {
   }
 }
 
+/** The address names the view that is shown: a place in it must not replace that. */
+function skipToContent(event) {
+  event.preventDefault();
+  byId("main").focus();
+}
+
 readTheme();
 drawBar();
+document.querySelector(".skip").addEventListener("click", skipToContent);
 setInterval(renewTimes, 10_000);
 listen(() => current?.view?.keys ?? {});
 addEventListener("hashchange", show);

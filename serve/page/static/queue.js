@@ -25,7 +25,7 @@ export async function open(main, { api, signal }) {
   };
   /** A job that was given up, why, and what can be done about it. */
   const deadRow = (job) => make("li.dead-letter", {},
-    make("div.row", {}, threadLink(job.thread_id), make("span", {}, job.graph_id),
+    make("div.row", {}, threadLink(job.thread_id), make("span.graph", {}, job.graph_id),
       make("span.sub.said", {}, `run ${job.run_id}`),
       make("span.right", {}, make("span.sub", {}, countOf(job.attempts, "attempt")), chip(job.status))),
     job.error && make("p.notice.bad", {}, job.error),
@@ -58,12 +58,12 @@ function table(title, rows, row, nothing) {
 
 const threadLink = (id) => make("a.mono.id", { href: `#/thread/${encodeURIComponent(id)}`, "data-row": id }, id);
 
-const runRow = (run) => make("li.row", {}, threadLink(run.thread_id), make("span", {}, run.graph_id),
+const runRow = (run) => make("li.row", {}, threadLink(run.thread_id), make("span.graph", {}, run.graph_id),
   make("span.sub.said", {}, "run ", run.run_id), make("span.right", {}, when(run.created_at), chip(run.status)));
 
-const jobRow = (job) => make("li.row", {}, threadLink(job.thread_id), make("span", {}, job.graph_id),
+const jobRow = (job) => make("li.row", {}, threadLink(job.thread_id), make("span.graph", {}, job.graph_id),
   make("span.sub.said", {}, job.error ? brief(job.error, 120) : `run ${job.run_id}`, job.attempts > 1 && ` · attempt ${job.attempts}`),
   make("span.right", {}, job.run_at && when(job.run_at), chip(job.status)));
 
-const workerRow = (worker) => make("li.row", {}, make("span.mono.id", {}, worker.name), make("span", {}, worker.graph),
+const workerRow = (worker) => make("li.row", {}, make("span.mono.id", {}, worker.name), make("span.graph", {}, worker.graph),
   make("span.sub.said", {}, worker.running === 1 ? "1 job" : `${worker.running} jobs`), make("span.right", {}, chip(worker.leaving ? "leaving" : worker.running ? "running" : "idle")));

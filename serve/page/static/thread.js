@@ -198,7 +198,14 @@ class ThreadView {
 
   async remove() {
     if (!confirm(`Delete the thread ${this.threadId} with its whole history?`)) return;
-    await this.api.delete(this.base);
+    const { name } = this.tab;
+    this.closeTab(); // it would ask for what is there no more
+    try {
+      await this.api.delete(this.base);
+    } catch (error) {
+      this.openTab(name, []);
+      throw error;
+    }
     location.hash = "#/";
   }
 }

@@ -25,7 +25,7 @@ class ThreadList {
     this.status = make("select.tight", { "aria-label": "Status", onchange: changed },
       make("option", { value: "" }, "any status"),
       ["idle", "busy", "interrupted", "error"].map((each) => make("option", { value: each }, { interrupted: "paused" }[each] ?? each)));
-    this.rows = make("ul.list");
+    this.rows = make("ul.list", { "aria-label": "Threads" });
     this.foot = make("div.line.foot");
     main.append(
       make("div.line.top", {}, make("h1", {}, "Threads"), this.search, this.status,

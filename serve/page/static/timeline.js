@@ -28,7 +28,7 @@ class TimelineTab {
     this.slider.addEventListener("change", () => this.move(+this.slider.value));
     this.where = make("span.sub", { role: "status" });
     this.bar = make("div.timeline-bar", {}, this.older, this.slider, this.newer, this.where);
-    this.picture = make("div.time-picture", { tabindex: "0", "aria-label": "Timeline" });
+    this.picture = make("div.time-picture", { tabindex: "0", role: "group", "aria-label": "Timeline" });
     this.picture.addEventListener("click", (event) => this.follow(event));
     element.append(make("section.card", {}, this.bar, this.picture));
   }
