@@ -6,7 +6,7 @@ Loaded by graphs that use it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +43,9 @@ def check_ready(
     check_schedule(schedule)
     stops = [node for names in breakpoints if names != "*" for node in names]
     check_graph(spec, stops, in_supersteps=False)
-    missing = [f"schedule='ready' does not support {each} yet" for each in _find_missing(spec)]
     if inbox:
-        missing.append("schedule='ready' does not support inbox=True yet: use update_state")
-    if missing:
-        raise InvalidGraphError(missing)
+        text = "schedule='ready' does not support inbox=True yet: use update_state"
+        raise InvalidGraphError([text])
     for sentence in _find_advice(spec):
         warnings.warn(sentence, GraphWarning, stacklevel=3)
     return ReadyCompiler
@@ -65,17 +63,14 @@ class ReadyCompiler(Compiler):
         """What holds each node back."""
         successors = complete_successors(self.spec)
         plain = complete_successors(replace(self.spec, joins=()))
+        # Who waits at one that opens for any, or for some, does not wait for the rest.
+        waiting = tuple(join for join in self.spec.joins if join.kind != "count")
+        ways = complete_successors(replace(self.spec, joins=waiting))
         return replace(
             make_flow(self.joins, successors, triggers, ReadyMachine, FlowMachine),
-            holders=find_holders(successors, plain, START),
+            holders=find_holders(ways, plain, START),
             loop=ready_steps,
         )
-
-
-def _find_missing(spec: GraphSpec) -> Iterator[str]:
-    for join in spec.joins:
-        if join.waves:
-            yield f"the kind of join before {join.target!r}: use wait='all', which is the default"
 
 
 def _find_advice(spec: GraphSpec) -> list[str]:

@@ -61,6 +61,14 @@ class ChosenBatch(Batch[Task]):
         pass
 
 
+class JointBatch(ChosenBatch):
+    """Runs all tasks that are at work: they end together, as in a superstep."""
+
+    def wait(self, seconds: float | None = None) -> None:
+        while self._waiting:  # type: ignore[attr-defined]
+            super().wait()
+
+
 class ChosenAsyncBatch(ChosenBatch):
     def wait(self, seconds: float | None = None) -> Awaitable[None]:  # type: ignore[override]
         return self._wait()
@@ -90,6 +98,23 @@ def ends_by(rank: Rank) -> Iterator[None]:
         yield
     finally:
         ThreadDriver.make_open_batch, AsyncDriver.make_open_batch = before  # type: ignore[method-assign]
+
+
+@contextmanager
+def ends_together() -> Iterator[None]:
+    """Inside, all tasks that are at work end together, in calls that are not async."""
+    before = ThreadDriver.make_open_batch
+
+    def make(driver: Any) -> ChosenBatch:
+        batch = JointBatch((), 10**6, driver.end)
+        batch.rank = lambda task: task.path
+        return batch
+
+    ThreadDriver.make_open_batch = make  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        ThreadDriver.make_open_batch = before  # type: ignore[method-assign]
 
 
 def by_order(*names: str) -> Rank:
@@ -153,6 +178,6 @@ def show(history: Sequence[Any]) -> str:
     for snapshot in reversed(history):
         log = snapshot.values.get("log", [])
         if len(log) > before:
-            found.append(" ".join(log[before:]))
+            found.append(" ".join(each if isinstance(each, str) else each[1] for each in log[before:]))
         before = len(log)
     return " / ".join(found)

@@ -57,7 +57,9 @@ PREGEL = """
     superstep.interrupts superstep.machine
     superstep.race
     superstep.under_way
-    superstep.flow_machine superstep.ready_machine
+    superstep.flow_machine
+    superstep.ready_joins
+    superstep.ready_machine
     run.tokens
     run.stream
     run.config run.checks run.claims

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import flow_graphs
 import pytest
 import test_ready_properties as laws
 from hypothesis import Phase, given, settings
@@ -12,13 +13,15 @@ from ready_graphs import build, by_order, ends_by, show
 from test_ready import EMPTY, EXAMPLES
 from test_ready_deferred import GRAPHS as DEFERRED
 from test_ready_deferred import nowhere
+from test_ready_joins import ONE_BY_ONE as JOINS
 
 import stategraph.pregel.run.births as births
 import stategraph.pregel.superstep.ready_machine as ready_machine
 from stategraph import InMemorySaver
 from stategraph.pregel.run.run import Run
-from stategraph.pregel.superstep.flow_machine import FlowMachine
+from stategraph.pregel.superstep.flow_machine import Crossing, FlowMachine
 from stategraph.pregel.superstep.machine import Machine
+from stategraph.pregel.superstep.ready_joins import ReadyCrossing
 from stategraph.pregel.superstep.ready_machine import ReadyMachine
 
 pytestmark = [pytest.mark.trial, pytest.mark.filterwarnings("ignore")]
@@ -31,8 +34,14 @@ def symptoms() -> set[str]:
     table: dict[str, Any] = {name: (graph, *rest, "") for name, (graph, *rest) in EXAMPLES.items()}
     for name, (graph, deferred, steps) in DEFERRED.items():
         table[f"deferred: {name}"] = graph, dict.fromkeys("xy", nowhere), [*"abcxyzw"], steps, deferred
-    for name, (graph, routes, order, steps, deferred) in table.items():
-        app = build(graph, routes, deferred=deferred).compile(InMemorySaver(), schedule="ready")
+    graphs = {
+        name: (build(graph, routes, deferred=deferred), order, steps)
+        for name, (graph, routes, order, steps, deferred) in table.items()
+    }
+    for name, (graph, script, order, steps) in JOINS.items():
+        graphs[f"join: {name}"] = flow_graphs.build(graph, script), order, steps
+    for name, (builder, order, steps) in graphs.items():
+        app = builder.compile(InMemorySaver(), schedule="ready")
         try:
             with ends_by(by_order(*order)):
                 app.invoke(EMPTY, CONFIG)
@@ -100,6 +109,10 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "a trigger that waits expires": (ReadyMachine, "_expire", expire_all),
     "triggers are consumed at the end": (ReadyMachine, "apply", consume_at_the_end),
     "deferred nodes wake at once": (FlowMachine, "_finish", wake_all),
+    "what is under way is never late": (ReadyCrossing, "_find_late", Crossing._find_late),
+    "what is under way holds no join back": (ReadyCrossing, "_find_blockers", Crossing._find_blockers),
+    "a wave ends when its join opens": (ReadyMachine, "end_wave", FlowMachine.end_wave),
+    "what ends with the start of a wave is not late": (ReadyCrossing, "_comes_late", Crossing._comes_late),
     "a slot is not emptied": (ReadyMachine, "_move_slots", keep_slots),
 }
 

@@ -79,6 +79,15 @@ def test_after_a_fork(drive: Any) -> None:
     assert seen == [len(old.values["log"])]
 
 
+def test_what_is_triggered_again_while_it_asks_starts_again_after_its_end(drive: Any) -> None:
+    app = build("S>u>x S>v u+v>x", nodes={"x": ask}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("u", "x", "v")):
+        drive.invoke(app, EMPTY, CONFIG)
+        assert drive.invoke(app, Command(resume=1), CONFIG)["log"] == ["u", "v", "x=1@1"]
+    (asked,) = drive.get_state(app, CONFIG).interrupts
+    assert drive.invoke(app, Command(resume={asked.id: 2}), CONFIG)["log"] == ["u", "v", "x=1@1", "x=2@3"]
+
+
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 def test_after_a_superstep_of_which_it_was_part(drive: Any) -> None:
     """p has finished there, too: its end is applied, and x takes the answer to what it has asked."""

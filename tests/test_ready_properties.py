@@ -42,7 +42,13 @@ class MortalSaver(InMemorySaver):
 
 
 def make_graph(
-    seed: int, *, asks: bool = True, even: bool = False, defers: bool = False, wait: Callable[[str], Any] = str
+    seed: int,
+    *,
+    asks: bool = True,
+    even: bool = False,
+    defers: bool = False,
+    waves: bool = False,
+    wait: Callable[[str], Any] = str,
 ) -> StateGraph[Any]:
     """Levels of nodes; edges, joins, routers and Sends lead down, some routers up again.
 
@@ -50,6 +56,7 @@ def make_graph(
         asks: some nodes ask.
         defers: some nodes are deferred.
         even: all ways to a node are of equal length, and no router is there.
+        waves: joins do not only wait for all.
         wait: what a node does while it runs.
     """
     dice = random.Random(seed)
@@ -77,7 +84,10 @@ def make_graph(
                 top = dice.choice(names[: names.index(name) + 1])
                 builder.add_conditional_edges(name, _up(name, top, ends), [top, *ends])
         if not even and len(level) > 1 and dice.random() < 0.5:
-            builder.add_edge(level, dice.choice(below))
+            kinds = ["any", "reachable", "reachable", "all"] if waves else ["all"]
+            end = dice.choice(below)
+            kind = kinds[crc32(f"{seed}{end}".encode()) % len(kinds)]
+            builder.add_edge(level, end, kind if builder.nodes[end].defer is False else "all")
     return builder
 
 
@@ -153,10 +163,10 @@ seeds = st.integers(0, 10**6)
 
 
 @given(seeds, seeds, st.booleans())
-def test_sync_and_async_make_the_same_history(graph: int, order: int, defers: bool) -> None:
+def test_sync_and_async_make_the_same_history(graph: int, order: int, waves: bool) -> None:
     found = []
     for is_async in (False, True):
-        app = make_graph(graph, defers=defers).compile(InMemorySaver(), schedule="ready")
+        app = make_graph(graph, defers=waves, waves=waves).compile(InMemorySaver(), schedule="ready")
         finish(app, EMPTY, by_chance(order), is_async=is_async)
         found.append(facts(app))
     assert found[0] == found[1]
@@ -164,15 +174,15 @@ def test_sync_and_async_make_the_same_history(graph: int, order: int, defers: bo
 
 @given(seeds, seeds, st.booleans(), st.sampled_from(["sync", "async"]), st.booleans())
 def test_stopped_anywhere_and_resumed_is_never_stopped(
-    graph: int, order: int, is_async: bool, durability: Any, defers: bool
+    graph: int, order: int, is_async: bool, durability: Any, waves: bool
 ) -> None:
-    whole = make_graph(graph, defers=defers).compile(InMemorySaver(), schedule="ready")
+    whole = make_graph(graph, defers=waves, waves=waves).compile(InMemorySaver(), schedule="ready")
     finish(whole, EMPTY, by_chance(order))
     expected = facts(whole)
     saver = MortalSaver()
     given: Any = EMPTY
     for _ in range(200):
-        app = make_graph(graph, defers=defers).compile(saver, schedule="ready")
+        app = make_graph(graph, defers=waves, waves=waves).compile(saver, schedule="ready")
         saver.left = 2 if given is EMPTY else 1
         try:
             with ends_by(by_chance(order)):
@@ -204,11 +214,11 @@ def test_which_tasks_run_and_what_comes_of_it_is_as_in_supersteps(
     assert found[0] == found[1] == found[2]
 
 
-@given(seeds)
-def test_one_at_a_time_the_history_is_a_function_of_the_input(graph: int) -> None:
+@given(seeds, st.booleans())
+def test_one_at_a_time_the_history_is_a_function_of_the_input(graph: int, waves: bool) -> None:
     found = []
     for is_async in (False, True, False):
-        app = make_graph(graph, asks=False).compile(InMemorySaver(), schedule="ready")
+        app = make_graph(graph, asks=False, waves=waves).compile(InMemorySaver(), schedule="ready")
         config = {**CONFIG, "max_concurrency": 1}
         asyncio.run(app.ainvoke(EMPTY, config)) if is_async else app.invoke(EMPTY, config)
         found.append(facts(app))
@@ -242,12 +252,12 @@ def test_in_real_time_each_node_runs_as_often_as_in_supersteps(graph: int, pace:
 
 
 @given(seeds, seeds, st.booleans())
-def test_both_schedules_take_turns_on_a_thread(graph: int, order: int, defers: bool) -> None:
+def test_both_schedules_take_turns_on_a_thread(graph: int, order: int, waves: bool) -> None:
     """Whatever ran when, each ends what the other has left."""
     saver = MortalSaver()
     given: Any = EMPTY
     for turn in range(400):
-        app = make_graph(graph, defers=defers).compile(saver, schedule=("ready", "supersteps")[turn % 2])
+        app = make_graph(graph, defers=waves, waves=waves).compile(saver, schedule=("ready", "supersteps")[turn % 2])
         saver.left = 3
         try:
             with ends_by(by_chance(order)):

@@ -260,6 +260,8 @@ def _end_step(
         commit = commits.build(machine, "loop", writes)
         commit.carried = _move_claim(run, tasks, commit.id)
         yield Save(commit)
+    else:
+        machine.identify()  # tasks of one path may be under way at once
     if run.settings.interrupt_after:
         _note_breakpoints(run, progress, tasks)
     if run.output.keeps_view and not run.output.streams:

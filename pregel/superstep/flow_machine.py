@@ -18,11 +18,11 @@ is remembered between supersteps, and a machine that was loaded goes on like the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ...channels.base import MISSING, Channel
-from ...channels.named_barrier import Barrier, WaveBarrier
+from ...channels.named_barrier import Barrier, Late, WaveBarrier
 from ..names import TASKS
 from ..program.flow import Flow, find_first, walk
 from ..program.join import Join
@@ -68,6 +68,38 @@ class FlowMachine(Machine):
         finally:
             self.kept = None
 
+    def late_work(self) -> dict[str, Late]:
+        """What is late, by the channels of the joins."""
+        return {join.channel: barrier_of(self, join).late for join in self.flow.joins}
+
+    def rename_late(
+        self, before: Mapping[str, Late], names: Mapping[str, str | int], waited: Collection[str]
+    ) -> None:
+        """Tasks that were under way are pending again: what was late of them stays so.
+
+        Args:
+            before: what was late before.
+            names: their ids → the triggers, or the places of the Sends, by which they are pending.
+            waited: of these triggers those that were pending before, too.
+        """
+        fresh: Channels = {}
+        for channel, ids in before.items():
+            barrier = _barrier(self.channels[channel])
+            # Late is what only late work has triggered.
+            still = {
+                name for id, name in names.items()
+                if id in ids and (name not in waited or name in barrier.late)
+            }  # fmt: skip
+            late = barrier.late.difference(names.values()) | still
+            if late != barrier.late:
+                fresh[channel] = barrier = barrier.copy()
+                barrier.late = late
+        if fresh:
+            old = self.changed
+            changed = {name for name, channel in fresh.items() if channel.is_available()}
+            self._swap(fresh, [*fresh], changed)
+            self.changed = None if old is None else {*old, *changed}
+
     def find_blockers(self, channel: str) -> set[str]:
         """`Machine.find_blockers`."""
         for join in self.flow.joins:
@@ -98,9 +130,20 @@ class FlowMachine(Machine):
         if not self.flow.joins:
             super()._update(writes, fresh, noted, tasks, expire=expire)
             return
-        crossing = _Crossing(self, tasks, consumed=moved, expire=expire)
+        crossing = self._cross(tasks, consumed=moved, expire=expire)
         super()._update(crossing.drop_late(writes), fresh, noted, tasks, expire=expire)
         crossing.settle(fresh, noted)
+
+    def _cross(self, tasks: Sequence[Task], *, consumed: Sequence[str], expire: bool) -> Crossing:
+        return Crossing(self, tasks, consumed=consumed, expire=expire)
+
+    def end_wave(self, join: Join, pending: Sequence[str], sends: Sequence[Any]) -> Late | None:
+        """What of the pending work is late from now on, as a join is open; None: it stays as it
+        is."""
+        own = (join.target,)
+        others = [place for place, send in enumerate(sends) if send.node != join.target]
+        triggers = self.program.triggers
+        return frozenset([*(name for name in pending if triggers[name] != own), *others])
 
     def _finish(self, fresh: Channels, moved: list[str], changed: set[str]) -> None:
         triggers = self.program.triggers
@@ -126,7 +169,7 @@ class FlowMachine(Machine):
         super()._wake(fresh, moved, changed, names)
 
 
-class _Crossing:
+class Crossing:
     """One barrier between two supersteps: what it knows before the writes are applied, and what it
     does afterwards."""
 
@@ -141,13 +184,10 @@ class _Crossing:
         # join → the tasks that are late for it
         self.late_tasks: dict[str, set[int]] = {}
         for join in machine.flow.joins:
-            late = _barrier(channels[join.channel]).late
             self.late_tasks[join.channel] = {
-                id(task)
-                for task in tasks
-                if late and _node_of(task) != join.target and self._is_late(task, late)
+                id(task) for task in tasks if self._comes_late(task, join)
             }
-        lasting = [name for name in machine.flow.lasting if _is_pending(channels[name])]
+        lasting = [name for name in machine.flow.lasting if is_pending(channels[name])]
         self.staying = {name for name in lasting if name not in consumed}
         self.kept_sends: list[int] = []
         if self.added:
@@ -157,9 +197,13 @@ class _Crossing:
             if task.send is not None:
                 self.kept_sends.append(task.path[1])
             else:
-                self.staying.update(t for t in task.node.triggers if _is_pending(channels[t]))
+                self.staying.update(t for t in task.node.triggers if is_pending(channels[t]))
 
-    def _is_late(self, task: Task, late: frozenset[str | int]) -> bool:
+    def _comes_late(self, task: Task, join: Join) -> bool:
+        late = barrier_of(self.machine, join).late
+        return bool(late) and node_of(task) != join.target and self._is_late(task, late)
+
+    def _is_late(self, task: Task, late: Late) -> bool:
         """Whether all that made a task run is late."""
         task = task.cause or task
         if task.send is not None:
@@ -189,16 +233,20 @@ class _Crossing:
         machine = self.machine
         pending, sends = find_pending(machine, fresh), find_sends(machine, fresh)
         writers = self._find_writers()
-        late_by: dict[str, frozenset[str | int]] = {}
+        late_by: dict[str, Late] = {}
         opening: list[Join] = []
         for join in machine.flow.joins:
             late = self._find_late(join, pending, sends, writers)
             late_by[join.channel] = late
             channel = _barrier(find_channel(machine, fresh, join.channel))
             waits = join.kind == "reachable" and _waits(channel)
-            if waits and not find_blockers(machine, fresh, join, late):
+            if waits and not self._find_blockers(fresh, join, late):
                 opening.append(join)
         _store_waves(machine, fresh, noted, opening, late_by)
+
+    def _find_blockers(self, fresh: Channels, join: Join, late: Late) -> set[str]:
+        """The nodes under way that hold a "reachable" join back."""
+        return find_blockers(self.machine, fresh, join, late)
 
     def _find_writers(self) -> dict[str, list[Task]]:
         """channel → the tasks that wrote to it; an arrival that was dropped is none."""
@@ -215,10 +263,9 @@ class _Crossing:
         pending: Iterable[str],
         sends: Sequence[Any],
         writers: Mapping[str, Sequence[Task]],
-    ) -> frozenset[str | int]:
+    ) -> Late:
         """What of the pending work is late, as long as the join does not open."""
-        before = _barrier(self.machine.channels[join.channel]).late
-        tasks = self.late_tasks[join.channel]
+        before, tasks = self._late_before(join), self.late_tasks[join.channel]
         if not before and not tasks:
             return before
         found: set[str | int] = set()
@@ -236,8 +283,12 @@ class _Crossing:
         found.update(self._find_late_sends(before, tasks, sends))
         return frozenset(found)
 
+    def _late_before(self, join: Join) -> Late:
+        """What of the work that was pending is late."""
+        return barrier_of(self.machine, join).late
+
     def _find_late_sends(
-        self, before: frozenset[str | int], tasks: set[int], sends: Sequence[Any]
+        self, before: Late, tasks: set[int], sends: Sequence[Any]
     ) -> set[int]:
         found = {place for place, old in enumerate(self.kept_sends) if old in before}
         place = len(self.kept_sends)
@@ -251,7 +302,7 @@ class _Crossing:
                     place = end
         return found
 
-    def _led_again(self, send: Any, before: frozenset[str | int]) -> bool:
+    def _led_again(self, send: Any, before: Late) -> bool:
         """Whether an edit leads again to Sends that were late."""
         old = [
             place
@@ -278,7 +329,7 @@ def find_pending(machine: FlowMachine, fresh: Mapping[str, Channel]) -> list[str
     return [
         name
         for name in names
-        if name in triggers and _is_pending(find_channel(machine, fresh, name))
+        if name in triggers and is_pending(find_channel(machine, fresh, name))
     ]
 
 
@@ -289,7 +340,7 @@ def find_sends(machine: Machine, fresh: Mapping[str, Channel]) -> list[Any]:
 
 
 def find_blockers(
-    machine: FlowMachine, fresh: Mapping[str, Channel], join: Join, late: frozenset[str | int]
+    machine: FlowMachine, fresh: Mapping[str, Channel], join: Join, late: Late
 ) -> set[str]:
     """The nodes under way that lead to a source of a "reachable" join, and so hold it back."""
     feeders = machine.flow.feeders[join.channel]
@@ -306,13 +357,13 @@ def find_blockers(
     return found
 
 
-def _is_pending(channel: Channel) -> bool:
+def is_pending(channel: Channel) -> bool:
     if isinstance(channel, Barrier):
         return bool(channel.seen)
     return channel.is_available() or channel.describe().state == "waiting"
 
 
-def _node_of(task: Task) -> str:
+def node_of(task: Task) -> str:
     return (task.cause or task).node.name
 
 
@@ -320,6 +371,11 @@ def _waits(channel: Channel) -> bool:
     """Whether somebody has come to a join that is not open."""
     barrier = _barrier(channel)
     return bool(barrier.seen) and not barrier.opened
+
+
+def barrier_of(machine: Machine, join: Join) -> WaveBarrier[Any]:
+    """The channel of a join, as it was before."""
+    return _barrier(machine.channels[join.channel])
 
 
 def _barrier(channel: Channel) -> WaveBarrier[Any]:
@@ -359,7 +415,7 @@ def _store_waves(
     fresh: Channels,
     noted: Noted,
     opening: Sequence[Join],
-    late_by: Mapping[str, frozenset[str | int]],
+    late_by: Mapping[str, Late],
 ) -> None:
     """Open these joins; for those that are open, all that is pending beside their target is late
     from now on."""
@@ -372,14 +428,12 @@ def _store_waves(
             moved.append(join.channel)
         changed.add(join.channel)
     pending, sends = find_pending(machine, fresh), find_sends(machine, fresh)
-    triggers = machine.program.triggers
     for join in machine.flow.joins:
         channel = _barrier(find_channel(machine, fresh, join.channel))
         late = late_by[join.channel]
-        if channel.opened:
-            own = (join.target,)
-            others = [place for place, send in enumerate(sends) if send.node != join.target]
-            late = frozenset([*(name for name in pending if triggers[name] != own), *others])
+        ended = machine.end_wave(join, pending, sends) if channel.opened else None
+        if ended is not None:
+            late = ended
         if late != channel.late:
             channel = channel.copy()
             channel.late = late

@@ -17,15 +17,18 @@ from typing import Any, cast
 from ...channels.aggregate import Overwrite
 from ...channels.base import Channel
 from ...channels.last_value import LastValue
+from ...channels.named_barrier import Late
 from ...checkpoint.base import Checkpoint
 from ..errors import ConcurrentUpdateError, InvalidUpdateError
 from ..names import TASKS, trigger_name, under_way_name
 from ..program.flow import find_free
+from ..program.join import Join
 from ..program.program import Program
 from ..program.writes import Pair
 from .context import TaskContext
-from .flow_machine import FlowMachine
+from .flow_machine import Crossing, FlowMachine, is_pending
 from .machine import NONE_CARRIED, Machine, handler_of, in_path_order
+from .ready_joins import ReadyCrossing
 from .state import Noted, collect_writes
 from .task import Task
 from .under_way import Slot, Starts, TasksUnderWay, UnderWay, describe
@@ -42,6 +45,7 @@ def bear_anew(machine: Machine, slots: Collection[str], known: Sequence[UnderWay
     run in supersteps. It keeps its ids, as after an edit."""
     nodes, ids = machine.program.nodes, dict(machine.carried_ids)
     triggers: list[str] = []
+    places: dict[str, str | int] = {}  # id → by what it is pending now
     sends = list(machine.channels[TASKS].get()) if TASKS in machine.expiring else []
     writes: list[Pair] = []
     for each in known:
@@ -50,16 +54,22 @@ def bear_anew(machine: Machine, slots: Collection[str], known: Sequence[UnderWay
             task = Task(node, node.path, None)
             triggers.append(trigger_name(node.name))
             writes.append((triggers[-1], None))
+            places[each["id"]] = triggers[-1]
         else:
             task = Task(node, len(sends), None)
+            places[each["id"]] = len(sends)
             sends.append(each["send"])
             writes.append((TASKS, each["send"]))
         ids[task.path] = each["id"]
         if each["handler"] is not None and node.handler is not None:
             ids[handler_of(task).path] = each["handler"]
+    waited = {name for name in triggers if is_pending(machine.channels[name])}
+    late = machine.late_work() if isinstance(machine, FlowMachine) else {}
     if writes:
         machine.apply_writes(writes)
     machine.wake(name for name in triggers if not machine.channels[name].is_available())
+    if isinstance(machine, FlowMachine):
+        machine.rename_late(late, places, waited)
     machine.forget(slots)
     machine.forget_seen(slots)
     machine.carry(ids)
@@ -78,7 +88,7 @@ class ReadyMachine(FlowMachine):
         begun: the nodes whose tasks had started before they were born anew in this state.
         beyond: the nodes that would have to start beyond the recursion limit.
         starts: when they have started.
-        kept_sends: the Sends of this state that have not been started.
+        kept_sends: the Sends of this state that have not been started, by their places.
         writers: key without a reducer → the node that wrote it last.
     """
 
@@ -97,7 +107,7 @@ class ReadyMachine(FlowMachine):
         self.begun: Collection[str] = ()
         self.beyond: list[str] = []
         self.starts: Starts = Starts()
-        self.kept_sends: list[Any] = []
+        self.kept_sends: dict[int, Any] = {}
         self.writers: dict[str, str] = {}
 
     def take_up(self, tasks: Mapping[int, Task]) -> None:
@@ -114,8 +124,10 @@ class ReadyMachine(FlowMachine):
         Args:
             has_begun: whether one has, by its id.
         """
-        waiting = Machine.plan(self.copy(), run, coerce=False)
-        self.begun = {t.name for t in waiting if t.send is None and has_begun(t.id)}
+        waiting = [t for t in Machine.plan(self.copy(), run, coerce=False) if t.send is None]
+        begun = {task.name for task in waiting if has_begun(task.id)}
+        # One that is under way, and was triggered again, starts again when it has ended.
+        self.begun = {name for name in begun if not self.under_way.is_pulled(name)}
 
     def make_again(self, run: TaskContext[Task], known: UnderWay) -> Task:
         """A task that has started in this state, as it was.
@@ -154,25 +166,25 @@ class ReadyMachine(FlowMachine):
         nodes, starts = self.program.nodes, self.starts
         names, sends = self._choose(may_start)
         found = [starts.next_generation(nodes[name]) for name in names]
-        found += [starts.next_generation(nodes[send.node], send) for send in sends]
+        found += [starts.next_generation(nodes[send.node], send) for send in sends.values()]
         if found and max(found) > limit:
-            self.beyond = sorted({*names, *(send.node for send in sends)})
+            self.beyond = sorted({*names, *(send.node for send in sends.values())})
             names, sends = self._choose(_never)
         if not names and not sends:
             return []
         self.remaining = limit - max(found) + 1
         # They read this state as long as they run, while this machine goes on.
         run = stand_at(Machine.copy(self))
-        tasks = [Task(nodes[each.node], i, each.arg, run, each) for i, each in enumerate(sends)]
+        tasks = [Task(nodes[each.node], i, each.arg, run, each) for i, each in sends.items()]
         for name in names:
             self._add_pulled(nodes[name], tasks, run, coerce=True)
         for task in tasks:
             starts.enter(task)
-        starts.forget((nodes[name] for name in names), sends)
+        starts.forget((nodes[name] for name in names), sends.values())
         self.born = tasks
         return tasks
 
-    def _choose(self, may_start: Callable[[str, int], bool]) -> tuple[list[str], list[Any]]:
+    def _choose(self, may_start: Callable[[str, int], bool]) -> tuple[list[str], dict[int, Any]]:
         """The nodes and the Sends that start. What has to wait is noted, so that it stays."""
         nodes, versions = self.program.nodes, self.versions
         changed = versions if self.changed is None else self.changed
@@ -184,14 +196,15 @@ class ReadyMachine(FlowMachine):
         ]
         pending = list(self.channels[TASKS].get()) if TASKS in self.expiring else []
         starts = {node: may_start(node, versions[TASKS]) for node in {s.node for s in pending}}
-        sends = [each for each in pending if starts[each.node]]
+        sends = {place: each for place, each in enumerate(pending) if starts[each.node]}
         begun = [name for name in free if name in self.begun]
         if begun:
             free = [name for name in free if name not in self.begun]
         names = sorted([*begun, *self._find_free(free, due, pending)])
         self.held.update(due)
         self.held.difference_update(names)
-        self.kept_sends = [each for each in pending if not starts[each.node]]
+        kept = ((place, each) for place, each in enumerate(pending) if not starts[each.node])
+        self.kept_sends = dict(kept)
         return names, sends
 
     def _find_free(
@@ -220,6 +233,23 @@ class ReadyMachine(FlowMachine):
         other._bear_anew()
         self.carry(other.carried_ids)  # the ids of these tasks, until a step ends
         return Machine.plan(other, run, coerce=coerce, remaining=remaining)
+
+    # -- joins that gather in waves ----------------------------------------------------------------
+
+    def _cross(self, tasks: Sequence[Task], *, consumed: Sequence[str], expire: bool) -> Crossing:
+        return ReadyCrossing(
+            self,
+            tasks,
+            consumed=consumed,
+            expire=expire,
+            under_way=self.under_way,
+            born=self.born,
+            kept_sends=self.kept_sends,
+        )
+
+    def end_wave(self, join: Join, pending: Sequence[str], sends: Sequence[Any]) -> Late | None:
+        """`FlowMachine.end_wave`: the wave of a join that is open ends when its target starts."""
+        return None
 
     # -- apply -------------------------------------------------------------------------------------
 
@@ -258,7 +288,7 @@ class ReadyMachine(FlowMachine):
         moved = self._consume(self.born, fresh, changed) if self.program.consuming else []
         writes = collect_writes(tasks)
         if self.kept_sends:
-            writes[TASKS] = [*self.kept_sends, *writes.get(TASKS, ())]
+            writes[TASKS] = [*self.kept_sends.values(), *writes.get(TASKS, ())]
         self._update(writes, fresh, (moved, changed), tasks)
         goes_on = len(self.under_way) + len(self.born) > len(tasks)
         if self.program.kinds.finishers and not goes_on and not self._has_work(fresh, changed):
@@ -271,7 +301,7 @@ class ReadyMachine(FlowMachine):
             if not task.node.hidden:
                 self.writers.update((name, task.name) for name, _ in task.writes)
         self._swap(fresh, moved, changed)
-        self.born, self.kept_sends, self.begun = [], [], ()
+        self.born, self.kept_sends, self.begun = [], {}, ()
         self.carried_ids = NONE_CARRIED
         self.step += 1
 
