@@ -964,6 +964,19 @@ def test_no_change_of_many_threads_is_lost(backend):
     close_store(store)
 
 
+def test_a_batch_that_is_rolled_back_leaves_the_connection_usable():
+    """psycopg drops the prepared statements of a session in which it sees a ROLLBACK, ours as well."""
+    with PostgresStore(cluster.shared().schema(), pool_size=1) as store:
+        for n in range(8):  # until psycopg has prepared the one, and we the other
+            store.batch([PutOp(("a",), "1", {"n": n}), PutOp(("a",), "2", {"n": n})])
+            assert store.get(("a",), "1").value == {"n": n}
+        for _ in range(3):
+            with pytest.raises(ItemChangedError):
+                store.batch([UnchangedOp(("a",), "1", None), PutOp(("a",), "1", {})])
+            store.put(("a",), "2", {})
+            assert store.get(("a",), "1").value == {"n": 7}
+
+
 def test_gathered_calls(backend):
     store = open_store(backend)
 

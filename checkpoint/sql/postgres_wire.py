@@ -105,7 +105,8 @@ class Wire:
         connection = self.connection
         if not isinstance(connection, Patient) or connection.prepare_threshold is None:
             return None
-        if not connection.prepared.is_due(statement):
+        # psycopg drops all prepared statements of a session in which it sees a ROLLBACK, ours too.
+        if not connection.prepared.is_due(statement) and statement != _ROLLBACK:
             return None
         return connection.prepared
 

@@ -1,0 +1,133 @@
+"""Two servers on one Postgres, each with workers: clients go to either of them by turns, and find one service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import cluster
+import httpx
+import pytest
+
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.serve import create_app
+from stategraph.serve.mcp.tools import ANSWER
+from stategraph.serve.records import ROOT
+from stategraph.store.postgres import PostgresStore
+
+from .ag_ui_page import Page
+from .agents import make_desk
+from .serving import Gates, make_flow, serving
+from .test_serve_mcp import call
+
+postgres = cluster.postgres
+RUN: Any = {"assistant_id": "flow", "input": {"log": []}}
+
+
+def open_server(stack: ExitStack, db: str, gates: Gates, workers: int = 2) -> str:
+    """The address of a server with connections of its own."""
+    saver = stack.enter_context(PostgresSaver.from_conn_string(db))
+    store = stack.enter_context(PostgresStore.from_conn_string(db))
+    graphs = {"flow": make_flow(gates), "desk": make_desk(gates)}
+    app = create_app(graphs, checkpointer=saver, store=store, queue=db, workers=workers)
+    return stack.enter_context(serving(app))
+
+
+@pytest.fixture
+def gates() -> Gates:
+    return Gates()
+
+
+@pytest.fixture
+def urls(postgres: str, gates: Gates) -> Iterator[list[str]]:
+    with ExitStack() as stack:
+        yield [open_server(stack, postgres, gates) for _ in range(2)]
+
+
+@pytest.fixture
+def clients(urls: list[str]) -> Iterator[list[httpx.Client]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(httpx.Client(base_url=url, timeout=60)) for url in urls]
+
+
+def test_no_change_is_lost_while_runs_begin_and_end(clients: list[httpx.Client]) -> None:
+    place = f"/threads/{clients[0].post('/threads', json={}).json()['thread_id']}"
+
+    def change(n: int) -> int:
+        return clients[n % 2].patch(place, json={"metadata": {str(n): n}}).status_code
+
+    def run(n: int) -> int:
+        return clients[n % 2].post(f"{place}/runs/wait", json=RUN).status_code
+
+    with ThreadPoolExecutor(6) as pool:
+        runs = [pool.submit(run, n) for n in range(6)]
+        changes = [pool.submit(change, n) for n in range(40)]
+        assert {each.result(60) for each in [*runs, *changes]} == {200}
+    told = [client.get(place).json() for client in clients]
+    assert told[0] == told[1] and told[0]["status"] == "idle"
+    assert {str(n) for n in range(40)} <= {*told[0]["metadata"]}
+    assert told[0]["values"]["log"] == ["a", "b"] * 6
+    assert [each["status"] for each in clients[1].get(f"{place}/runs").json()] == ["success"] * 6
+
+
+def test_a_run_is_begun_read_joined_and_cancelled_at_either(clients: list[httpx.Client], gates: Gates) -> None:
+    one, other = clients
+    place = f"/threads/{one.post('/threads', json={}).json()['thread_id']}"
+    gates.close("slow")
+    slow = {**RUN, "input": {"log": [], "topic": "slow"}, "stream_mode": ["updates"]}
+    run = one.post(f"{place}/runs", json=slow).json()["run_id"]
+    with ThreadPoolExecutor() as pool:
+        joined = [pool.submit(client.get, f"{place}/runs/{run}/join") for client in clients]
+        first = {"last-event-id": "-1"}
+        streams = [pool.submit(client.get, f"{place}/runs/{run}/stream", headers=first) for client in clients]
+        assert gates.reached["slow"].wait(20)
+        gates.open("slow")
+        assert [each.result(60).json()["log"] for each in joined] == [["a", "b"]] * 2
+        told = [each.result(60).text for each in streams]
+    assert told[0] == told[1] and '"b"' in told[0]
+    gates.close("slow")
+    run = other.post(f"{place}/runs", json=slow).json()["run_id"]
+    assert gates.reached["slow"].wait(20)
+    assert one.post(f"{place}/runs/{run}/cancel?wait=true").status_code == 200
+    assert {client.get(f"{place}/runs/{run}").json()["status"] for client in clients} == {"interrupted"}
+    assert {client.get(place).json()["status"] for client in clients} == {"interrupted"}
+
+
+def test_both_look_at_the_schedules_and_each_is_fired_once(postgres: str, gates: Gates) -> None:
+    with ExitStack() as stack, PostgresStore.from_conn_string(postgres) as store:
+        with ExitStack() as first, httpx.Client(base_url=open_server(first, postgres, gates, 0)) as client:
+            asked = {**RUN, "schedule": "0 7 * * *", "on_run_completed": "keep"}
+            crons = [client.post("/runs/crons", json=asked).json() for _ in range(8)]
+        for each in crons:
+            item = store.get((ROOT, "crons"), each["cron_id"])
+            assert item is not None
+            due = {**item.value, "next_run_date": "2026-01-01T07:00:00+00:00"}
+            store.put((ROOT, "crons"), each["cron_id"], due)
+        for _ in range(2):
+            open_server(stack, postgres, gates, 0)
+        until = time.monotonic() + 30
+        while any(each.value["next_run_date"] < "2026-01-02" for each in store.search((ROOT, "crons"), limit=20)):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        runs = [item.key.partition("@")[0] for item in store.search((ROOT, "runs"), limit=100)]
+    assert sorted(runs) == sorted(each["cron_id"] for each in crons)
+
+
+def test_a_chat_goes_on_at_the_other_server(urls: list[str]) -> None:
+    page = Page(urls[0])
+    for text, url in (("weather", urls[0]), ("hello", urls[1]), ("weather", urls[0])):
+        page.address = f"{url}/ag-ui/desk"
+        assert page.run(text).type == "RUN_FINISHED"
+    assert page.run("approve").outcome.type == "interrupt"
+    page.address = f"{urls[1]}/ag-ui/desk"
+    assert page.resume({"approved": True}).outcome.type == "success"
+
+
+def test_a_tool_asks_at_one_server_and_is_answered_at_the_other(urls: list[str]) -> None:
+    for mode, (asks, answers) in zip(("auto", "legacy"), (urls, urls[::-1]), strict=True):
+        thread = call(asks, mode, "flow", {"topic": "ask"}).structured_content["thread_id"]
+        result = call(answers, mode, ANSWER, {"thread_id": thread, "answer": "Ann"})
+        assert result.structured_content["log"] == ["a", "Ann"]
