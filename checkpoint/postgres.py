@@ -385,7 +385,8 @@ class PostgresSaver(SqlSaverOfFirsts):
         where, key = (thread_id, checkpoint_ns), self._key(thread_id, checkpoint_ns)
         expected = expectation_of(self)
         if expected is not None:
-            revision = expected.revision
+            # What stands beside another checkpoint than the head is counted by its rows.
+            revision = expected.revision if expected.head == checkpoint_id else None
         else:
             state = self._held_state(key, checkpoint_id)
             revision = None if state is None else state.revision

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cluster
 import pytest
 from ready_graphs import build, by_order, ends_by
 
 from stategraph import CheckpointConflictError, Command, InMemorySaver, SqliteSaver, interrupt, task
+from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.testing import read_thread, record, survives
 
+postgres = cluster.postgres
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 CHAIN_FIRST = by_order("a", "b", "c", "long")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.trial)])
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     if request.param == "memory":
-        return InMemorySaver()
-    return SqliteSaver(str(tmp_path / "threads.db"), synchronous="off")
+        yield InMemorySaver()
+    elif request.param == "sqlite":
+        yield SqliteSaver(str(tmp_path / "threads.db"), synchronous="off")
+    else:
+        with PostgresSaver.from_conn_string(request.getfixturevalue("postgres")) as opened:
+            yield opened
 
 
 def elsewhere(function: Callable[[], Any]) -> None:
