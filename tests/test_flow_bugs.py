@@ -15,7 +15,7 @@ import stategraph.pregel.superstep.flow_machine as flow_machine
 from stategraph import Command, InMemorySaver
 from stategraph.channels.base import MISSING
 from stategraph.channels.named_barrier import WaveBarrier
-from stategraph.pregel.superstep.flow_machine import FlowMachine, _Crossing
+from stategraph.pregel.superstep.flow_machine import Crossing, FlowMachine
 from stategraph.pregel.superstep.machine import Machine
 
 pytestmark = pytest.mark.trial
@@ -99,10 +99,10 @@ real_walk = flow.walk
 BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "late is not stored": (WaveBarrier, "checkpoint", late_is_not_stored),
     "an open join is not stored": (WaveBarrier, "checkpoint", open_is_not_stored),
-    "late arrivals count": (_Crossing, "drop_late", lambda self, writes: writes),
-    "what late work leads to is not late": (_Crossing, "_find_late", lambda self, *_: frozenset()),
-    "no Send is ever late": (_Crossing, "_find_late_sends", lambda self, *_: set()),
-    "who is late by one trigger is late": (_Crossing, "_is_late", lambda self, task, late: bool(late)),
+    "late arrivals count": (Crossing, "drop_late", lambda self, writes: writes),
+    "what late work leads to is not late": (Crossing, "_find_late", lambda self, *_: frozenset()),
+    "no Send is ever late": (Crossing, "_find_late_sends", lambda self, *_: set()),
+    "who is late by one trigger is late": (Crossing, "_is_late", lambda self, task, late: bool(late)),
     "a wave never ends": (WaveBarrier, "consume", lambda self: False),
     "reachable waits for nobody": (flow_machine, "find_blockers", lambda *_: set()),
     "deferred nodes and joins are not under way": (flow_machine, "find_blockers", ignores_deferred),
