@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -164,7 +165,7 @@ class FleetRuns:
         try:
             found = await self._unless_stopping(self._result(record, None))
         except LookupError:
-            return None
+            return await self.answer(record) if await self._comes_later(record) else None
         await self._settler.settle(record, found)
         if found.error is not None:
             return encode({ERROR: describe_error(found.error)})
@@ -186,7 +187,21 @@ class FleetRuns:
             if not self._stopping.is_set():
                 await self._settler.settle(record, await self._result(record, 0))
         except LookupError:
-            return
+            if await self._comes_later(record):
+                # What tells of the run was sent, of a reader who asked for it.
+                async for part in self.events(record, max(start or 0, 1)):
+                    yield part
+
+    async def _comes_later(self, record: Record) -> bool:
+        """Whether the job of a run that is not in the queue will be: the server that has stored the
+        run may be about to submit it, or has died, and another one will. Waits a while if so."""
+        if record["graph_id"] not in self._queues or self._stopping.is_set():
+            return False
+        if await self._records.find("unfinished", record["run_id"]) is None:
+            return False
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), SECONDS_BETWEEN_LOOKS)
+        return True
 
     async def _result(self, record: Record, wait: float | None) -> JobResult:
         """How the job of a run stands.

@@ -10,6 +10,7 @@ from typing import Any
 
 import cluster
 import httpx
+import psycopg
 import pytest
 
 from stategraph.checkpoint.postgres import PostgresSaver
@@ -94,6 +95,25 @@ def test_a_run_is_begun_read_joined_and_cancelled_at_either(clients: list[httpx.
     assert one.post(f"{place}/runs/{run}/cancel?wait=true").status_code == 200
     assert {client.get(f"{place}/runs/{run}").json()["status"] for client in clients} == {"interrupted"}
     assert {client.get(place).json()["status"] for client in clients} == {"interrupted"}
+
+
+def test_who_waits_for_a_run_whose_server_died_before_it_submitted_the_job_gets_its_end(
+    postgres: str, gates: Gates
+) -> None:
+    with ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(base_url=open_server(stack, postgres, gates, 0), timeout=60))
+        place = f"/threads/{client.post('/threads', json={}).json()['thread_id']}"
+        sent = {**RUN, "stream_mode": ["updates"]}
+        run = f"{place}/runs/{client.post(f'{place}/runs', json=sent).json()['run_id']}"
+        with psycopg.connect(postgres, autocommit=True) as direct:
+            direct.execute("DELETE FROM stategraph_jobs")  # as if it had never got so far
+        with ThreadPoolExecutor() as pool:
+            joined = pool.submit(client.get, f"{run}/join")
+            stream = pool.submit(client.get, f"{run}/stream", headers={"last-event-id": "-1"})
+            open_server(stack, postgres, gates)
+            assert joined.result(60).json()["log"] == ["a", "b"]
+            told = stream.result(60).text
+        assert told.count("event: metadata") == 1 and '"b"' in told
 
 
 def test_both_look_at_the_schedules_and_each_is_fired_once(postgres: str, gates: Gates) -> None:
