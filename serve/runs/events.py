@@ -102,6 +102,7 @@ class EventLog:
                 return
             else:
                 try:
-                    await asyncio.wait_for(news.wait(), PING_SECONDS)
+                    async with asyncio.timeout(PING_SECONDS):  # `wait_for` takes a task each
+                        await news.wait()
                 except TimeoutError:
                     yield PING
