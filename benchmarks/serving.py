@@ -83,7 +83,7 @@ class Load:
     async def measure(self):
         asked = self._asked
         readers = [asyncio.create_task(self._read(n)) for n in range(asked.streams)]
-        slow = await self._begin_not_reading() if asked.streams else None
+        slow = [await self._begin_not_reading() for _ in range(asked.slow)]
         for _ in range(1200):
             if self.open == asked.streams:
                 break
@@ -100,8 +100,8 @@ class Load:
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
-        if slow is not None:
-            slow.close()
+        for connection in slow:
+            connection.close()
 
     async def _run(self, due):
         connection, used = self._free.pop() if self._free else (Connection(*self._place), None)
@@ -221,6 +221,8 @@ def main():
     parser.add_argument(
         "--ramp", type=float, default=10.0, help="seconds in which the streams are opened"
     )
+    text = "readers who never read, of streams with 50 events of 10 kB a second each"
+    parser.add_argument("--slow", type=int, default=1, help=text)
     parser.add_argument("--verbose", action="store_true")
     asked = parser.parse_args()
     with server(asked) as (url, pid):

@@ -32,8 +32,9 @@ _SERVE = (
     "second signal ends the server at once."
 )
 
-_COLLECTOR = (20_000, 20, 50)
-"""The thresholds of the garbage collector; those of Python are (700, 10, 10)."""
+_COLLECTOR = (10_000, 5, 50)
+"""The thresholds of the garbage collector; those of Python are (700, 10, 10). The second is low, as
+what open streams and runs hold is alive: a look at it finds little and takes long."""
 
 _DRAIN_SECONDS = 10
 """How long runs may take to reach their next step when the server stops."""
