@@ -22,6 +22,8 @@ Mode = Literal[
 ]
 Order = Literal["asc", "desc"]
 Many = dict[str, Any]
+LATEST_SECONDS = 100 * 365 * 24 * 3600.0
+"""A run may be asked for a hundred years ahead, which every clock and database can tell."""
 
 
 def _check_modes(asked: Any) -> Any:
@@ -285,7 +287,7 @@ class RunBody(Body):
     if_not_exists: Literal["create", "reject"] | None = None
     on_completion: Literal["delete", "keep"] | None = None
     on_disconnect: Literal["cancel", "continue"] | None = None
-    after_seconds: float | None = Field(None, ge=0)
+    after_seconds: float | None = Field(None, ge=0, le=LATEST_SECONDS)
     durability: Literal["sync", "async", "exit"] | None = None
     webhook: NoWebhook = None
 
