@@ -801,9 +801,10 @@ def test_texts_stand_out_from_what_is_behind_them(page: Reader, client: httpx.Cl
     order(client, "asks")
     order(client, "failed", "bomb")
     answer(client, "failed")
+    speech.pieces = ["# Sky\n\n> said\n\n- `code` [link](https://a.org) [b.org](https://a.org)\n\n```python\ngo()\n```\n\n", "a|b\n-|-\nc|~~d~~"]
     speech.go_on.release(9)
     client.post("/threads", json={"thread_id": "chat"})
-    client.post("/threads/chat/runs/wait", json={"assistant_id": "chat", "input": {"messages": [{"role": "user", "content": "weather"}]}})
+    client.post("/threads/chat/runs/wait", json={"assistant_id": "chat", "input": {"messages": [{"role": "user", "content": "weather `x` https://a.org"}]}})
     client.post("/runs/crons", json={"assistant_id": "orders", "schedule": "0 9 * * *", "input": {"item": "tea"}})
     for place in ("", "#/inbox", "#/thread/asks/state", "#/thread/failed/steps", "#/thread/chat/chat", "#/schedules", "#/queue"):
         page.go(place)
