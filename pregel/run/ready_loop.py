@@ -105,7 +105,8 @@ def _run_steps(run: Run, machine: ReadyMachine, progress: Progress) -> Effects:
             starting += machine.start(run.stand_at, run.settings.limit, may_start)
             if machine.beyond and progress.limit is None:
                 progress.limit = limit_reached(run, upcoming(run, machine))
-            show_checkpoint(run, [*machine.under_way, *machine.born])
+            if run.output.streams:
+                show_checkpoint(run, [*machine.under_way, *machine.born])
         ended = (yield from _start(run, starting, progress)) if starting else []
         starting = []
         if not ended:
