@@ -3,17 +3,55 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ...store.base import Namespace, SearchItem
-from ..bodies import ItemBody, ItemPlace, ItemSearch, NamespaceSearch
+from ..bodies import Body, Many
 from ..errors import Refused
 from ..records import ALL, ROOT
 from ..service import Service, answer, refusing
+
+
+class ItemBody(Body):
+    """An item of the store."""
+
+    namespace: list[str]
+    key: str
+    value: Many
+    index: Literal[False] | list[str] | None = None
+    ttl: float | None = None
+
+
+class ItemPlace(Body):
+    """The place of an item."""
+
+    namespace: list[str] = Field([])
+    key: str
+
+
+class ItemSearch(Body):
+    """Which items of the store."""
+
+    namespace_prefix: list[str] = Field([])
+    filter: Many | None = None
+    limit: int = Field(10, ge=0, le=1000)
+    offset: int = Field(0, ge=0)
+    query: str | None = None
+
+
+class NamespaceSearch(Body):
+    """Which namespaces of the store."""
+
+    prefix: list[str] | None = None
+    suffix: list[str] | None = None
+    max_depth: int | None = None
+    limit: int = Field(100, ge=0, le=10_000)
+    offset: int = Field(0, ge=0)
 
 
 class StoreRoutes:
