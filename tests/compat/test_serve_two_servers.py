@@ -1,17 +1,23 @@
-"""Two servers on one Postgres, each with workers: clients go to either of them by turns, and find one service."""
+"""Two servers on one Postgres, each with workers: clients go to either of them by turns, and find one service. One that
+is killed under load takes nothing with it."""
 
 from __future__ import annotations
 
+import random
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import cluster
 import httpx
 import psycopg
 import pytest
+from cluster import free_port
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
@@ -21,8 +27,9 @@ from stategraph.store.postgres import PostgresStore
 
 from .ag_ui_page import Page
 from .agents import make_desk
-from .serving import Gates, make_flow, serving
+from .serving import Gates, as_url, make_flow, serving
 from .test_serve_mcp import call
+from .test_serve_restarts import process
 
 postgres = cluster.postgres
 RUN: Any = {"assistant_id": "flow", "input": {"log": []}}
@@ -151,3 +158,68 @@ def test_a_tool_asks_at_one_server_and_is_answered_at_the_other(urls: list[str])
         thread = call(asks, mode, "flow", {"topic": "ask"}).structured_content["thread_id"]
         result = call(answers, mode, ANSWER, {"thread_id": thread, "answer": "Ann"})
         assert result.structured_content["log"] == ["a", "Ann"]
+
+
+class Caller:
+    """A client that is done with a run only when it knows its end, whatever happens to the servers meanwhile."""
+
+    def __init__(self, places: list[str]) -> None:
+        self._places = cycle(places)
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """What some server answers."""
+        while True:
+            try:
+                answer = httpx.request(method, next(self._places) + path, json=body, timeout=60)
+                if answer.status_code < 500:
+                    return answer.raise_for_status().json()
+            except httpx.TransportError:
+                pass
+            time.sleep(0.5)  # what the dead server had sent to the database is done by then, or never
+
+    def run(self, thread: str, name: str, body: Any) -> None:
+        """One run to its end. A request whose answer was lost may have begun it."""
+        runs = f"/threads/{thread}/runs"
+        while True:
+            mine = [each for each in self.ask("GET", f"{runs}?limit=100") if each["metadata"].get("name") == name]
+            if mine:
+                self.ask("GET", f"{runs}/{mine[0]['run_id']}/join")
+                assert len(mine) == 1 and self.ask("GET", f"{runs}/{mine[0]['run_id']}")["status"] == "success"
+                return
+            try:
+                sent = {"assistant_id": "flow", "metadata": {"name": name}, **body}
+                httpx.post(next(self._places) + runs, json=sent, timeout=60)
+            except httpx.TransportError:
+                time.sleep(0.5)
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("seed", range(3))
+def test_servers_that_are_killed_under_load_lose_nothing(postgres: str, tmp_path: Path, seed: int) -> None:
+    """Each thread has two questions, and has both answers, once each."""
+    db, ports = as_url(postgres), [free_port(), free_port()]
+    places = [f"http://127.0.0.1:{port}" for port in ports]
+    chance = random.Random(seed)
+
+    def converse(thread: str) -> list[str]:
+        caller = Caller(places if int(thread) % 2 else places[::-1])
+        caller.ask("POST", "/threads", {"thread_id": thread, "if_exists": "do_nothing"})
+        for n in range(2):
+            caller.run(thread, f"ask-{n}", {"input": {"log": [f"in-{n}"], "asks": True, "pace": 0.05}})
+            caller.run(thread, f"answer-{n}", {"command": {"resume": f"answer-{n}"}})
+        told = caller.ask("GET", f"/threads/{thread}")
+        assert told["status"] == "idle", told
+        return list(told["values"]["log"])
+
+    with ExitStack() as stack, ThreadPoolExecutor(8) as pool:
+        running = [stack.enter_context(process(tmp_path, db, port)) for port in ports]
+        talks = [pool.submit(converse, str(n)) for n in range(8)]
+        for _ in range(4):
+            time.sleep(chance.uniform(0.3, 1.5))
+            which = chance.randrange(2)
+            running[which].send_signal(signal.SIGKILL)
+            running[which].wait(20)
+            running[which] = stack.enter_context(process(tmp_path, db, ports[which]))
+        logs = [each.result(240) for each in talks]
+    wanted = [part for n in range(2) for part in (f"in-{n}", "a", "b", f"answer-{n}", "d")]
+    assert logs == [wanted] * 8
