@@ -218,10 +218,16 @@ class ThreadChange(Body):
 class ThreadSearch(Page):
     """Which threads."""
 
-    ids: list[str] | None = None
+    ids: list[str] | None = Field(None, max_length=10_000)
     metadata: Many | None = None
     values: Many | None = None
     status: Literal["idle", "busy", "interrupted", "error"] | None = None
+
+
+class ThreadStreamQuery(Body):
+    """What of a thread is streamed."""
+
+    stream_mode: list[Literal["run_modes", "lifecycle", "state_update"]]
 
 
 class PruneBody(Body):

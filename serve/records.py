@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from random import random
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
-from ..store.base import BaseStore, ItemChangedError, Op, PutOp, UnchangedOp
+from ..store.base import BaseStore, GetOp, Item, ItemChangedError, Op, PutOp, UnchangedOp
 from ..store.batch import LocalStore
+from ..store.filters import compile_filter
 from ..store.paths import escape
 from .errors import Refused
 
@@ -43,6 +44,8 @@ TRIES: Final = 30
 """How often a change is tried that meets those of other servers."""
 
 LONGEST_ID: Final = 255
+PAGE: Final = 5000
+"""So many records are read at a time where all have to be looked at."""
 ALL: Final = 1_000_000
 """A limit that lets all records through."""
 
@@ -53,7 +56,7 @@ def now() -> str:
 
 
 def pointer_to(run: Record, stopped: str | None = None) -> Record:
-    """What is kept of a run until it has ended.
+    """What is kept of a run until it has ended, within its thread.
 
     Args:
         stopped: how it was told to end.
@@ -170,11 +173,40 @@ class Records:
         if sort_by is None and sort_order is None:
             found = await self._store.asearch(space, filter=wanted, limit=limit, offset=offset)
             return [dict(item.value) for item in found]
-        items = await self._store.asearch(space, filter=wanted, limit=ALL)
-        records = [dict(item.value) for item in items]
-        field = sort_by or "created_at"
-        records.sort(key=lambda each: str(each.get(field) or ""), reverse=sort_order != "asc")
-        return records[offset : offset + limit]
+        best: list[Record] = []  # of the pages so far: as many as are wanted, and no more
+        async for page in self.pages(kind, *within, filter=filter, owner=owner):
+            best = sort([*best, *page], sort_by, sort_order)[: offset + limit]
+        return best[offset:]
+
+    async def pages(
+        self,
+        kind: Kind,
+        *within: str,
+        ids: Sequence[str] | None = None,
+        filter: Mapping[str, Any] | None = None,
+        owner: str | None = None,
+    ) -> AsyncIterator[list[Record]]:
+        """What `search` finds, some at a time. A record that is written meanwhile may come twice,
+        or not at all.
+
+        Args:
+            ids: look at these only.
+        """
+        if ids is not None:
+            has, space = compile_filter(filter), _space(kind, *within)
+            items = await self._store.abatch([GetOp(space, id) for id in dict.fromkeys(ids)])
+            found = [item for item in items if isinstance(item, Item)]
+            found.sort(key=lambda item: item.updated_at, reverse=True)
+            records = [dict(item.value) for item in found]
+            yield [each for each in records if may_see(each, owner) and has(each)]
+            return
+        offset, is_last = 0, False
+        while not is_last:
+            page = await self.search(
+                kind, *within, filter=filter, owner=owner, limit=PAGE, offset=offset
+            )
+            yield page
+            offset, is_last = offset + PAGE, len(page) < PAGE
 
     async def delete_within(self, kind: Kind, *within: str) -> None:
         """Delete all records of a kind within another one."""
@@ -185,6 +217,12 @@ class Records:
 def may_see(record: Record, owner: str | None) -> bool:
     """Whether a user sees a record; None where there are no users."""
     return owner is None or record.get("owner") in (owner, None)
+
+
+def sort(records: list[Record], by: str | None, order: str | None) -> list[Record]:
+    """Records by a field; by default those made last come first."""
+    field = by or "created_at"
+    return sorted(records, key=lambda each: str(each.get(field) or ""), reverse=order != "asc")
 
 
 def select(record: Record, fields: Sequence[str] | None) -> Record:

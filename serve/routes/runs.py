@@ -139,8 +139,8 @@ class RunRoutes:
         owner = await self._service.user(request)
         run_id, thread_id = request.path_params["run_id"], request.path_params.get("thread_id")
         if thread_id is None:  # a client that does not know on which thread it runs
-            pointer = await self._records.find("unfinished", run_id)
-            place = None if pointer is None else pointer["thread_id"]
+            found = await self._records.search("unfinished", filter={"run_id": run_id}, limit=1)
+            place = found[0]["thread_id"] if found else None
         else:
             place = thread_id
         record = None if place is None else await self._records.find("runs", run_id, place)
@@ -188,7 +188,9 @@ class RunRoutes:
     async def delete(self, request: Request) -> Response:
         """No record of a run any more; its steps stay in the thread."""
         record = await self._one(request)
-        if record["run_id"] in [each["run_id"] for each in await self._runs.live()]:
+        run_id, thread_id = record["run_id"], record["thread_id"]
+        pointer = await self._records.find("unfinished", run_id, thread_id)
+        if pointer is not None and record["graph_id"] in self._service.graphs:
             raise Refused(409, f"the run {record['run_id']!r} is under way: cancel it first")
         await self._records.put(("runs", record["run_id"], None, record["thread_id"]))
         return Response(status_code=204)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 from uuid import uuid4
 
@@ -26,7 +26,7 @@ from ..bodies import (
 )
 from ..encode import describe_interrupts, describe_snapshot
 from ..errors import Refused
-from ..records import ALL, Record, containing, may_see, now, select
+from ..records import Record, containing, may_see, now, select, sort
 from ..service import Service, answer, refusing
 
 
@@ -164,43 +164,56 @@ class Threads:
         """How many threads have something."""
         owner = await self._service.user(request)
         body = await self._service.body(request, ThreadSearch)
-        return answer(len(await self._found(body, owner)))
+        number = 0
+        async for page in self._pages(body, owner):
+            number += len(page)
+        return answer(number)
 
     async def _found(
-        self, body: ThreadSearch, owner: str | None, offset: int = 0, limit: int = ALL
+        self, body: ThreadSearch, owner: str | None, offset: int, limit: int
     ) -> list[Record]:
-        found = await self._records.search(
-            "threads",
-            filter=await self._conditions(body),
-            owner=owner,
-            limit=ALL if body.values else limit,
-            offset=0 if body.values else offset,
-            sort_by=body.sort_by,
-            sort_order=body.sort_order,
-        )
-        if not body.values:
-            return found
-        held: list[Record] = []
-        for each in found:
-            if len(held) == offset + limit:
+        sorting = (body.sort_by, body.sort_order)
+        if body.ids is None and not body.values:
+            return await self._records.search(
+                "threads",
+                filter=await self._conditions(body),
+                owner=owner,
+                limit=limit,
+                offset=offset,
+                sort_by=body.sort_by,
+                sort_order=body.sort_order,
+            )
+        found: list[Record] = []
+        async for page in self._pages(body, owner):
+            found += page
+            if sorting != (None, None):
+                found = sort(found, *sorting)[: offset + limit]
+            elif len(found) >= offset + limit:
                 break
-            if _holds(await self._values(each), body.values):
-                held.append(each)
-        return held[offset:]
+        return found[offset : offset + limit]
+
+    async def _pages(self, body: ThreadSearch, owner: str | None) -> AsyncIterator[list[Record]]:
+        """The threads that are looked for, some at a time."""
+        filter = await self._conditions(body)
+        async for page in self._records.pages("threads", ids=body.ids, filter=filter, owner=owner):
+            if not body.values:
+                yield page
+                continue
+            for each in page:
+                if _holds(await self._values(each), body.values):
+                    yield [each]
 
     async def _conditions(self, body: ThreadSearch) -> dict[str, Any]:
         """What the store can tell of the threads that are looked for."""
         wanted: dict[str, Any] = {}
         if body.metadata:
             wanted["metadata"] = containing(body.metadata)
-        ids: dict[str, list[str]] = {} if body.ids is None else {"$in": body.ids}
+        if body.status is None:
+            return wanted
         busy = await self._service.runs.busy_threads()
         if body.status == "busy":
-            ids = {"$in": [id for id in busy if body.ids is None or id in body.ids]}
-        elif body.status is not None:
-            wanted["status"] = body.status
-            ids = {**ids, "$nin": busy}
-        return {**wanted, "thread_id": ids} if ids else wanted
+            return {**wanted, "thread_id": {"$in": busy}}
+        return {**wanted, "status": body.status, "thread_id": {"$nin": busy}}
 
     async def _one(self, request: Request) -> Record:
         owner = await self._service.user(request)

@@ -107,18 +107,26 @@ class FleetRuns:
         run_id, thread_id = record["run_id"], record["thread_id"]
         stopped: list[Record] = []
         if record["multitask_strategy"] == "rollback" and not record["kwargs"]["after_seconds"]:
-            stopped = [each for each in await self._pointers() if each["thread_id"] == thread_id]
+            stopped = await self._pointers(thread_id)
         await self._records.put(
             ("runs", run_id, record, thread_id),
-            ("unfinished", run_id, pointer_to(record)),
-            *(("unfinished", each["run_id"], {**each, "stopped": "replaced"}) for each in stopped),
+            ("unfinished", run_id, pointer_to(record), thread_id),
+            *(
+                ("unfinished", each["run_id"], {**each, "stopped": "replaced"}, thread_id)
+                for each in stopped
+            ),
             *also.puts,
-            seen=[*also.seen, *(("unfinished", each["run_id"], each) for each in stopped)],
+            seen=[
+                *also.seen,
+                *(("unfinished", each["run_id"], each, thread_id) for each in stopped),
+            ],
         )
         try:
             await self._submit(record)
         except (ThreadBusyError, ValueError) as error:
-            await self._records.put(("runs", run_id, None, thread_id), ("unfinished", run_id, None))
+            await self._records.put(
+                ("runs", run_id, None, thread_id), ("unfinished", run_id, None, thread_id)
+            )
             status = 409 if isinstance(error, ThreadBusyError) else 422
             raise Refused(status, f"{error}") from None
 
@@ -226,7 +234,7 @@ class FleetRuns:
 
     async def is_busy(self, thread_id: str) -> bool:
         """Whether a run of the thread is under way, or waits."""
-        return thread_id in await self.busy_threads()
+        return any(self._is_at_work(each) for each in await self._pointers(thread_id))
 
     async def busy_threads(self) -> list[str]:
         """The threads of which that is so, on all servers."""
@@ -252,8 +260,11 @@ class FleetRuns:
         """Nothing is known beside the records."""
         return None
 
-    async def _pointers(self) -> list[Record]:
-        return await self._records.search("unfinished", sort_by="created_at", sort_order="asc")
+    async def _pointers(self, *thread_id: str) -> list[Record]:
+        """Of the runs that have not ended, the first begun first: all, or those of a thread."""
+        return await self._records.search(
+            "unfinished", *thread_id, sort_by="created_at", sort_order="asc"
+        )
 
     async def _record(self, pointer: Record) -> Record | None:
         return await self._records.find("runs", pointer["run_id"], pointer["thread_id"])
@@ -312,7 +323,7 @@ class FleetRuns:
             ended = {**record, "status": "error", "updated_at": now()}
             await self._records.put(
                 ("runs", record["run_id"], ended, record["thread_id"]),
-                ("unfinished", record["run_id"], None),
+                ("unfinished", record["run_id"], None, record["thread_id"]),
             )
 
     # -- stop --------------------------------------------------------------------------------------
@@ -328,14 +339,14 @@ class FleetRuns:
             return False
 
         async def stop() -> bool:
-            pointer = await self._records.find("unfinished", run_id)
+            pointer = await self._records.find("unfinished", run_id, thread_id)
             if pointer is None:
                 return False
             if how == "rollback":
                 await self._refuse_followed(pointer)
                 told = {**pointer, "stopped": how}
-                seen: list[Put] = [("unfinished", run_id, pointer)]
-                await self._records.put(("unfinished", run_id, told), seen=seen)
+                seen: list[Put] = [("unfinished", run_id, pointer, thread_id)]
+                await self._records.put(("unfinished", run_id, told, thread_id), seen=seen)
             queue = self._queues[record["graph_id"]]
             return await asyncio.to_thread(queue.cancel, run_id, thread_id=thread_id)
 
@@ -365,22 +376,18 @@ class FleetRuns:
 
     async def drop_dead_letters(self, thread_id: str) -> None:
         """End those of a thread that is about to be deleted; see `Runner`."""
-        for each in await self._pointers():
-            if each["thread_id"] == thread_id and is_parked(each):
+        for each in await self._pointers(thread_id):
+            if is_parked(each):
                 queue, run_id = self._queue_of(each["graph_id"]), each["run_id"]
                 await asyncio.to_thread(queue.cancel, run_id, thread_id=thread_id)
-                await self._records.put(("unfinished", run_id, None))
+                await self._records.put(("unfinished", run_id, None, thread_id))
 
     def _queue_of(self, graph: str) -> Queue:
         return self._queues.get(graph) or self._queue.of_graph(graph)
 
     async def _refuse_followed(self, pointer: Record) -> None:
-        others = [
-            each
-            for each in await self._pointers()
-            if each["thread_id"] == pointer["thread_id"] and each["run_id"] != pointer["run_id"]
-        ]
-        if others:
+        live = await self._pointers(pointer["thread_id"])
+        if any(each["run_id"] != pointer["run_id"] for each in live):
             raise Refused(409, "other runs of the thread would begin first: cancel them before")
 
     def cancel_soon(self, record: Record) -> None:
@@ -390,13 +397,18 @@ class FleetRuns:
 
     async def wait_until_free(self, thread_id: str) -> None:
         """Wait until the runs have ended that a thread has now."""
-        for pointer in await self._pointers():
-            if pointer["thread_id"] == thread_id and (record := await self._record(pointer)):
+        for pointer in await self._pointers(thread_id):
+            if (record := await self._record(pointer)) is not None:
                 await self.answer(record)
 
     def is_left(self, record: Record) -> bool:
         """Whether a run goes on elsewhere, as this server stops."""
         return self._stopping.is_set()
+
+    @property
+    def stopping(self) -> asyncio.Event:
+        """Set once no more runs are taken."""
+        return self._stopping
 
     def begin_to_stop(self) -> None:
         """Let all who read or wait come to an end; workers pause their runs. For any thread."""

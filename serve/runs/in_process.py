@@ -149,8 +149,11 @@ class Runs:
         stopped = before if strategy in ("interrupt", "rollback") else []
         await self._records.put(
             ("runs", execution.id, execution.record, execution.thread_id),
-            ("unfinished", execution.id, pointer_to(execution.record)),
-            *(("unfinished", each.id, pointer_to(each.record, strategy)) for each in stopped),
+            ("unfinished", execution.id, pointer_to(execution.record), execution.thread_id),
+            *(
+                ("unfinished", each.id, pointer_to(each.record, strategy), each.thread_id)
+                for each in stopped
+            ),
             *also.puts,
             seen=also.seen,
         )
@@ -246,7 +249,7 @@ class Runs:
             await take_back(app, thread_id, run_id)
         is_kept = not is_temporary and execution.stopped != "rollback"
         changes: list[Put] = [
-            ("unfinished", run_id, None),
+            ("unfinished", run_id, None, thread_id),
             ("runs", run_id, record if is_kept else None, thread_id),
         ]
         thread = None if is_temporary else await self._records.find("threads", thread_id)
@@ -318,7 +321,8 @@ class Runs:
             is_later = execution.id in self._later
             if not is_later and execution not in self._live_of(execution.thread_id):
                 return False
-            await self._records.put(("unfinished", execution.id, pointer_to(execution.record, how)))
+            pointer = pointer_to(execution.record, how)
+            await self._records.put(("unfinished", execution.id, pointer, execution.thread_id))
             await self._stop(execution, how)
         if wait:
             await execution.ended.wait()
@@ -368,6 +372,11 @@ class Runs:
             self._release(execution)
         elif execution.task is not None:
             execution.task.cancel()
+
+    @property
+    def stopping(self) -> asyncio.Event:
+        """Set once no more runs are taken."""
+        return self._stopping
 
     def begin_to_stop(self) -> None:
         """Take no more runs, and let those under way pause at their next barrier, so that all who

@@ -54,7 +54,7 @@ class Settler:
         """Write that a run has ended or is parked, if nobody has."""
 
         async def write() -> None:
-            pointer = await self._records.find("unfinished", record["run_id"])
+            pointer = await self._records.find("unfinished", record["run_id"], record["thread_id"])
             if pointer is None or is_as_told(pointer, found.status):
                 return
             if found.status == "parked":
@@ -69,10 +69,11 @@ class Settler:
         run_id, thread_id = record["run_id"], record["thread_id"]
 
         async def write() -> None:
-            pointer = await self._records.find("unfinished", run_id)
+            pointer = await self._records.find("unfinished", run_id, thread_id)
+            tried = {**(pointer or pointer_to(record)), "parked": False}
             opened = {**record, "status": "pending", "updated_at": now()}
             puts: list[Put] = [
-                ("unfinished", run_id, {**(pointer or pointer_to(record)), "parked": False}),
+                ("unfinished", run_id, tried, thread_id),
                 ("runs", run_id, opened, thread_id),
             ]
             told = {"status": "idle", "error": None}
@@ -85,7 +86,7 @@ class Settler:
         assert found.error is not None
         told = {"status": "error", "error": describe_error(found.error)}
         puts: list[Put] = [
-            ("unfinished", run_id, {**pointer, "parked": True}),
+            ("unfinished", run_id, {**pointer, "parked": True}, thread_id),
             ("runs", run_id, {**record, "status": "error", "updated_at": now()}, thread_id),
         ]
         await self._write(record, pointer, puts, told)
@@ -103,7 +104,7 @@ class Settler:
         is_kept = not is_temporary and stopped not in ("rollback", "replaced")
         ended = {**record, "status": run_status(found.status), "updated_at": now()}
         puts: list[Put] = [
-            ("unfinished", run_id, None),
+            ("unfinished", run_id, None, thread_id),
             ("runs", run_id, ended if is_kept else None, thread_id),
         ]
         error = None if found.error is None else describe_error(found.error)
@@ -119,7 +120,7 @@ class Settler:
             told: without a status it is that of the thread's state, or of its error.
         """
         thread_id = record["thread_id"]
-        seen: list[Put] = [("unfinished", record["run_id"], pointer)]
+        seen: list[Put] = [("unfinished", record["run_id"], pointer, record["thread_id"])]
         is_temporary = record["kwargs"]["temporary"]
         thread = None if is_temporary else await self._records.find("threads", thread_id)
         if thread is not None:

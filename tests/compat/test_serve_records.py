@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from stategraph.serve import create_app
-from stategraph.store import SearchOp
+from stategraph.serve import create_app, records
+from stategraph.store import GetOp, SearchOp
 
 from .in_process import YieldingStore, asking
 from .serving import Gates, make_flow
@@ -231,3 +231,65 @@ def test_a_run_costs_four_calls_of_the_store() -> None:
     asyncio.run(run())
     assert [kinds[0] for kinds in calls] == ["GetOp", "PutOp", "GetOp", "PutOp"]
     assert len(calls[1]) == 2 and len(calls[3]) == 3
+
+
+def test_a_search_by_ids_reads_those_records_and_no_list() -> None:
+    asked: list[Any] = []
+
+    class Watching(YieldingStore):
+        async def abatch(self, ops: Any) -> list[Any]:
+            ops = [*ops]
+            asked.extend(op for op in ops if op.__class__ in (GetOp, SearchOp))
+            return await super().abatch(ops)
+
+    async def find() -> None:
+        async with asking(create_app({"flow": make_flow(Gates())}, store=Watching())) as client:
+            made = [await new_thread(client) for _ in range(20)]
+            for _ in range(3):
+                await client.patch(f"/threads/{made[1]}", json={"metadata": {"m": 1}})
+            asked.clear()
+            wanted = [made[0], made[1], made[1], "x", "", "\x00", "x" * 300]
+            body = {"ids": wanted, "select": ["thread_id"], "status": "idle"}
+            found = (await client.post("/threads/search", json=body)).json()
+            assert [each["thread_id"] for each in found] == [made[1], made[0]]  # written last first
+            assert len(asked) <= 8 and not any(isinstance(op, SearchOp) for op in asked)
+            body |= {"sort_by": "created_at", "sort_order": "asc", "limit": 1, "offset": 1}
+            assert [each["thread_id"] for each in (await client.post("/threads/search", json=body)).json()] == [made[1]]
+            assert (await client.post("/threads/count", json={"ids": wanted, "metadata": {"m": 1}})).json() == 1
+
+    asyncio.run(find())
+
+
+@pytest.mark.parametrize("pages", [1, 3, 7, 20, 5000])
+def test_a_sorted_search_looks_at_all_records_some_at_a_time(monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
+    monkeypatch.setattr(records, "PAGE", pages)
+
+    async def find() -> None:
+        async with asking(app_of()) as client:
+            made = [await new_thread(client) for _ in range(7)]
+            for order, wanted in (("asc", made), ("desc", made[::-1])):
+                for offset in (0, 2, 6, 9):
+                    body = {"sort_by": "created_at", "sort_order": order, "limit": 3, "offset": offset}
+                    found = (await client.post("/threads/search", json=body)).json()
+                    assert [each["thread_id"] for each in found] == wanted[offset : offset + 3]
+            assert (await client.post("/threads/count", json={})).json() == 7
+
+    asyncio.run(find())
+
+
+def test_threads_are_found_by_their_values() -> None:
+    async def find() -> None:
+        async with asking(app_of()) as client:
+            made = [await new_thread(client) for _ in range(4)]
+            for thread in made[:3]:
+                run = {"assistant_id": "flow", "input": {"log": [], "topic": "t" if thread != made[1] else "u"}}
+                await client.post(f"/threads/{thread}/runs/wait", json=run)
+            for asked, wanted in (({}, [made[2], made[0]]), ({"sort_order": "asc"}, [made[0], made[2]])):
+                body = {"values": {"topic": "t"}, **asked}
+                found = (await client.post("/threads/search", json=body)).json()
+                assert [each["thread_id"] for each in found] == wanted
+                found = (await client.post("/threads/search", json={**body, "limit": 1, "offset": 1})).json()
+                assert [each["thread_id"] for each in found] == wanted[1:]
+            assert (await client.post("/threads/count", json={"values": {"topic": "t"}})).json() == 2
+
+    asyncio.run(find())
