@@ -33,6 +33,7 @@ from .routes.assistants import Assistants
 from .routes.runs import RunRoutes
 from .routes.schedules import Schedules
 from .routes.store import StoreRoutes
+from .routes.thread_streams import ThreadStreams
 from .routes.threads import Threads
 from .runs.in_process import Runs
 from .runs.runner import Runner
@@ -143,6 +144,7 @@ def create_app(
             for room in (
                 RunRoutes,
                 Threads,
+                ThreadStreams,
                 Assistants,
                 StoreRoutes,
                 PageLists,

@@ -4,103 +4,31 @@ newer clients send more; one that is known and not offered is refused."""
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     field_validator,
     model_validator,
 )
 
-Strategy = Literal["reject", "interrupt", "rollback", "enqueue"]
-Mode = Literal[
-    "values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug"
-]
-Order = Literal["asc", "desc"]
-Many = dict[str, Any]
-LATEST_SECONDS = 100 * 365 * 24 * 3600.0
-"""A run may be asked for a hundred years ahead, which every clock and database can tell."""
-
-
-def _check_modes(asked: Any) -> Any:
-    """The stream modes, before pydantic sees whether they are a text or a list."""
-    for mode in asked if isinstance(asked, list) else [asked]:
-        if mode not in get_args(Mode):
-            offered = ", ".join(get_args(Mode))
-            raise ValueError(f"the stream mode {mode!r} is not offered; offered are: {offered}")
-    return asked
-
-
-def _check_graph_id(metadata: Many) -> Many:
-    if not isinstance(metadata.get("graph_id", ""), str):
-        raise ValueError("graph_id must be the name of a graph")
-    return metadata
-
-
-def _check_config(config: Many) -> Many:
-    """What a run reads of a config has its type; the rest is for nodes."""
-    configurable, tags = config.get("configurable"), config.get("tags")
-    if not isinstance({} if configurable is None else configurable, dict):
-        raise ValueError(f"configurable must be an object, got {configurable!r}")
-    if tags is not None and not (isinstance(tags, list) and all(isinstance(t, str) for t in tags)):
-        raise ValueError(f"tags must be a list of strings, got {tags!r}")
-    for name in ("recursion_limit", "max_concurrency"):
-        number = config.get(name)
-        if number is not None and (type(number) is not int or number < 1):
-            raise ValueError(f"{name} must be an integer >= 1, got {number!r}")
-    return config
-
-
-def _check_place(place: Many) -> Many:
-    for name in ("checkpoint_id", "checkpoint_ns"):
-        if not isinstance(place.get(name), str | None):
-            raise ValueError(f"{name} must be a string, got {place[name]!r}")
-    return place
-
-
-def _check_update(update: Any) -> Any:
-    """The update of a command: keys of the state with values, as an object or as pairs."""
-    pairs = update if isinstance(update, list) else []
-    are_pairs = all(isinstance(e, list) and len(e) == 2 and isinstance(e[0], str) for e in pairs)
-    if isinstance(update, dict | list | None) and are_pairs:
-        return update
-    raise ValueError(f"update must be an object or a list of [key, value] pairs, got {update!r}")
-
-
-def _check_goto(goto: Any) -> Any:
-    """The nodes that a command goes to."""
-    for end in goto if isinstance(goto, list) else [goto]:
-        name = end.get("node") if isinstance(end, dict) else end
-        if goto is not None and not (isinstance(name, str) and name):
-            wanted = 'the name of a node, {"node": name, "input": ...} or a list of these'
-            raise ValueError(f"goto must be {wanted}, got {end!r}")
-    return goto
-
-
-def _refuse(why: str) -> BeforeValidator:
-    """Lets only None be the value of a field that clients have and this server has not."""
-
-    def check(value: Any) -> None:
-        if value is not None:
-            raise ValueError(why)
-
-    return BeforeValidator(check)
-
-
-Modes = Annotated[Mode | list[Mode], BeforeValidator(_check_modes)]
-NoWebhook = Annotated[
-    None, _refuse("webhooks are not offered: wait for the run, or join its stream")
-]
-NoTtl = Annotated[None, _refuse("ttl of threads is not offered: prune or delete them")]
-Config = Annotated[Many, AfterValidator(_check_config)]
-Place = Annotated[Many, AfterValidator(_check_place)]
-"""A checkpoint of the thread."""
-ThreadMetadata = Annotated[Many, AfterValidator(_check_graph_id)]
-"""In which `graph_id` says whose state the thread has."""
+from .body_fields import (
+    LATEST_SECONDS,
+    Config,
+    Many,
+    Modes,
+    NoTtl,
+    NoWebhook,
+    Order,
+    Place,
+    Strategy,
+    ThreadMetadata,
+    check_goto,
+    check_update,
+)
 
 
 class Body(BaseModel):
@@ -257,8 +185,8 @@ class CommandBody(Body):
     """What a call brings instead of an input."""
 
     resume: Any = None
-    update: Annotated[Any, AfterValidator(_check_update)] = None
-    goto: Annotated[Any, AfterValidator(_check_goto)] = None
+    update: Annotated[Any, AfterValidator(check_update)] = None
+    goto: Annotated[Any, AfterValidator(check_goto)] = None
 
     @property
     def nodes(self) -> list[str]:

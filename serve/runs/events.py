@@ -86,7 +86,7 @@ class EventLog:
     async def read(self, start: int = 0) -> AsyncIterator[bytes]:
         """The events from an id on, as parts of a `text/event-stream`, until the log is closed. One
         who is too slow gets an `error` event and has to come back."""
-        at = min(start, self.next_id)
+        at = min(max(start, self._begin), self.next_id)
         while True:
             if at < self._first:
                 message = f"events {at} to {self._first - 1} are gone"

@@ -51,7 +51,9 @@ async def begin_run(
         await service.runs.submit(record, Changes(puts, seen))
         return record
 
-    return await service.records.change("threads", place, begin)
+    record = await service.records.change("threads", place, begin)
+    service.news.tell(place)
+    return record
 
 
 def _check_nodes(app: Pregel, body: RunBody) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -22,6 +23,10 @@ class Runner(Protocol):
     @property
     def queue(self) -> QueueCare | None:
         """The queue of the workers that do the runs; None where this process does them itself."""
+
+    @property
+    def stopping(self) -> asyncio.Event:
+        """Set once no more runs are taken."""
 
     async def open(self) -> None:
         """Go on with what an earlier server has left."""

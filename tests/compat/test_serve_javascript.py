@@ -50,7 +50,6 @@ REFUSED = {
     "threads.update ttl": "ttl",
     "runs.create webhook": "webhook",
     "runs.create events": "events",
-    "threads.joinStream": "join_stream",
 }
 """What is refused, and the word that the guide says it with."""
 

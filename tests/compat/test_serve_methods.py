@@ -99,6 +99,10 @@ WORKS: dict[str, list[Call]] = {
         lambda s: s.client.threads.get_state(s.thread, checkpoint=s.at),
         lambda s: s.client.threads.get_state(s.thread, checkpoint_id=s.at["checkpoint_id"]),
     ],
+    "threads.join_stream": [
+        lambda s: next(s.client.threads.join_stream(s.thread, last_event_id="-1")),
+        lambda s: next(s.client.threads.join_stream(s.thread, last_event_id="-1", stream_mode=["state_update"])),
+    ],
     "threads.prune": [lambda s: s.client.threads.prune([s.thread], strategy="keep_latest")],
     "threads.search": [
         lambda s: s.client.threads.search(
@@ -189,7 +193,6 @@ REFUSED: dict[str, tuple[Call, str]] = {
         lambda s: s.client.assistants.delete(s.assistant, delete_threads=True),
         "delete_threads",
     ),
-    "threads.join_stream": (lambda s: [*s.client.threads.join_stream(s.thread)], "join_stream"),
     "threads.stream": (lambda s: use(s.client.threads.stream(s.thread, assistant_id="flow")), "threads.stream"),
     "threads.create ttl": (lambda s: s.client.threads.create(ttl=5), "ttl"),
     "threads.update ttl": (lambda s: s.client.threads.update(s.thread, metadata={}, ttl=5), "ttl"),
