@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -38,6 +38,7 @@ from .routes.threads import Threads
 from .runs.in_process import Runs
 from .runs.runner import Runner
 from .service import Auth, Service, answer
+from .webhooks import Allowed, Webhooks
 
 MEGABYTE: Final = 1024 * 1024
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -59,6 +60,7 @@ def create_app(
     queue: str | None = None,
     workers: int = 4,
     integrity: Integrity | None = None,
+    webhooks: Sequence[str] = (),
 ) -> Starlette:
     """An ASGI app that offers graphs over HTTP, as the official clients of LangGraph's server
     speak it. Run it with uvicorn, or mount it in an app of your own.
@@ -92,9 +94,12 @@ def create_app(
         workers: how many runs of each graph this process does at once, with a queue; 0 leaves all
             to others (`stategraph work MODULE:GRAPH --as NAME`).
         integrity: guards the rows of the queue; all workers and servers need the same.
+        webhooks: the addresses to which runs may let their ends be sent, by their beginnings, such
+            as "https://example.com/hooks/"; none by default.
 
     Raises:
-        ValueError: there is no graph, or the app is open to everybody without `auth`.
+        ValueError: there is no graph, a webhook is no plain URL, or the app is open to everybody
+            without `auth`.
     """
     if not graphs:
         raise ValueError("graphs must name at least one graph")
@@ -115,16 +120,21 @@ def create_app(
 
         runs = FleetRuns(bound, records, queue, open_runs, workers=workers, integrity=integrity)
     service = Service(bound, memory, records, runs, auth, most_bytes, requests)
+    service.webhooks = Allowed(webhooks)
     schedules, protocols = Schedules(service), Protocols(service)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await service.open()
-        firing = asyncio.create_task(schedules.fire_for_ever())
+        background = [asyncio.create_task(schedules.fire_for_ever())]
+        if not service.webhooks.is_empty:
+            sender = Webhooks(service.webhooks, records)
+            background.append(asyncio.create_task(sender.send_for_ever()))
         try:
             yield
         finally:
-            firing.cancel()
+            for task in background:
+                task.cancel()
             await service.runs.close(drain_seconds)
             await protocols.close()
 

@@ -21,7 +21,6 @@ from .body_fields import (
     Many,
     Modes,
     NoTtl,
-    NoWebhook,
     Order,
     Place,
     Strategy,
@@ -223,7 +222,7 @@ class RunBody(Body):
     on_disconnect: Literal["cancel", "continue"] | None = None
     after_seconds: float | None = Field(None, ge=0, le=LATEST_SECONDS)
     durability: Literal["sync", "async", "exit"] | None = None
-    webhook: NoWebhook = None
+    webhook: str | None = None
 
     @property
     def modes(self) -> list[str]:
@@ -259,7 +258,7 @@ class CronBody(RunBody):
 
     def run(self) -> Many:
         """What is asked of its runs."""
-        given = self.model_dump(exclude_unset=True, include={*RunBody.model_fields} - {"webhook"})
+        given = self.model_dump(exclude_unset=True, include={*RunBody.model_fields})
         return given | _completed(self.on_run_completed)
 
     @field_validator("end_time")
@@ -286,7 +285,7 @@ class CronChange(Body):
     stream_subgraphs: bool = False
     stream_resumable: bool = False
     on_run_completed: Literal["delete", "keep"] | None = None
-    webhook: NoWebhook = None
+    webhook: str | None = None
 
     def settings(self) -> Many:
         """What changes about the schedule itself."""
@@ -295,7 +294,7 @@ class CronChange(Body):
 
     def run(self) -> Many:
         """What changes about its runs."""
-        beside = {*_SCHEDULE, "webhook", "on_run_completed"}
+        beside = {*_SCHEDULE, "on_run_completed"}
         given = self.model_dump(exclude_unset=True, exclude=beside)
         return given | _completed(self.on_run_completed)
 

@@ -82,9 +82,6 @@ def _refuse(why: str) -> BeforeValidator:
 
 
 Modes = Annotated[Mode | list[Mode], BeforeValidator(_check_modes)]
-NoWebhook = Annotated[
-    None, _refuse("webhooks are not offered: wait for the run, or join its stream")
-]
 NoTtl = Annotated[None, _refuse("ttl of threads is not offered: prune or delete them")]
 Config = Annotated[Many, AfterValidator(_check_config)]
 Place = Annotated[Many, AfterValidator(_check_place)]

@@ -60,6 +60,8 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--workers", type=int, default=4, metavar="N", help=f"{many} (%(default)s)")
     others = "leave all runs to other processes: stategraph work GRAPH --as NAME --db URL"
     add("--no-workers", action="store_const", const=0, dest="workers", help=others)
+    text = "the beginning of addresses to which runs may let their ends be sent; may be given again"
+    add("--webhooks", action="append", default=[], metavar="URL", help=text)
     text = "print a line for each request"
     add("--access-log", action="store_true", help=text)
     parser.set_defaults(run=_serve)
@@ -87,6 +89,7 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
                 checkpointer=saver,
                 store=store,
                 auth=auth,
+                webhooks=asked.webhooks,
                 hosts=frozenset({*LOOPBACK, asked.host, *asked.name}),
                 drain_seconds=_DRAIN_SECONDS,
                 queue=asked.db if asked.db and is_conninfo(asked.db) else None,

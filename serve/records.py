@@ -20,7 +20,7 @@ from .errors import Refused
 ROOT: Final = "stategraph_serve"
 """The first part of the namespaces in which the server keeps its records."""
 
-Kind = Literal["assistants", "versions", "threads", "runs", "unfinished", "crons"]
+Kind = Literal["assistants", "versions", "threads", "runs", "unfinished", "crons", "webhooks"]
 Record = dict[str, Any]
 Put = tuple[Kind, str, Record | None, *tuple[str, ...]]
 """A record to write, or None to delete it, and the records within which it lies."""

@@ -26,6 +26,7 @@ from .limits import OpenRequests
 from .records import Record, Records, may_see, now
 from .runs.runner import Runner
 from .runs.thread_events import ThreadNews
+from .webhooks import Allowed
 
 Auth = Callable[[Request], Awaitable[str | None] | str | None]
 """Says who asks: the id of a user, who finds the own threads only; None refuses the request."""
@@ -47,6 +48,7 @@ class Service:
     Attributes:
         graphs: the graphs by name, bound to the server's saver and store.
         store: what nodes find as `runtime.store`, and where the records are.
+        webhooks: the addresses to which the ends of runs may be sent.
         news: wakes the readers of threads, once a run has been begun.
         is_open: whether it has gone on with what an earlier server has left.
         auth: None where everybody is the same user.
@@ -60,6 +62,7 @@ class Service:
     most_bytes: int
     requests: OpenRequests
     is_open: bool = False
+    webhooks: Allowed = field(default_factory=lambda: Allowed([]))
     news: ThreadNews = field(default_factory=ThreadNews)
     _own: dict[str, Record] = field(default_factory=dict)
 

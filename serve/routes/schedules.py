@@ -53,6 +53,7 @@ class Schedules:
         """A new schedule."""
         owner = await self._service.user(request)
         body = await self._service.body(request, CronBody)
+        self._service.webhooks.check(body.webhook)
         thread_id = request.path_params.get("thread_id")
         if thread_id is not None:
             await self._records.get("threads", thread_id, owner=owner)
@@ -115,6 +116,7 @@ class Schedules:
         """Another time, input or state of a schedule."""
         await self._one(request)
         body = await self._service.body(request, CronChange)
+        self._service.webhooks.check(body.webhook)
 
         async def merge() -> Record:
             old = await self._one(request)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ..bodies import ThreadStreamQuery
 from ..runs.thread_events import EventId, ThreadEvents
-from ..service import Service, validate
+from ..service import Service, read_json, validate
 
 
 class ThreadStreams:
@@ -24,11 +26,10 @@ class ThreadStreams:
     async def join(self, request: Request) -> Response:
         """What all runs of a thread do, from now on or after the event that the reader has seen
         last, until the reader goes or the server stops."""
-        service, asked = self._service, request.query_params
+        service = self._service
         owner = await service.user(request)
         thread = await service.records.get("threads", request.path_params["thread_id"], owner=owner)
-        modes = [*asked.getlist("stream_mode"), *asked.getlist("stream_modes")] or ["run_modes"]
-        wanted = validate(ThreadStreamQuery, {"stream_mode": modes})
+        wanted = validate(ThreadStreamQuery, {"stream_mode": _read_modes(request)})
         last = request.headers.get("last-event-id")
         events = ThreadEvents(
             service.records,
@@ -43,3 +44,13 @@ class ThreadStreams:
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
+
+
+def _read_modes(request: Request) -> list[Any]:
+    """The stream modes behind the `?`: the Python client repeats the parameter, and that for
+    JavaScript sends a list as JSON."""
+    modes: list[Any] = []
+    for text in request.query_params.getlist("stream_mode"):
+        given = read_json(text.encode()) if text.startswith("[") else text
+        modes += given if isinstance(given, list) else [given]
+    return modes or ["run_modes"]

@@ -19,6 +19,7 @@ from ...pregel.errors import GraphDrained
 from ..errors import Refused
 from ..limits import OpenRuns
 from ..records import NOTHING_ELSE, Changes, Put, Record, Records, now, pointer_to, seconds_until
+from ..webhooks import delivery_of
 from .ended import EndedRuns
 from .execution import Execution, stream_run, take_back
 from .runner import Stop
@@ -252,13 +253,14 @@ class Runs:
             ("unfinished", run_id, None, thread_id),
             ("runs", run_id, record if is_kept else None, thread_id),
         ]
+        failed = execution.result[ERROR] if record["status"] == "error" else None
+        changes += delivery_of(record, None if failed else execution.result, failed)
         thread = None if is_temporary else await self._records.find("threads", thread_id)
         if thread is not None:
             config: Any = {"configurable": {"thread_id": thread_id}}
             state = await app.aget_state(config)
-            error = execution.result[ERROR] if record["status"] == "error" else None
             settled = "interrupted" if state.next else "idle"
-            more = {"status": "error" if error else settled, "error": error, "updated_at": now()}
+            more = {"status": "error" if failed else settled, "error": failed, "updated_at": now()}
             changes.append(("threads", thread_id, {**thread, **more}))
         return changes
 

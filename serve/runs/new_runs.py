@@ -35,6 +35,7 @@ async def begin_run(
     """
     app, assistant = await service.graph_of(body.assistant_id, owner)
     _check_nodes(app, body)
+    service.webhooks.check(body.webhook)
     is_temporary = thread_id is None and body.on_completion != "keep"
     place = thread_id or str(uuid4())
 
@@ -121,6 +122,7 @@ def _new_run(
             "interrupt_after": body.interrupt_after,
             "durability": body.durability,
             "after_seconds": body.after_seconds,
+            "webhook": body.webhook,
             "temporary": is_temporary,
         },
     }

@@ -11,6 +11,7 @@ from ...workers import JobResult
 from ...workers.jobs import OPEN
 from ..encode import describe_error
 from ..records import Put, Record, Records, now, pointer_to
+from ..webhooks import delivery_of
 from .execution import take_back
 
 _STATUS: Final = {
@@ -108,6 +109,7 @@ class Settler:
             ("runs", run_id, ended if is_kept else None, thread_id),
         ]
         error = None if found.error is None else describe_error(found.error)
+        puts += delivery_of(ended, found.value if error is None else None, error)
         await self._write(record, pointer, puts, {"error": error})
 
     async def _write(

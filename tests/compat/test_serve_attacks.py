@@ -177,6 +177,7 @@ def test_a_goto_that_is_none_is_no_fault_of_the_server(goto: Any) -> None:
         ({"config": {"max_concurrency": True}}, "max_concurrency must be an integer >= 1, got True"),
         ({"config": {"tags": "x"}}, "tags must be a list of strings"),
         ({"config": {"configurable": 5}}, "config: Value error, configurable must be an object, got 5"),
+        ({"after_seconds": 2**70}, "after_seconds: "),
         ({"checkpoint": {"checkpoint_id": 5}}, "checkpoint_id must be a string, got 5"),
     ],
 )

@@ -190,7 +190,8 @@ def test_an_id_that_is_none_is_refused(scene: Scene, last: str) -> None:
     place = f"{scene.url}/threads/{scene.thread}/stream"
     answered = httpx.get(place, headers={"Last-Event-ID": last})
     assert answered.status_code == 422 and "last-event-id must be" in answered.json()["detail"]
-    assert httpx.get(f"{place}?stream_mode=x").status_code == 422
+    for mode in ("x", '["x"]', "[", "[[]]"):
+        assert httpx.get(place, params={"stream_mode": mode}).status_code == 422
 
 
 def test_an_id_leads_to_no_run_of_another_thread(scene: Scene) -> None:

@@ -1,0 +1,237 @@
+"""Webhooks: the end of a run is sent to an address that the run names, if whoever started the
+server has allowed it.
+
+What is to be sent is stored in the write that ends the run, so that a server that is stopped or
+killed loses none: the next one sends it. It is sent at least once; a receiver knows a second one by
+its `run_id`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import orjson
+
+from ..store.base import ItemChangedError
+from .encode import describe_error, encode
+from .errors import Refused
+from .records import Put, Record, Records, now, seconds_until, select
+
+LOG = logging.getLogger("stategraph.serve")
+
+PAUSES: Final = (1.0, 5.0, 30.0, 120.0)
+"""Seconds between tries."""
+TIMEOUT: Final = 10.0
+"""A receiver has to answer each read within so many seconds."""
+CLAIM: Final = 300.0
+"""Seconds after which another server takes over what one has begun to send."""
+SECONDS_BETWEEN_LOOKS: Final = 0.5
+MOST_AT_ONCE: Final = 8
+_PORTS: Final = {"http": 80, "https": 443}
+_RETRIED: Final = (408, 425, 429)
+
+
+class Address(NamedTuple):
+    """A URL in the parts that decide where a request goes."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    query: str
+
+
+def parse(url: str) -> Address:
+    """The parts of a URL, of which there must be only one reading.
+
+    Raises:
+        ValueError: it is not plain.
+    """
+    if not url.isascii() or not url.isprintable() or any(each in url for each in ' \\@"<>^`{|}'):
+        raise ValueError("must be plain ASCII, without a user, blanks or backslashes")
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS or not parts.hostname or "#" in url:
+        raise ValueError("must be http:// or https://, with a host and without a fragment")
+    lower = parts.path.lower()
+    if any(each in lower for each in ("%2e", "%2f", "%5c", "%00", "//")) or any(
+        each in (".", "..") for each in lower.split("/")
+    ):
+        raise ValueError("must have a path without dots, empty or encoded parts")
+    port = parts.port if parts.port is not None else _PORTS[parts.scheme]
+    return Address(parts.scheme, parts.hostname, port, parts.path or "/", parts.query)
+
+
+class Allowed:
+    """The addresses that runs may name.
+
+    Args:
+        prefixes: URLs; an address must have the scheme, the host and the port of one, and a path
+            that begins with the parts of its path.
+
+    Raises:
+        ValueError: one is not a plain URL, or has a query.
+    """
+
+    def __init__(self, prefixes: Sequence[str]) -> None:
+        self._prefixes: list[Address] = []
+        for prefix in prefixes:
+            try:
+                address = parse(prefix)
+                if "?" in prefix:
+                    raise ValueError("must have no query")
+            except ValueError as error:
+                raise ValueError(f"webhooks: {error}, got {prefix!r}") from None
+            self._prefixes.append(address)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no webhook may be named."""
+        return not self._prefixes
+
+    def check(self, url: str | None) -> None:
+        """Look at the webhook of a run.
+
+        Raises:
+            Refused: it may not be named.
+        """
+        if url is None:
+            return
+        if self.is_empty:
+            why = "wait for the run, or join its stream"
+            raise Refused(422, f"webhook: webhooks are not offered: {why}")
+        try:
+            address = parse(url)
+        except ValueError as error:
+            raise Refused(422, f"webhook: {error}, got {url!r}") from None
+        if not any(_is_below(address, prefix) for prefix in self._prefixes):
+            raise Refused(422, f"webhook: the server does not allow the address {url!r}")
+
+
+def _is_below(address: Address, prefix: Address) -> bool:
+    path = prefix.path.rstrip("/")
+    is_part = address.path.rstrip("/") == path or address.path.startswith(path + "/")
+    return address[:3] == prefix[:3] and is_part
+
+
+def delivery_of(ended: Record, values: Any, error: Any) -> list[Put]:
+    """What is written with the end of a run that has a webhook: the run as clients see it, with the
+    state at its end and its error."""
+    url = ended["kwargs"].get("webhook")
+    if url is None:
+        return []
+    shown = {key: value for key, value in select(ended, None).items() if key != "graph_id"}
+    try:
+        told = orjson.loads(encode({**shown, "values": values, "error": error}))
+    except TypeError as wrong:  # its readers are told the same
+        told = orjson.loads(encode({**shown, "values": None, "error": describe_error(wrong)}))
+    place = {"run_id": ended["run_id"], "thread_id": ended["thread_id"]}
+    delivery = {**place, "url": url, "told": told, "tries": 0, "next_at": now()}
+    return [("webhooks", ended["run_id"], delivery)]
+
+
+class Webhooks:
+    """Sends what has been stored to be sent.
+
+    Args:
+        allowed: looked at again before each try, as the next server may allow less.
+    """
+
+    def __init__(self, allowed: Allowed, records: Records) -> None:
+        self._allowed, self._records = allowed, records
+        self._pool = ThreadPoolExecutor(MOST_AT_ONCE, "stategraph-webhook")
+        self._free = asyncio.Semaphore(MOST_AT_ONCE)
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def send_for_ever(self) -> None:
+        """Send what is due, until cancelled. What is being sent then is sent again by the next
+        server."""
+        try:
+            while True:
+                try:
+                    for delivery in await self._records.search("webhooks"):
+                        if seconds_until(delivery["next_at"]) <= 0:
+                            await self._claim(delivery)
+                except Exception:
+                    LOG.exception("webhooks could not be sent; it is tried again")
+                await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+        finally:
+            for each in self._sending:
+                each.cancel()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _claim(self, delivery: Record) -> None:
+        """Begin to send, unless another server does."""
+        id = delivery["run_id"]
+        await self._free.acquire()
+        claimed = {**delivery, "next_at": _in(CLAIM), "tries": delivery["tries"] + 1}
+        try:
+            await self._records.put(("webhooks", id, claimed), seen=[("webhooks", id, delivery)])
+        except BaseException as error:
+            self._free.release()
+            if isinstance(error, ItemChangedError):
+                return
+            raise
+        task = asyncio.create_task(self._send(claimed))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+        task.add_done_callback(lambda _: self._free.release())
+
+    async def _send(self, delivery: Record) -> None:
+        id, tries = delivery["run_id"], delivery["tries"]
+        wrong, may_retry = await self._try(delivery)
+        if wrong is None:
+            await self._end(delivery, {"status": "delivered", "tries": tries})
+        elif may_retry and tries <= len(PAUSES):
+            later = {**delivery, "next_at": _in(PAUSES[tries - 1])}
+            await self._records.put(("webhooks", id, later))
+        else:
+            LOG.warning("the webhook of the run %s was given up: %s", id, wrong)
+            await self._end(delivery, {"status": "failed", "tries": tries, "error": wrong})
+
+    async def _try(self, delivery: Record) -> tuple[str | None, bool]:
+        """Send once: what is wrong, and whether a further try may help."""
+        try:
+            self._allowed.check(delivery["url"])
+        except Refused as refused:
+            return refused.detail, False
+        body = encode({**delivery["told"], "webhook_sent_at": now()})
+        loop = asyncio.get_running_loop()
+        try:
+            status = await loop.run_in_executor(self._pool, _post, parse(delivery["url"]), body)
+        except (OSError, http.client.HTTPException) as error:
+            return f"{type(error).__name__}: {error}", True
+        if 200 <= status < 300:
+            return None, False
+        return f"it answered {status}", status >= 500 or status in _RETRIED
+
+    async def _end(self, delivery: Record, became: Mapping[str, Any]) -> None:
+        """Note on the run what became of its webhook."""
+        run_id, thread_id = delivery["run_id"], delivery["thread_id"]
+        run = await self._records.find("runs", run_id, thread_id)
+        changes: list[Put] = [("webhooks", run_id, None)]
+        if run is not None:
+            changes.append(("runs", run_id, {**run, "webhook": dict(became)}, thread_id))
+        await self._records.put(*changes)
+
+
+def _post(address: Address, body: bytes) -> int:
+    """The status that a receiver answers. No redirect is followed, no proxy is asked, and nothing
+    of the body is read."""
+    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+    target = address.path + (f"?{address.query}" if address.query else "")
+    with closing(kind(address.host, address.port, timeout=TIMEOUT)) as connection:
+        headers = {"Content-Type": "application/json", "User-Agent": "stategraph"}
+        connection.request("POST", target, body, headers)
+        return connection.getresponse().status
+
+
+def _in(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()

@@ -1,0 +1,224 @@
+"""Webhooks: the end of a run is sent to addresses that whoever started the server has allowed, and to no others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from stategraph.serve import create_app, webhooks
+from stategraph.serve.webhooks import Allowed
+from stategraph.store import InMemoryStore
+
+from .in_process import asking
+from .serving import Gates, make_flow
+
+
+class Receiver(ThreadingHTTPServer):
+    """Answers with the statuses that it is given, then with 200, and keeps what it was sent."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.statuses: list[int] = []
+        self.got: list[tuple[str, Any]] = []
+        self.place = f"http://127.0.0.1:{self.server_port}/hooks"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.got.append((self.path, json.loads(body)))
+        status = self.server.statuses.pop(0) if self.server.statuses else 200
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", f"{self.server.place}/redirected")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    monkeypatch.setattr(webhooks, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(webhooks, "SECONDS_BETWEEN_LOOKS", 0.01)
+    with Receiver() as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+def app_of(receiver: Receiver, store: Any = None) -> Any:
+    return create_app({"flow": make_flow(Gates())}, webhooks=[receiver.place], store=store)
+
+
+async def run(client: Any, url: str, **options: Any) -> Any:
+    """A run that has ended, once it is known what became of its webhook."""
+    thread = (await client.post("/threads", json={})).json()["thread_id"]
+    body = {"assistant_id": "flow", "input": {"log": ["x"]}, "webhook": url, **options}
+    answered = await client.post(f"/threads/{thread}/runs", json=body)
+    assert answered.status_code == 200, answered.text
+    place = f"/threads/{thread}/runs/{answered.json()['run_id']}"
+    while "webhook" not in (found := (await client.get(place)).json()):
+        await asyncio.sleep(0.01)
+    return found
+
+
+def test_the_end_of_a_run_is_sent_with_its_values(receiver: Receiver) -> None:
+    async def ask() -> Any:
+        async with asking(app_of(receiver)) as client:
+            return await run(client, f"{receiver.place}/done?token=t")
+
+    ended = asyncio.run(asyncio.wait_for(ask(), 20))
+    [(path, sent)] = receiver.got
+    assert path == "/hooks/done?token=t" and sent.pop("webhook_sent_at")
+    assert (sent["status"], sent["error"], sent["values"]) == ("success", None, {"log": ["x", "a", "b"]})
+    assert sent["run_id"] == ended["run_id"] and sent["kwargs"]["input"] == {"log": ["x"]} and "owner" not in sent
+    assert ended["webhook"] == {"status": "delivered", "tries": 1}
+
+
+def test_a_failed_run_is_sent_with_its_error(receiver: Receiver) -> None:
+    async def ask() -> None:
+        async with asking(app_of(receiver)) as client:
+            await run(client, receiver.place, input={"topic": "fail"})
+
+    asyncio.run(asyncio.wait_for(ask(), 20))
+    [(_, sent)] = receiver.got
+    told = (sent["status"], sent["error"], sent["values"])
+    assert told == ("error", {"error": "ValueError", "message": "boom"}, None)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "became"),
+    [
+        ([500, 503], {"status": "delivered", "tries": 3}),
+        ([500, 500, 500], {"status": "failed", "tries": 3, "error": "it answered 500"}),
+        ([404], {"status": "failed", "tries": 1, "error": "it answered 404"}),
+        ([302], {"status": "failed", "tries": 1, "error": "it answered 302"}),
+    ],
+)
+def test_a_failure_is_tried_again_and_noted_on_the_run(receiver: Receiver, statuses: Any, became: Any) -> None:
+    receiver.statuses = statuses[:]
+
+    async def ask() -> Any:
+        async with asking(app_of(receiver)) as client:
+            return await run(client, receiver.place)
+
+    assert asyncio.run(asyncio.wait_for(ask(), 20))["webhook"] == became
+    assert [path for path, _ in receiver.got] == ["/hooks"] * became["tries"]  # never where it was sent to
+
+
+def test_the_next_server_sends_what_one_has_left(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = InMemoryStore()
+
+    async def leave() -> None:
+        monkeypatch.setattr(webhooks, "SECONDS_BETWEEN_LOOKS", 60)  # it is stopped before it has sent
+        async with asking(app_of(receiver, store)) as client:
+            body = {"assistant_id": "flow", "input": {"log": []}, "webhook": receiver.place}
+            await client.post("/runs/wait", json=body)
+
+    async def send() -> None:
+        monkeypatch.setattr(webhooks, "SECONDS_BETWEEN_LOOKS", 0.01)
+        async with asking(app_of(receiver, store)):
+            while not receiver.got or store.search(("stategraph_serve", "webhooks")):
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(leave(), 20))
+    assert receiver.got == []
+    asyncio.run(asyncio.wait_for(send(), 20))
+    assert [sent["values"]["log"] for _, sent in receiver.got] == [["a", "b"]]
+
+
+OFFERED = Allowed(["https://hooks.example/run", "http://127.0.0.1:8000/"])
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://hooks.example/run",
+        "https://hooks.example/run/",
+        "https://hooks.example:443/run/x?token=t",
+        "HTTPS://HOOKS.example/run/x",
+        "http://127.0.0.1:8000/any/thing",
+    ],
+)
+def test_an_address_below_an_allowed_one_is_taken(url: str) -> None:
+    OFFERED.check(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://hooks.example@evil.example/run",
+        "https://user:word@hooks.example/run",
+        "https://evil.example\\@hooks.example/run",
+        "https://hooks.example\\.evil.example/run",
+        "https://hooks.example.evil.example/run",
+        "https://evil.example/https://hooks.example/run",
+        "https://evil.example#@hooks.example/run",
+        "https://hooks.example/run#x",
+        "http://hooks.example/run",
+        "https://hooks.example:8443/run",
+        "https://hooks.example:99999/run",
+        "https://hooks.example:x/run",
+        "https://hooks.example./run",
+        "https://hooks.example/RUN",
+        "https://hooks.example/running",
+        "https://hooks.example/",
+        "https://hooks.example/run/../admin",
+        "https://hooks.example/run/%2e%2e/admin",
+        "https://hooks.example/run/..%2fadmin",
+        "https://hooks.example/run//x",
+        "https://hooks.example/run?a b",
+        "https://hooks.example/run\r\nX: y",
+        "https://hooks.example\t/run",
+        "https://h\u00f6oks.example/run",
+        "https://hooks\u3002example/run",
+        "https://\uff48ooks.example/run",
+        "http://127.1:8000/",
+        "http://2130706433:8000/",
+        "http://[::ffff:127.0.0.1]:8000/",
+        "http://localhost:8000/",
+        "http://127.0.0.1:8001/",
+        "http://127.0.0.1/",
+        "//hooks.example/run",
+        "file:///etc/passwd",
+        "gopher://hooks.example/run",
+        "https:///run",
+        "https://[::1/run",
+        "x",
+        "",
+    ],
+)
+def test_any_other_address_is_refused(url: str) -> None:
+    with pytest.raises(webhooks.Refused) as refused:
+        OFFERED.check(url)
+    assert refused.value.status == 422 and refused.value.detail.startswith("webhook: ")
+
+
+@pytest.mark.parametrize("prefix", ["x", "ftp://a/", "https://u@a/", "https://a/?q", "https://a/../b", "https://\u00e4/"])
+def test_a_prefix_that_is_no_plain_address_is_refused_at_the_start(prefix: str) -> None:
+    with pytest.raises(ValueError, match="webhooks: must"):
+        create_app({"flow": make_flow(Gates())}, webhooks=[prefix])
+
+
+def test_an_address_that_is_not_allowed_begins_no_run_and_no_schedule(receiver: Receiver) -> None:
+    async def ask() -> None:
+        async with asking(app_of(receiver)) as client:
+            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            body = {"assistant_id": "flow", "webhook": "http://169.254.169.254/", "schedule": "* * * * *"}
+            for place in (f"/threads/{thread}/runs", "/runs", "/runs/wait", "/runs/stream", "/runs/crons"):
+                answered = await client.post(place, json=body)
+                assert answered.status_code == 422 and "does not allow" in answered.json()["detail"]
+            assert (await client.get(f"/threads/{thread}/runs")).json() == []
+
+    asyncio.run(asyncio.wait_for(ask(), 20))
