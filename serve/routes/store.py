@@ -11,7 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...store.base import Namespace, SearchItem
-from ..bodies import Body, Many
+from ..bodies import Body
+from ..body_fields import Many
 from ..errors import Refused
 from ..records import ALL, ROOT
 from ..service import Service, answer, refusing
