@@ -106,7 +106,7 @@ def test_a_task_reads_the_state_in_which_it_has_started(drive: Any) -> None:
         seen["router"] = list(state["log"])
         return END
 
-    app = build("S>a>b S>look r:look=a|E", {"look": route}, {"look": look}).compile(schedule="ready")
+    app = build("S>a>b S>look r:look=z|E", {"look": route}, {"look": look}).compile(schedule="ready")
     with ends_by(by_order("a", "b", "look")):
         drive.invoke(app, EMPTY)
     assert seen == {"input": [], "router": ["look"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import flow_graphs
@@ -11,6 +12,7 @@ import test_ready_properties as laws
 from hypothesis import Phase, given, settings
 from ready_graphs import build, by_order, ends_by, show
 from test_ready import EMPTY, EXAMPLES
+from test_ready import test_a_task_reads_the_state_in_which_it_has_started as check_what_is_read
 from test_ready_deferred import GRAPHS as DEFERRED
 from test_ready_deferred import nowhere
 from test_ready_joins import ONE_BY_ONE as JOINS
@@ -49,6 +51,11 @@ def symptoms() -> set[str]:
                 found.add(name)
         except Exception as error:
             found.add(f"{name}: {type(error).__name__}")
+    sync: Any = SimpleNamespace(invoke=lambda app, *args: app.invoke(*args))
+    try:
+        check_what_is_read(sync)
+    except AssertionError:
+        found.add("what a task reads")
     few = settings(max_examples=30, derandomize=True, deadline=None, database=None, phases=[Phase.generate])
     for law in (
         laws.test_stopped_anywhere_and_resumed_is_never_stopped,
