@@ -108,6 +108,7 @@ class FleetRuns:
         stopped: list[Record] = []
         if record["multitask_strategy"] == "rollback" and not record["kwargs"]["after_seconds"]:
             stopped = await self._pointers(thread_id)
+        seen: list[Put] = [("unfinished", each["run_id"], each, thread_id) for each in stopped]
         await self._records.put(
             ("runs", run_id, record, thread_id),
             ("unfinished", run_id, pointer_to(record), thread_id),
@@ -116,10 +117,7 @@ class FleetRuns:
                 for each in stopped
             ),
             *also.puts,
-            seen=[
-                *also.seen,
-                *(("unfinished", each["run_id"], each, thread_id) for each in stopped),
-            ],
+            seen=[*also.seen, *seen],
         )
         try:
             await self._submit(record)
