@@ -201,7 +201,9 @@ def test_questions_are_answered_in_the_inbox_by_their_forms(page: Reader, client
     page.go("#/inbox")
     page.sees("2 threads ask", "approve asks", "Buy tea?", "3.5", "Is it legal?")
     card = ".inbox-entry:has([data-row=one])"
-    page.click(page.field("approved", card))
+    page.press_button("Answer all 2", card)
+    page.sees("Approved must be chosen.", within="#said")
+    page.choose(page.field("approved", card), "yes")
     page.write(page.field("amount", card), "many")
     page.write(f"{card} textarea.code", "yes")
     page.press_button("Answer all 2", card)

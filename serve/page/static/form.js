@@ -109,7 +109,8 @@ function numberField(at, schema) {
 }
 
 function flagField(at) {
-  if (!at.isRequired && at.initial === undefined) return enumField([true, false], at);
+  // A box that nobody has touched would say no.
+  if (at.initial === undefined) return enumField([true, false], at);
   const input = make("input", { type: "checkbox", checked: at.initial === true });
   const element = make("div.field.flag", {}, make("label", {}, input, " ", at.label || "yes"), at.hint && make("span.sub.hint", {}, at.hint));
   return { element, read: () => input.checked };
