@@ -208,6 +208,11 @@ class Records:
             yield page
             offset, is_last = offset + PAGE, len(page) < PAGE
 
+    async def unfinished(self, *thread_id: str) -> list[Record]:
+        """The pointers to runs that have not ended, the first begun first: all, or those of a
+        thread."""
+        return await self.search("unfinished", *thread_id, sort_by="created_at", sort_order="asc")
+
     async def delete_within(self, kind: Kind, *within: str) -> None:
         """Delete all records of a kind within another one."""
         found = await self._store.asearch(_space(kind, *within), limit=ALL)

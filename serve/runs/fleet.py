@@ -8,11 +8,9 @@ learns of its end; see `Settler`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from ...checkpoint.base import ERROR, INTERRUPT
@@ -20,28 +18,22 @@ from ...checkpoint.integrity import Integrity
 from ...pregel.app import Pregel
 from ...pregel.errors import ThreadBusyError
 from ...workers import JobResult, Queue
-from ...workers.jobs import OPEN
 from ..encode import describe_error, encode
 from ..errors import Refused
 from ..limits import OpenRuns
-from ..records import NOTHING_ELSE, Changes, Put, Record, Records, now, pointer_to, seconds_until
+from ..records import NOTHING_ELSE, Changes, Put, Record, Records, pointer_to, seconds_until
 from .execution import read_input, read_options
+from .fleet_care import SECONDS_BETWEEN_LOOKS, FleetCare
 from .fleet_events import read_events
 from .runner import Stop
-from .settler import Settler, is_as_told, is_parked, run_status
+from .settler import Settler, is_parked, run_status
 from .worker_threads import WorkerThreads
 
 Found = TypeVar("Found")
-LOG = logging.getLogger("stategraph.serve")
 
-SECONDS_BETWEEN_LOOKS: Final = 1.0
-"""How often a server looks for runs that have ended while nobody waited for them."""
 SECONDS_TO_COUNT: Final = 0.1
 """How old the number of open runs may be by which a run is refused."""
-SECONDS_TO_SUBMIT: Final = 10.0
-"""After so long a run that is on record, but not in the queue, is one whose server died between."""
-KEPT: Final = timedelta(days=1)
-"""So long after the end of a run its events can be read."""
+
 
 class FleetRuns:
     """Hands runs to workers, and tells what they do. See `Runner` for its methods.
@@ -73,26 +65,26 @@ class FleetRuns:
         self._queue = next(iter(self._queues.values()))
         self._open, self._looked = open_runs, 0.0
         self._settler = Settler(graphs, records)
+        self._care = FleetCare(self._queues, records, self._settler, self._submit, self._count)
         self._threads = WorkerThreads(graphs, address, workers, integrity)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self._looking: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._told: set[str] = set()  # graphs that are not served, and were logged
 
     async def open(self) -> None:
         """Begin to look after runs, and to work."""
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._queue.setup)
-        await self._look_after(0.0)
-        self._looking = asyncio.create_task(self._look_for_ever())
+        await self._care.look(0.0)
+        self._looking = asyncio.create_task(self._care.look_for_ever())
         self._threads.start()
 
     # -- begin -------------------------------------------------------------------------------------
 
     async def submit(self, record: Record, also: Changes = NOTHING_ELSE) -> None:
         """Store a run, then its job. Should the server die in between, another one submits the
-        job, once; see `_look_after`."""
+        job, once; see `FleetCare`."""
         if self._stopping.is_set():
             raise Refused(503, "the server is stopping: try again")
         await self._refuse_too_many(record["owner"])
@@ -107,7 +99,7 @@ class FleetRuns:
         run_id, thread_id = record["run_id"], record["thread_id"]
         stopped: list[Record] = []
         if record["multitask_strategy"] == "rollback" and not record["kwargs"]["after_seconds"]:
-            stopped = await self._pointers(thread_id)
+            stopped = await self._records.unfinished(thread_id)
         seen: list[Put] = [("unfinished", each["run_id"], each, thread_id) for each in stopped]
         await self._records.put(
             ("runs", run_id, record, thread_id),
@@ -135,7 +127,7 @@ class FleetRuns:
             self._open.check(owner)
         except Refused:
             if time.monotonic() - self._looked > SECONDS_TO_COUNT:
-                self._count(await self._pointers())
+                self._count(await self._records.unfinished())
             self._open.check(owner)
 
     def _count(self, pointers: Sequence[Record]) -> None:
@@ -203,7 +195,7 @@ class FleetRuns:
         run may be about to submit it, or has died, and another one will. Waits a while if so."""
         if record["graph_id"] not in self._queues or self._stopping.is_set():
             return False
-        if await self._records.find("unfinished", record["run_id"]) is None:
+        if await self._records.find("unfinished", record["run_id"], record["thread_id"]) is None:
             return False
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), SECONDS_BETWEEN_LOOKS)
@@ -232,11 +224,11 @@ class FleetRuns:
 
     async def is_busy(self, thread_id: str) -> bool:
         """Whether a run of the thread is under way, or waits."""
-        return any(self._is_at_work(each) for each in await self._pointers(thread_id))
+        return any(self._is_at_work(each) for each in await self._records.unfinished(thread_id))
 
     async def busy_threads(self) -> list[str]:
         """The threads of which that is so, on all servers."""
-        found = await self._pointers()
+        found = await self._records.unfinished()
         return [*{each["thread_id"] for each in found if self._is_at_work(each)}]
 
     def _is_at_work(self, pointer: Record) -> bool:
@@ -246,7 +238,7 @@ class FleetRuns:
 
     async def live(self) -> list[Record]:
         """The runs that are under way, or wait, of all servers."""
-        found = [await self._record(each) for each in await self._pointers()]
+        found = [await self._record(each) for each in await self._records.unfinished()]
         return [each for each in found if each is not None]
 
     @property
@@ -258,71 +250,8 @@ class FleetRuns:
         """Nothing is known beside the records."""
         return None
 
-    async def _pointers(self, *thread_id: str) -> list[Record]:
-        """Of the runs that have not ended, the first begun first: all, or those of a thread."""
-        return await self._records.search(
-            "unfinished", *thread_id, sort_by="created_at", sort_order="asc"
-        )
-
     async def _record(self, pointer: Record) -> Record | None:
         return await self._records.find("runs", pointer["run_id"], pointer["thread_id"])
-
-    # -- end ---------------------------------------------------------------------------------------
-
-    async def _look_for_ever(self) -> None:
-        forgotten = time.monotonic()
-        while True:
-            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
-            try:
-                await self._look_after(SECONDS_TO_SUBMIT)
-                if time.monotonic() - forgotten > 60:
-                    forgotten = time.monotonic()
-                    for queue in self._queues.values():
-                        await asyncio.to_thread(queue.forget, KEPT)
-            except Exception:
-                LOG.exception("the server could not look after its runs; it tries again")
-
-    async def _look_after(self, patience: float) -> None:
-        """Write the ends that nobody has waited for, and submit the jobs of servers that died
-        before they could, if they had so many seconds."""
-        pointers = await self._pointers()
-        self._count(pointers)
-        if not pointers:
-            return
-        ids = [each["run_id"] for each in pointers]
-        statuses = await asyncio.to_thread(self._queue.statuses, ids)
-        for pointer in pointers:
-            status = statuses.get((pointer["thread_id"], pointer["run_id"]))
-            is_new = -seconds_until(pointer["created_at"]) < patience
-            if is_as_told(pointer, status) or (status is None and is_new):
-                continue
-            record = await self._record(pointer)
-            if record is None:
-                continue
-            if status in OPEN:
-                await self._settler.reopen(record)
-            elif record["graph_id"] not in self._queues:
-                self._tell_of(record["graph_id"])
-            elif status is None:
-                await self._submit_again(record)
-            else:
-                await self._settler.settle(record, await self._result(record, 0))
-
-    def _tell_of(self, graph_id: str) -> None:
-        if graph_id not in self._told:
-            self._told.add(graph_id)
-            LOG.warning("runs of the graph %r, which is not served, stay pending", graph_id)
-
-    async def _submit_again(self, record: Record) -> None:
-        try:
-            await self._submit(record)
-        except (ThreadBusyError, ValueError) as error:
-            LOG.warning("the run %s could not be submitted: %s", record["run_id"], error)
-            ended = {**record, "status": "error", "updated_at": now()}
-            await self._records.put(
-                ("runs", record["run_id"], ended, record["thread_id"]),
-                ("unfinished", record["run_id"], None, record["thread_id"]),
-            )
 
     # -- stop --------------------------------------------------------------------------------------
 
@@ -374,7 +303,7 @@ class FleetRuns:
 
     async def drop_dead_letters(self, thread_id: str) -> None:
         """End those of a thread that is about to be deleted; see `Runner`."""
-        for each in await self._pointers(thread_id):
+        for each in await self._records.unfinished(thread_id):
             if is_parked(each):
                 queue, run_id = self._queue_of(each["graph_id"]), each["run_id"]
                 await asyncio.to_thread(queue.cancel, run_id, thread_id=thread_id)
@@ -384,7 +313,7 @@ class FleetRuns:
         return self._queues.get(graph) or self._queue.of_graph(graph)
 
     async def _refuse_followed(self, pointer: Record) -> None:
-        live = await self._pointers(pointer["thread_id"])
+        live = await self._records.unfinished(pointer["thread_id"])
         if any(each["run_id"] != pointer["run_id"] for each in live):
             raise Refused(409, "other runs of the thread would begin first: cancel them before")
 
@@ -395,7 +324,7 @@ class FleetRuns:
 
     async def wait_until_free(self, thread_id: str) -> None:
         """Wait until the runs have ended that a thread has now."""
-        for pointer in await self._pointers(thread_id):
+        for pointer in await self._records.unfinished(thread_id):
             if (record := await self._record(pointer)) is not None:
                 await self.answer(record)
 

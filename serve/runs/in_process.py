@@ -75,9 +75,7 @@ class Runs:
         they are."""
         self._loop = asyncio.get_running_loop()
         passed_over: Counter[str] = Counter()
-        for pointer in await self._records.search(
-            "unfinished", sort_by="created_at", sort_order="asc"
-        ):
+        for pointer in await self._records.unfinished():
             record = await self._records.find("runs", pointer["run_id"], pointer["thread_id"])
             if record is not None and record["graph_id"] not in self._graphs:
                 passed_over[record["graph_id"]] += 1

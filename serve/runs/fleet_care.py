@@ -1,0 +1,111 @@
+"""What a server looks after while it serves, for itself and for servers that have died: ends for
+which nobody has waited, and runs whose jobs were never submitted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+from ...pregel.errors import ThreadBusyError
+from ...workers import Queue
+from ...workers.jobs import OPEN
+from ..records import Record, Records, now, seconds_until
+from .settler import Settler, is_as_told
+
+LOG = logging.getLogger("stategraph.serve")
+
+SECONDS_BETWEEN_LOOKS: Final = 1.0
+"""How often a server looks."""
+SECONDS_TO_SUBMIT: Final = 10.0
+"""After so long a run that is on record, but not in the queue, is one whose server died between."""
+KEPT: Final = timedelta(days=1)
+"""So long after the end of a run its events can be read."""
+
+
+class FleetCare:
+    """Looks after the runs of all servers on a database.
+
+    Args:
+        queues: by the names of their graphs.
+        submit: puts the job of a run into its queue.
+        count: is told the runs that have not ended.
+    """
+
+    def __init__(
+        self,
+        queues: Mapping[str, Queue],
+        records: Records,
+        settler: Settler,
+        submit: Callable[[Record], Awaitable[None]],
+        count: Callable[[Sequence[Record]], None],
+    ) -> None:
+        self._queues, self._records, self._settler = queues, records, settler
+        self._submit, self._count = submit, count
+        self._told: set[str] = set()  # graphs that are not served, and were logged
+
+    async def look_for_ever(self) -> None:
+        """Look again and again, until cancelled."""
+        forgotten = time.monotonic()
+        while True:
+            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+            try:
+                await self.look(SECONDS_TO_SUBMIT)
+                if time.monotonic() - forgotten > 60:
+                    forgotten = time.monotonic()
+                    for queue in self._queues.values():
+                        await asyncio.to_thread(queue.forget, KEPT)
+            except Exception:
+                LOG.exception("the server could not look after its runs; it tries again")
+
+    async def look(self, patience: float) -> None:
+        """Write the ends that nobody has waited for, and submit the jobs of servers that died
+        before they could, if they had so many seconds."""
+        pointers = await self._records.unfinished()
+        self._count(pointers)
+        if not pointers:
+            return
+        ids = [each["run_id"] for each in pointers]
+        one = next(iter(self._queues.values()))  # each tells of the jobs of all graphs
+        statuses = await asyncio.to_thread(one.statuses, ids)
+        for pointer in pointers:
+            status = statuses.get((pointer["thread_id"], pointer["run_id"]))
+            is_new = -seconds_until(pointer["created_at"]) < patience
+            if not is_as_told(pointer, status) and not (status is None and is_new):
+                await self._update(pointer, status)
+
+    async def _update(self, pointer: Record, status: str | None) -> None:
+        """Write how a run stands whose job stands so, or submit the job if there is none."""
+        run_id, thread_id = pointer["run_id"], pointer["thread_id"]
+        record = await self._records.find("runs", run_id, thread_id)
+        if record is None:
+            return
+        queue = self._queues.get(record["graph_id"])
+        if status in OPEN:
+            await self._settler.reopen(record)
+        elif queue is None:
+            self._tell_of(record["graph_id"])
+        elif status is None:
+            await self._submit_again(record)
+        else:
+            found = await queue.aresult(thread_id, run_id=run_id, wait=0)
+            await self._settler.settle(record, found)
+
+    def _tell_of(self, graph_id: str) -> None:
+        if graph_id not in self._told:
+            self._told.add(graph_id)
+            LOG.warning("runs of the graph %r, which is not served, stay pending", graph_id)
+
+    async def _submit_again(self, record: Record) -> None:
+        try:
+            await self._submit(record)
+        except (ThreadBusyError, ValueError) as error:
+            run_id, thread_id = record["run_id"], record["thread_id"]
+            LOG.warning("the run %s could not be submitted: %s", run_id, error)
+            ended = {**record, "status": "error", "updated_at": now()}
+            await self._records.put(
+                ("runs", run_id, ended, thread_id), ("unfinished", run_id, None, thread_id)
+            )
