@@ -31,7 +31,7 @@ PAUSES: Final = (1.0, 5.0, 30.0, 120.0)
 """Seconds between tries."""
 TIMEOUT: Final = 10.0
 """A receiver has to answer each read within so many seconds."""
-CLAIM: Final = 300.0
+CLAIM: Final = 60.0
 """Seconds after which another server takes over what one has begun to send."""
 SECONDS_BETWEEN_LOOKS: Final = 0.5
 MOST_AT_ONCE: Final = 8

@@ -7,16 +7,24 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import cluster
+import httpx
 import pytest
+from cluster import free_port
+from fleet import until
 
 from stategraph.serve import create_app, webhooks
 from stategraph.serve.webhooks import Allowed
 from stategraph.store import InMemoryStore
 
 from .in_process import asking
-from .serving import Gates, make_flow
+from .serving import Gates, as_url, make_flow
+from .test_serve_restarts import process
+
+postgres = cluster.postgres
 
 
 class Receiver(ThreadingHTTPServer):
@@ -222,3 +230,19 @@ def test_an_address_that_is_not_allowed_begins_no_run_and_no_schedule(receiver: 
             assert (await client.get(f"/threads/{thread}/runs")).json() == []
 
     asyncio.run(asyncio.wait_for(ask(), 20))
+
+
+def test_the_end_of_a_run_of_a_fleet_is_sent(postgres: str, receiver: Receiver, tmp_path: Path) -> None:
+    receiver.statuses = [503]
+    port = free_port()
+    body = {"assistant_id": "flow", "input": {"log": [], "pace": 0.01}, "webhook": receiver.place, "if_not_exists": "create"}
+    with (
+        process(tmp_path, as_url(postgres), port, "--webhooks", receiver.place),
+        httpx.Client(timeout=20, base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        run = client.post("/threads/t/runs", json=body).json()
+        told = until(lambda: client.get(f"/threads/t/runs/{run['run_id']}").json().get("webhook"))
+        refused = client.post("/threads/t/runs", json=body | {"webhook": "http://127.0.0.1:9/hooks"})
+    assert told == {"status": "delivered", "tries": 2}
+    assert [sent["values"]["log"] for _, sent in receiver.got] == [["a", "b", "c", "d"]] * 2
+    assert refused.status_code == 422 and "does not allow the address" in refused.text
