@@ -276,6 +276,17 @@ def test_a_reader_who_names_an_event_that_is_not_there_yet_reads_nothing(start: 
     assert asyncio.run(read()) == []
 
 
+def test_a_reader_with_an_id_of_the_process_before_gets_all_that_is_new() -> None:
+    async def read() -> list[bytes]:
+        log = EventLog(first=1000)
+        log.add("custom", 1)
+        log.close()
+        return [piece async for piece in log.read(7)]
+
+    [piece] = asyncio.run(read())
+    assert piece.startswith(b"id: 1000\n")
+
+
 def test_more_runs_than_may_be_are_refused(gates: Gates) -> None:
     async def ask() -> None:
         app = create_app({"flow": make_flow(gates)}, most_runs=2)
