@@ -179,13 +179,13 @@ def test_sigterm_ends_open_streams_and_their_runs_go_on(tmp_path: Path) -> None:
         thread = client.threads.create()["thread_id"]
         runs = [
             client.runs.create(thread, "flow", input={"log": [name], "pace": pace})["run_id"]
-            for name, pace in (("in1", 0.7), ("in2", 0.1))
+            for name, pace in (("in1", 1.5), ("in2", 0.1))
         ]
-        with ThreadPoolExecutor() as pool:
-            # Not by the official client, which would wait for the next server.
+        # Not by the official client, which would wait for the next server.
+        with ThreadPoolExecutor() as pool, httpx.Client(timeout=30) as plain:
             places = [f"{url}/threads/{thread}/runs/{run}" for run in runs]
-            streams = [pool.submit(httpx.get, f"{place}/stream", timeout=30) for place in places]
-            joined = [pool.submit(httpx.get, f"{url}/threads/{thread}/runs/{run}/join", timeout=30) for run in runs]
+            streams = [pool.submit(plain.get, f"{place}/stream") for place in places]
+            joined = [pool.submit(plain.get, f"{place}/join") for place in places]
             while client.threads.get_state(thread)["next"] != ["b"]:
                 time.sleep(0.02)
             first.send_signal(signal.SIGTERM)
