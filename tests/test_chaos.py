@@ -27,6 +27,7 @@ def processes() -> Iterator[Processes]:
         yield found
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("trial", [pytest.param(TRIALS[name], id=IDS[name]) for name in IDS if name not in LONG])
 def test_every_promise_holds_in_one_round(trial: Trial, processes: Processes) -> None:
     holds(trial, min(trial.rounds(QUICK), 1), processes)

@@ -97,6 +97,7 @@ def in_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 LIMITS = [{"keep_last": 1}, {"keep_last": 4}, {"keep_last": 15}, {"keep_last": 0}, {}]
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("seed", range(6))
 def test_it_comes_out_as_in_one_transaction(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)

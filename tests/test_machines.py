@@ -337,6 +337,7 @@ def test_a_queue_is_closed_in_time_though_its_server_is_out_of_reach(site: Site,
     assert took(queue.close) < 2 + SLACK
 
 
+@pytest.mark.trial
 def test_what_was_given_up_is_not_done_later(site: Site) -> None:
     """The system keeps what was sent and not confirmed, and would send it again when the network is back."""
     with PostgresStore.from_conn_string(site.schema(), timeout=1) as store:
@@ -353,6 +354,7 @@ def test_what_was_given_up_is_not_done_later(site: Site) -> None:
             time.sleep(0.05)
 
 
+@pytest.mark.trial
 def test_a_run_that_is_cut_off_ends_in_time_and_goes_on_where_it_was(drive: Any, site: Site) -> None:
     with PostgresSaver.from_conn_string(site.schema(), timeout=1) as saver:
         app = counting.copy({"checkpointer": saver})

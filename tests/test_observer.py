@@ -537,6 +537,7 @@ def die(state: Any) -> Any:
     os._exit(3)
 
 
+@pytest.mark.trial
 def test_a_lost_worker_is_told(drive: Drive) -> None:
     log = Log()
     with ProcessExecutor(1) as executor, pytest.raises(Exception, match="worker"):

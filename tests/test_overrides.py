@@ -128,6 +128,7 @@ def cases() -> Iterator[Any]:
     yield pytest.param(tuple("a" + name for name in SYNC), ("async",), id="all async")
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize(("names", "worlds"), [*cases()])
 def test_what_a_subclass_overrides_is_called_and_changes_nothing(
     kind: type, names: tuple[str, ...], worlds: Any, opened: Any

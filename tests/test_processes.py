@@ -100,6 +100,7 @@ def test_a_program_that_a_node_starts_does_not_have_the_pipe(one: Any) -> None:
 # -- what is no answer is noticed ---------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("act", HOSTILE, ids=lambda act: act.__name__)
 def test_what_is_no_answer_costs_its_call_a_worker_and_no_other_call(drive: Drive, two: Any, tmp_path: Path, act: Any) -> None:
     app, plain = graph_of(hostile_nodes.hostile, executor=two), graph_of(forking_nodes.plain, executor=two)

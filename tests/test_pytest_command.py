@@ -60,6 +60,7 @@ def run_test(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=path.parent, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("word", ["", "async "])
 def test_it_writes_a_test_that_passes(word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = store(tmp_path, word)

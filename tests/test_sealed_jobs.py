@@ -64,6 +64,7 @@ def move(url: str, column: str, source: tuple[str, str, str], target: tuple[str,
         )
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize(("source", "target"), [*permutations(JOBS, 2)])
 def test_an_input_that_was_moved_to_another_job_does_not_run_there(postgres: str, source: Any, target: Any) -> None:
     submit_all(postgres)
@@ -79,6 +80,7 @@ def test_an_input_that_was_moved_to_another_job_does_not_run_there(postgres: str
                     assert " ".join(job) in log
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize(("source", "target"), [*permutations(JOBS, 2)])
 def test_an_outcome_that_was_moved_to_another_job_is_refused(postgres: str, source: Any, target: Any) -> None:
     submit_all(postgres)

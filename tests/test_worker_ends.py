@@ -91,6 +91,7 @@ def fail_once(patch: pytest.MonkeyPatch, name: str, when: str, error: type[BaseE
     patch.setattr(WorkerSession, name, call)
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("name", ["claim", "end", "watch", "find_cancelled", "wait"])
@@ -188,6 +189,7 @@ WAYS = {
 TRIALS = [pytest.param(way, marks=pytest.mark.trial) for way in ("SIGTERM twice", "SIGINT twice")]
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("way", [*TRIALS, *(way for way in WAYS if not way.endswith("twice"))])
 def test_however_a_process_is_ended_its_jobs_go_on_elsewhere(
     postgres: str, queue: Queue, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
