@@ -8,10 +8,6 @@ import { oneAtATime, viewPath } from "./thread-steps.js";
 const SIDES = ["A", "B"];
 
 export async function mount(element, context) {
-  if (!context.thread.metadata.graph_id) {
-    element.append(make("p.empty", {}, "Nothing has run on this thread yet."));
-    return {};
-  }
   const tab = new BranchesTab(element, context);
   await tab.load();
   return tab;

@@ -11,10 +11,6 @@ const LONGEST = 12; // characters of a badge
 const MOST = 60; // steps that are read at first, and of a node are listed
 
 export async function mount(element, context) {
-  if (!context.thread.metadata.graph_id) {
-    element.append(make("p.empty", {}, "Nothing has run on this thread yet."));
-    return {};
-  }
   const tab = new GraphTab(element, context);
   await tab.open();
   return tab;

@@ -10,10 +10,6 @@ import { VirtualList } from "./virtual.js";
 const ROW = 36;
 
 export async function mount(element, context) {
-  if (!context.thread.metadata.graph_id) {
-    element.append(make("p.empty", {}, "Nothing has run on this thread yet."));
-    return {};
-  }
   const tab = new StepsTab(element, context);
   await tab.open(context.path);
   return tab;

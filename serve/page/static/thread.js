@@ -27,6 +27,7 @@ const TABS = {
   branches: ["Branches", () => import("./branches.js")],
   state: ["State", () => import("./state.js")],
 };
+const OF_RUNS = ["steps", "graph", "timeline", "branches"]; // there is nothing in them before the first run
 // What a run that is begun here sends: steps and tokens, and no states.
 const MODES = ["updates", "messages-tuple"];
 
@@ -102,7 +103,12 @@ class ThreadView {
     try {
       const module = await TABS[name][1]();
       if (this.tab !== tab) return;
-      tab.shown = (await module.mount(element, this.context(path, end.signal))) ?? {};
+      if (OF_RUNS.includes(name) && !this.thread.metadata.graph_id) {
+        element.append(make("p.empty", {}, "Nothing has run on this thread yet."));
+        tab.shown = {};
+      } else {
+        tab.shown = (await module.mount(element, this.context(path, end.signal))) ?? {};
+      }
     } catch (error) {
       if (error.name !== "AbortError" && this.tab === tab) {
         element.append(make("p.notice.bad", { role: "alert" }, sentence(error)));

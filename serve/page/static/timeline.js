@@ -7,10 +7,6 @@ import { oneAtATime, ThreadSteps, viewPath } from "./thread-steps.js";
 const ACROSS = matchMedia("(max-width: 640px)").matches ? 20 : 60; // steps that are shown at once
 
 export async function mount(element, context) {
-  if (!context.thread.metadata.graph_id) {
-    element.append(make("p.empty", {}, "Nothing has run on this thread yet."));
-    return {};
-  }
   const tab = new TimelineTab(element, context);
   await tab.open();
   return tab;
