@@ -46,20 +46,20 @@ def _rebuild_error(cls: type[BaseException], args: tuple[Any, ...]) -> BaseExcep
 
 
 class EmptyChannelError(StateGraphError):
-    """A channel was read that holds no value."""
+    """A read of a channel that holds no value."""
 
 
 class InvalidUpdateError(StateGraphError):
-    """A write that its channel, or its graph, cannot take."""
+    """A write that the channel or the graph cannot accept."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatus:
-    """What a channel says of itself; see `BaseChannel.describe`.
+    """The status of a channel; see `BaseChannel.describe`.
 
     Attributes:
         state: "available" if it can be read; "waiting" if it was written but cannot be read yet;
-            "empty" if nothing was written that still counts.
+            "empty" if no write is in effect.
         text: the predicate of a sentence whose subject is the channel, such as "holds no value".
         missing: the names that must still be written, sorted; only joins wait for names.
     """
@@ -139,7 +139,7 @@ class BaseChannel(Generic[Value, Update, Stored]):
         return self.typ
 
     def get(self) -> Value:
-        """The current value.
+        """Return the current value.
 
         Raises:
             EmptyChannelError: the channel holds none.
@@ -155,7 +155,7 @@ class BaseChannel(Generic[Value, Update, Stored]):
         return True
 
     def update(self, values: Sequence[Update]) -> bool:
-        """Take all writes of one superstep, in path order; empty if there were none.
+        """Apply all writes of one superstep, in path order; `values` is empty if there were none.
 
         Returns:
             True if the channel changed: its version moves, and nodes that wait for it may run.
@@ -166,7 +166,7 @@ class BaseChannel(Generic[Value, Update, Stored]):
         raise NotImplementedError(f"{type(self).__name__} must define update()")
 
     def preview(self, values: Sequence[Update]) -> Value:
-        """What `get` would give after an update with these values; the channel stays as it is.
+        """Return what `get` would give after an update with these values; change nothing.
 
         Raises:
             InvalidUpdateError: these values cannot be taken (together).
@@ -177,8 +177,8 @@ class BaseChannel(Generic[Value, Update, Stored]):
         return updated.get()
 
     def declare(self, key: str, hint: Any) -> Self:
-        """The channel of a key whose annotation holds this one: a copy, so that one instance in two
-        annotations does not become one channel with two names.
+        """Return the channel of a key whose annotation holds this one: a copy, so that one instance
+        in two annotations does not become one channel with two names.
 
         Args:
             hint: the annotation, `Annotated[type, channel]`.
@@ -188,7 +188,7 @@ class BaseChannel(Generic[Value, Update, Stored]):
         return mine
 
     def describe(self) -> ChannelStatus:
-        """What the channel holds or waits for, for `explain` and for error texts."""
+        """Return what the channel holds or waits for, for `explain` and error texts."""
         if self.is_available():
             return ChannelStatus("available", "holds a value")
         return ChannelStatus("empty", "holds no value")
@@ -202,18 +202,18 @@ class BaseChannel(Generic[Value, Update, Stored]):
         return False
 
     def checkpoint(self) -> Stored | Missing:
-        """What to store, or `MISSING` to store nothing. Defaults to the value."""
+        """Return what to store, or `MISSING` to store nothing. Defaults to the value."""
         try:
             return self.get()  # type: ignore[return-value]
         except EmptyChannelError:
             return MISSING
 
     def from_checkpoint(self, stored: Stored | Missing) -> Self:
-        """A live channel made of this template and what `checkpoint` returned (or `MISSING`)."""
+        """Make a live channel from this template and what `checkpoint` returned (or `MISSING`)."""
         raise NotImplementedError(f"{type(self).__name__} must define from_checkpoint()")
 
     def copy(self) -> Self:
-        """A second channel with the same content; updating it leaves this one as it is."""
+        """Return a second channel with the same content; updating it does not change this one."""
         return self.from_checkpoint(self.checkpoint())
 
     def __eq__(self, other: object) -> bool:

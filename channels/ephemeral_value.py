@@ -71,8 +71,8 @@ class EphemeralValue(SingleValue[Value]):
 
 
 class AnyValue(SingleValue[Value]):
-    """Holds a value for the one superstep that follows the write. Several writes in one superstep
-    are taken to be equal: the last one counts.
+    """Holds a value for the one superstep that follows the write. It takes
+    several writes in one superstep to be equal: the last one counts.
 
     Args:
         typ: the type of the value.

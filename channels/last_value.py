@@ -15,8 +15,8 @@ from .common import CONCURRENT, SingleValue, clone, empty_error, guard_error, to
 
 
 class LastValue(SingleValue[Value]):
-    """Keeps the last value written; takes one write per superstep. Keys of a state without a
-    reducer are of this class.
+    """Keeps the last value written; takes one write per superstep. State keys without a reducer
+    use this class.
 
     Args:
         typ: the type of the value.
@@ -158,7 +158,7 @@ class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):
         """The value, once the run has finished.
 
         Raises:
-            EmptyChannelError: there is none, or it is not yet time.
+            EmptyChannelError: there is no value, or the run has not finished yet.
         """
         value = self.value
         if value is MISSING or not self.finished:
@@ -185,7 +185,7 @@ class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):
         return ChannelStatus("waiting", "holds a value and waits until nothing else can run")
 
     def consume(self) -> bool:
-        """Drop a value that was shown."""
+        """Drop the value if it is visible."""
         if not self.finished:
             return False
         self.value = MISSING
@@ -193,7 +193,7 @@ class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):
         return True
 
     def finish(self) -> bool:
-        """Show the value, if there is one."""
+        """Make the value visible, if there is one."""
         if self.finished or self.value is MISSING:
             return False
         self.finished = True

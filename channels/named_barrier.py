@@ -56,7 +56,7 @@ class Barrier(BaseChannel[None, Value, Stored]):
             raise EmptyChannelError(name_key(self, text))
 
     def describe(self) -> ChannelStatus:
-        """Says which names are missing, and which were seen."""
+        """Return which names are missing and which were seen."""
         if self.is_available():
             return ChannelStatus("available", "is complete")
         missing = tuple(sorted(map(str, self.names - self.seen)))

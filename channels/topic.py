@@ -75,14 +75,14 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
         return bool(self.items)
 
     def describe(self) -> ChannelStatus:
-        """Says how many items there are."""
+        """Return how many items there are."""
         if not self.items:
             return ChannelStatus("empty", "holds no items")
         noun = "item" if len(self.items) == 1 else "items"
         return ChannelStatus("available", f"holds {len(self.items)} {noun}")
 
     def update(self, values: Sequence[Any]) -> bool:
-        """Add the items, after the old ones are dropped if the topic does not accumulate.
+        """Add the items; first drop the old ones if the topic does not accumulate.
 
         Raises:
             InvalidUpdateError: two overwrites in one superstep.

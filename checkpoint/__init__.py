@@ -1,8 +1,6 @@
-"""Keeping a thread and finding it again: the saver contract, values ↔ bytes, and the saver in
-memory.
+"""Stores threads and reads them back: the saver contract, values ↔ bytes, and the saver in memory.
 
-Knows nothing of the engine. The savers on databases are rooms of their own: `.sqlite` and
-`.postgres`.
+Independent of the engine. The savers on databases are separate modules: `.sqlite` and `.postgres`.
 """
 
 from importlib import import_module as _load

@@ -1,5 +1,4 @@
-"""What storing a value and reading it back can raise, and the form in which a foreign error is
-kept.
+"""The exceptions of storing and reading values, and the form in which foreign errors are stored.
 
 Only exceptions live here.
 """
@@ -13,7 +12,7 @@ class UnserializableError(StateGraphError, TypeError):
     """A value that would not come back equal and of the same type, so it was not stored.
 
     Attributes:
-        path: where inside the value, such as `['a'][3].lock`; empty for the value itself.
+        path: the place inside the value, such as `['a'][3].lock`; empty for the value itself.
         reason: what is wrong there, and what to do about it.
     """
 
@@ -23,7 +22,7 @@ class UnserializableError(StateGraphError, TypeError):
         self.reason = reason
 
     def inside(self, label: str) -> UnserializableError:
-        """The same refusal, seen from a value in which this one lies at `label`.
+        """Return the same error for an enclosing value, which holds this one at `label`.
 
         >>> print(UnserializableError("[3]", "cannot store _thread.lock").inside("['jobs']"))
         at ['jobs'][3]: cannot store _thread.lock
@@ -35,7 +34,7 @@ class UnserializableError(StateGraphError, TypeError):
 
 
 class UnknownTypeError(StateGraphError, LookupError):
-    """Stored bytes name a type that was not registered here. Nothing is ever imported to find it.
+    """Stored bytes name a type that is not registered here. Types are never imported on demand.
 
     Attributes:
         key: the name under which the type was stored.
@@ -57,8 +56,8 @@ class DamagedError(StateGraphError, ValueError):
 
 
 class StorageError(StateGraphError):
-    """The database could not do what was asked: it is full, locked, gone or read-only. What was
-    asked was not done, not even in part; the cause has the database's own words."""
+    """The database could not execute the operation: it is full, locked, gone or read-only. Nothing
+    was done, not even in part; the cause has the database's own message."""
 
 
 class StoredError(StateGraphError):
@@ -67,7 +66,7 @@ class StoredError(StateGraphError):
 
     Attributes:
         type_name: the full name of the type it had.
-        message: what `str()` of it gave.
+        message: the result of `str()` on it.
 
     >>> StoredError("app.PaymentError", "card refused")
     StoredError('app.PaymentError', 'card refused')
@@ -83,11 +82,11 @@ class StoredError(StateGraphError):
 
 
 class CheckpointConflictError(StateGraphError):
-    """Another run moved the thread on since this run read it, or has begun to. Nothing of this step
-    was stored.
+    """Another run has advanced the thread since this run read it, or has begun to. Nothing of this
+    step was stored.
 
     Attributes:
-        thread_id: the thread both wanted to move on.
+        thread_id: the thread that both runs wanted to advance.
         expected: the head this run had seen, None for an empty thread.
         actual: the head that won.
     """

@@ -1,1 +1,1 @@
-"""Small programs that use stategraph as a user would; each can be run by itself."""
+"""Small programs that use stategraph as a user would; each runs on its own."""

@@ -1,10 +1,10 @@
-"""An approval: a draft is written, two people are asked at once, wishes lead to a new draft, two
-yeses publish it.
+"""An approval: a node writes a draft, two people review it at once, their edits lead to a new
+draft, and two approvals publish it.
 
     python -m stategraph.examples.approval
     python -m stategraph.examples.approval --answers edit:"shorter" approve
 
-`interrupt` stops the run and stores it; the answers may come a second or a year later, here from
+`interrupt` pauses the run and stores it; the answers may come a second or a year later, here from
 the terminal or from the command line. An answer that does not fit its schema is refused, and the
 question stays open.
 """
@@ -36,15 +36,15 @@ PEOPLE = ("editor", "lawyer")
 
 
 class Verdict(BaseModel):
-    """What a person may answer; `interrupt` makes it of the dict that was given as the answer."""
+    """A person's answer; `interrupt` builds it from the dict that was given as the answer."""
 
     decision: Literal["approve", "reject", "edit"]
     wish: str = ""
 
 
 class State(TypedDict):
-    """Both people write `verdicts` in one superstep, so it has a reducer. It keeps those of all
-    rounds."""
+    """The state. Both people write `verdicts` in one superstep, so it has a reducer, which keeps
+    the verdicts of all rounds."""
 
     topic: str
     draft: str
@@ -53,15 +53,15 @@ class State(TypedDict):
 
 
 def write(state: State) -> dict[str, Any]:
-    """A new draft, with every wish made so far."""
+    """Write a new draft that includes every wish so far."""
     wishes = [verdict.wish for verdict in state["verdicts"] if verdict.decision == "edit"]
     number = len(state["verdicts"]) // len(PEOPLE) + 1
     return {"draft": ", ".join([f"About {state['topic']}, draft {number}", *wishes])}
 
 
 def ask(person: str) -> Callable[[State], dict[str, Any]]:
-    """A node that asks one person. On a resume it starts again from its first line; then
-    `interrupt` returns."""
+    """Return a node that asks one person. On a resume it starts again from its first line, and
+    then `interrupt` returns."""
 
     def node(state: State) -> dict[str, Any]:
         verdict = interrupt({"to": person, "draft": state["draft"]}, response_schema=Verdict)
@@ -71,7 +71,7 @@ def ask(person: str) -> Callable[[State], dict[str, Any]]:
 
 
 def decide(state: State) -> Command[Literal["write", "publish", "__end__"]]:
-    """Runs when both have answered: the join waits for them."""
+    """Decide what is next. The join waits until both have answered."""
     decisions = {verdict.decision for verdict in state["verdicts"][-len(PEOPLE) :]}
     if "reject" in decisions:
         return Command(goto=END, update={"outcome": "rejected"})
@@ -79,12 +79,12 @@ def decide(state: State) -> Command[Literal["write", "publish", "__end__"]]:
 
 
 def publish(state: State) -> dict[str, Any]:
-    """The last step, after both said yes."""
+    """Publish the draft, after both have approved it."""
     return {"outcome": f"published: {state['draft']}"}
 
 
 def build() -> CompiledStateGraph:
-    """Only a graph with a checkpointer can stop and go on."""
+    """Build the graph. Only a graph with a checkpointer can pause and resume."""
     graph = StateGraph(State)
     graph.add_node("write", write)
     graph.add_node("decide", decide)
@@ -104,14 +104,14 @@ def build() -> CompiledStateGraph:
 
 
 def answer(question: Interrupt, reply: Callable[[str], str]) -> dict[str, str]:
-    """Put a question to a person; `edit: shorter` becomes a decision and a wish."""
+    """Ask a person a question, and split a reply such as `edit: shorter` into decision and wish."""
     prompt = f"{question.value['to']}, do you approve of {question.value['draft']!r}? "
     decision, _, wish = reply(prompt).partition(":")
     return {"decision": decision.strip(), "wish": wish.strip()}
 
 
 def scripted(words: list[str]) -> Callable[[str], str]:
-    """A reply from a list. The last one is repeated."""
+    """Return a function that replies from a list and repeats the last reply."""
     words_left = chain(words, repeat(words[-1]))
 
     def reply(prompt: str) -> str:
@@ -123,13 +123,12 @@ def scripted(words: list[str]) -> Callable[[str], str]:
 
 
 def run(topic: str, reply: Callable[[str], str]) -> None:
-    """Run until nobody is asked any more, then show how it went."""
+    """Run until no question is open, then print the result and the history."""
     app = build()
     thread: Config = {"configurable": {"thread_id": topic}}
     result = app.invoke({"topic": topic}, thread)
     while questions := result.get("__interrupt__"):
-        # Answers by the id of their question: the order does not matter, and they need not come all
-        # at once.
+        # Answers go by the id of their question: in any order, and not necessarily all at once.
         answers = {question.id: answer(question, reply) for question in questions}
         try:
             result = app.invoke(Command(resume=answers), thread)
@@ -147,8 +146,7 @@ def run(topic: str, reply: Callable[[str], str]) -> None:
 
 
 def main() -> None:
-    """Ask at the terminal if there is one and no answers were given; else take the answers from the
-    list."""
+    """Ask at the terminal if there is one and no answers were given; otherwise use the list."""
     parser = argparse.ArgumentParser(
         "approval", description="A draft that two people must approve."
     )

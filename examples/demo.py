@@ -1,11 +1,11 @@
-"""The demo: a graph reads a folder of Python side by side, its process is killed, another one goes
-on, a person is asked, and a page shows what happened.
+"""The demo: a graph reads a folder of Python files concurrently, its process is killed, another one
+resumes it, a person answers a question, and a page shows what happened.
 
     stategraph demo [FOLDER] [--out FOLDER]
 
-`list_files` finds the files, each `read` is one task, `count` adds up, `ask` asks, `rank` answers.
-The graph stands first, as a user would write it; below it is the program that shows it. The
-processes that read are started by `stategraph demo` itself, with an option that help does not show.
+`list_files` finds the files, each `read` is one task, `count` adds up, `ask` asks how to rank, and
+`rank` sorts. The graph comes first, as a user would write it; below it is the program that shows
+it. `stategraph demo` itself starts the processes that read, with an option that the help hides.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ IMPORT = re.compile(rb"^\s*(?:import|from) +(\w+)", re.MULTILINE)
 
 
 class File(TypedDict):
-    """What one task is given."""
+    """The input of one task."""
 
     path: str
 
 
 class Facts(TypedDict):
-    """What one task finds out."""
+    """The result of one task."""
 
     path: str
     lines: int
@@ -66,8 +66,8 @@ class Facts(TypedDict):
 
 
 class State(TypedDict):
-    """Many tasks write `facts` in one superstep; the reducer, +, joins their lists in a fixed
-    order."""
+    """The state. Many tasks write `facts` in one superstep; the reducer, +, joins their lists in a
+    fixed order."""
 
     folder: str
     files: list[str]
@@ -78,17 +78,17 @@ class State(TypedDict):
 
 
 def list_files(state: State) -> dict[str, Any]:
-    """All Python files of the folder, but for tests."""
+    """List all Python files of the folder, except tests."""
     return {"files": [str(path) for path in find_files(Path(state["folder"]))]}
 
 
 def one_task_per_file(state: State) -> list[Send]:
-    """The map: as many tasks as there are files."""
+    """Map: return one task per file."""
     return [Send("read", {"path": path}) for path in state["files"]]
 
 
 def read(file: File, writer: StreamWriter) -> dict[str, Any]:
-    """One task: look at one file, and tell whoever watches."""
+    """Read one file, and report it to the stream."""
     source = Path(file["path"]).read_bytes()
     facts = Facts(
         path=file["path"],
@@ -101,7 +101,7 @@ def read(file: File, writer: StreamWriter) -> dict[str, Any]:
 
 
 def count(state: State) -> dict[str, Any]:
-    """The reduce: runs once, after all files."""
+    """Reduce: add up the facts, once, after all files."""
     facts = state["facts"]
     return {
         "totals": {
@@ -114,7 +114,7 @@ def count(state: State) -> dict[str, Any]:
 
 
 def ask(state: State) -> dict[str, Any]:
-    """Ask a person, until the answer is understood. Meanwhile no process is needed."""
+    """Ask a person until the answer is valid. No process has to run meanwhile."""
     question = f"Rank by {', '.join(MEASURES[:-1])} or {MEASURES[-1]}?"
     answer = interrupt(question)
     while answer not in MEASURES:
@@ -123,7 +123,7 @@ def ask(state: State) -> dict[str, Any]:
 
 
 def rank(state: State) -> dict[str, Any]:
-    """The files with the most lines or functions, or the modules imported most often."""
+    """Rank files by lines or functions, or modules by how often they are imported."""
     facts, measure = state["facts"], state["measure"]
     if measure == "imports":
         numbers = Counter(name for each in facts for name in each["imports"])
@@ -136,7 +136,7 @@ def rank(state: State) -> dict[str, Any]:
 
 
 def build(read: Callable[..., Any] = read) -> StateGraph[State]:
-    """The graph. Where its threads are stored is said when it is compiled."""
+    """Return the graph. `compile` decides where its threads are stored."""
     graph = StateGraph(State)
     graph.add_node("list_files", list_files)
     graph.add_node("read", read)
@@ -153,7 +153,7 @@ def build(read: Callable[..., Any] = read) -> StateGraph[State]:
 
 
 def find_files(folder: Path) -> Iterator[Path]:
-    """The Python files below a folder, by name."""
+    """Yield the Python files below a folder, sorted by name."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(set(folders) - SKIPPED)
         for path in (Path(place, name) for name in sorted(files) if name.endswith(".py")):
@@ -170,18 +170,17 @@ THREAD: RunnableConfig = {
 
 
 class Doomed:
-    """`read` in a process that is to die: after so many files it kills the process, as `kill -9`
-    does."""
+    """A `read` that kills its process after a number of files, as `kill -9` does."""
 
     PAUSE = 0.3
-    """Seconds in which what was read until then is shown."""
+    """Seconds to show the files read so far."""
 
     def __init__(self, files: int) -> None:
         self._left = files
         self._lock = threading.Lock()
 
     def __call__(self, file: File, writer: StreamWriter) -> dict[str, Any]:
-        """Read one file, or die."""
+        """Read one file, or kill the process."""
         with self._lock:
             self._left -= 1
         if self._left < 0:
@@ -191,7 +190,7 @@ class Doomed:
 
 
 def read_files(folder: Path, store: Path, kill_after: int | None) -> None:
-    """Run the graph until it asks. A thread that is in the file already is gone on with."""
+    """Run the graph until it asks. Resume the thread if the file already has it."""
     with SqliteSaver.from_conn_string(str(store)) as saver:
         graph = build() if kill_after is None else build(Doomed(kill_after))
         app = graph.compile(checkpointer=saver, name="demo")
@@ -203,14 +202,13 @@ def read_files(folder: Path, store: Path, kill_after: int | None) -> None:
 
 
 def count_read(stored: StateSnapshot) -> int:
-    """How many files have been read, by what is stored: of a superstep that was not finished, the
-    tasks that were."""
+    """Return how many files have been read, according to what is stored; this includes the finished
+    tasks of an unfinished superstep."""
     return len(stored.values.get("facts", ()))
 
 
 class Bar:
-    """The progress of the files: one line that changes in a terminal, else a line for each
-    quarter."""
+    """A progress bar: one changing line in a terminal, otherwise a line for each quarter."""
 
     WIDTH = 32
 
@@ -222,7 +220,7 @@ class Bar:
         self._signs = "█░" if utf else "#."
 
     def advance(self, name: str) -> None:
-        """One more file was read."""
+        """Count one more file."""
         before, self.done = self.done, self.done + 1
         if self._live:
             full = self.WIDTH * self.done // self._total
@@ -239,10 +237,10 @@ class Bar:
 
 
 def run(folder: Path, out: Path) -> None:
-    """Show all of it, and write the page and the file of the thread into a folder.
+    """Run the whole demo, and write the page and the database of the thread into a folder.
 
     Raises:
-        RuntimeError: a process that reads has ended in another way than it should.
+        RuntimeError: a process that reads has ended in an unexpected way.
     """
     files = len([*find_files(folder)])
     python = os.path.relpath(sys.executable)
@@ -291,31 +289,31 @@ def run(folder: Path, out: Path) -> None:
 
 
 def start_reader(folder: Path, store: Path, kill_after: int | None) -> tuple[int, int]:
-    """Run a process that reads; its exit code and its number."""
+    """Run a process that reads, and return its exit code and its process id."""
     sys.stdout.flush()
     command = [sys.executable, "-P", "-m", "stategraph", "demo", str(folder), "--out", str(store)]
     command += ["--reader", "none" if kill_after is None else str(kill_after)]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
         code = process.wait()
     if sys.stdout.isatty():
-        print()  # ends the line of the progress
+        print()  # ends the progress line
     return code, process.pid
 
 
 def say_title(number: int, text: str) -> None:
-    """Begin a part."""
+    """Print the title of a part."""
     bold, plain = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
     print(f"\n{bold}{number}  {text}{plain}", flush=True)
 
 
 def show_indented(text: str) -> None:
-    """Print lines a little to the right."""
+    """Print a text, indented."""
     for line in text.rstrip().splitlines():
         print(f"   {line}".rstrip())
 
 
 def answer(question: str) -> str:
-    """What the person at the keyboard says; where there is none, the first measure."""
+    """Return the answer from the terminal, or the first measure if there is no terminal."""
     print(f"   {question} [{MEASURES[0]}] ", end="", flush=True)
     if not sys.stdin.isatty():
         print(f"{MEASURES[0]}   (nobody is at the keyboard)")
@@ -324,7 +322,7 @@ def answer(question: str) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """What the program can be told."""
+    """Declare the arguments of the program."""
     text = "a folder of Python files (default: the standard library)"
     parser.add_argument("folder", nargs="?", type=Path, help=text)
     out = Path("stategraph-demo")
@@ -335,12 +333,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def add_command(name: str, parser: argparse.ArgumentParser) -> None:
-    """As a command of `stategraph`."""
+    """Add the demo as a command of `stategraph`."""
     add_arguments(parser).set_defaults(run=main)
 
 
 def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
-    """Do as asked; ends with exit code 2 and a sentence if that cannot be."""
+    """Run the demo with parsed arguments; invalid ones end it with a message and exit code 2."""
     folder = Path(asked.folder or sysconfig.get_path("stdlib")).resolve()
     if asked.reader is not None:
         read_files(folder, asked.out, None if asked.reader == "none" else int(asked.reader))
@@ -361,7 +359,7 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
 
 
 def parse(words: Sequence[str] | None = None) -> int:
-    """As a program of its own."""
+    """Run the demo as a standalone program."""
     parser = add_arguments(argparse.ArgumentParser("demo", description="What stategraph is for."))
     return main(parser, parser.parse_args(words))
 

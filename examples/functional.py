@@ -1,11 +1,11 @@
-"""Functions instead of graphs: a plain function whose tasks are kept, so that a resumed run does
-not repeat them.
+"""Functions instead of graphs: a plain function whose task results are stored, so that a resumed
+run does not repeat them.
 
     python -m stategraph.examples.functional [CITY ...]
 
-A report on the weather runs on three days of one thread. On the first day the station breaks down
-in the middle: the same run goes on later and does only what is missing. Each day sees what the day
-before has saved.
+A weather report runs on one thread for three days. On the first day the station breaks down
+in the middle; the same run resumes later and does only what is missing. Each day sees what the day
+before saved.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ broken: dict[str, bool] = {"on": True}  # the station, until it is repaired
 
 @task
 def measure(city: str, day: int) -> int:
-    """Degrees in a city (not the true ones). As a task its result is stored with the run as soon as
-    it is there."""
+    """Return the degrees in a city (not the true ones). Since this is a task, its result is stored
+    with the run at once."""
     calls["measure"] += 1
     return len(city) + day
 
 
 @task(cache_policy=CachePolicy())
 def altitude(city: str) -> int:
-    """In metres. It stays: for equal arguments the result comes from the cache, also on other days
-    and threads."""
+    """Return the altitude in metres. For equal arguments the result comes from the cache, also on
+    other days and threads."""
     calls["altitude"] += 1
     return len(city) * 100
 
 
 @task
 def send(text: str) -> str:
-    """The station breaks down here on the first day."""
+    """Send the report. On the first day the station breaks down here."""
     calls["send"] += 1
     if broken["on"]:
         raise ConnectionError("the station does not answer")
@@ -56,13 +56,13 @@ def send(text: str) -> str:
 
 
 def build() -> Pregel:
-    """An entrypoint is a graph of one node: invoke, stream, get_state and the rest work as on any
-    graph."""
+    """Build the entrypoint. It is a graph of one node: invoke, stream, get_state and the rest work
+    as on any graph."""
 
     @entrypoint(checkpointer=InMemorySaver(), cache=InMemoryCache())
     def report(cities: list[str], *, previous: Any = None) -> entrypoint.final[str, dict[str, Any]]:
-        """Runs from its first line on every resume; tasks that have finished return at once what
-        they returned."""
+        """Report the weather. Every resume starts at the first line; finished tasks return their
+        stored results at once."""
         calls["report"] += 1
         before = previous or {"day": 0, "degrees": None}
         day = before["day"] + 1
@@ -75,7 +75,7 @@ def build() -> Pregel:
         text = f"day {day}, {cities[at_sea.index(warmest)]} {warmest}°"
         if before["degrees"] is not None:
             text += f" (yesterday {before['degrees']}°)"
-        if day > 1 and not interrupt(f"send {text!r}?"):  # a question to whoever runs this
+        if day > 1 and not interrupt(f"send {text!r}?"):  # asks the caller
             text += ", not sent"
         else:
             text = send(text).result()
@@ -86,14 +86,14 @@ def build() -> Pregel:
 
 
 def count() -> str:
-    """How often each function ran since the last time we looked."""
+    """Return how often each function ran since the last call."""
     shown = ", ".join(f"{name} {calls[name]}" for name in ("report", "measure", "altitude", "send"))
     calls.clear()
     return f"  ran: {shown}"
 
 
 def main(cities: list[str]) -> None:
-    """Three days."""
+    """Run three days."""
     app = build()
     thread: Config = {"configurable": {"thread_id": "weather"}}
     try:

@@ -1,11 +1,11 @@
-"""The first example: a graph reads a folder of Python, or its standard library if you name none.
+"""The first example: a graph reads a folder of Python, by default the standard library.
 
     python -m stategraph.examples.index_library [FOLDER]
 
 `plan` lists the folder and sends one task per module to `read`; all tasks of a round run in one
-superstep. A package goes round again: its task sends one further task per submodule, one level per
-round. When nothing is left to read, `summarize` counts. The program is written as a user would
-write it; nothing in it knows the engine's insides.
+superstep. A package starts another round: its task sends one further task per submodule, one level
+per round. When nothing is left to read, `summarize` counts. The program is written as a user would
+write it and uses no internals of the engine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Module = tuple[str, Path]  # dotted name, and its .py file or its folder
 
 @dataclass(frozen=True)
 class Facts:
-    """What is worth knowing of one module."""
+    """Facts about one module."""
 
     name: str
     lines: int
@@ -54,15 +54,14 @@ class Facts:
 
 
 class Found(TypedDict):
-    """The modules that a task has come upon. It is for the router of that very task and lasts one
-    superstep."""
+    """The modules that a task has found, for the router of that task; they last one superstep."""
 
     found: Annotated[list[Module], EphemeralValue(list, guard=False)]
 
 
 class State(Found):
-    """One channel per key. Where tasks of one superstep write the same key, a reducer (here: +)
-    joins the lists."""
+    """The state: one channel per key. Where tasks of one superstep write the same key, a reducer
+    (here: +) joins the lists."""
 
     folder: Path
     facts: Annotated[list[Facts], add]
@@ -74,15 +73,15 @@ class State(Found):
 
 
 def plan(state: State) -> dict[str, Any]:
-    """List the folder. Whatever a node returns is written to the state when its superstep ends."""
+    """List the folder. What a node returns is written to the state when its superstep ends."""
     folder = state["folder"]
     own = [(folder.name, folder / "__init__.py")] if (folder / "__init__.py").is_file() else []
     return {"found": own + inside(folder, "")}
 
 
 def read(module: Module, writer: StreamWriter) -> dict[str, Any]:
-    """Read one module. The argument is what its `Send` carried; `writer` talks to whoever reads the
-    run."""
+    """Read one module. The argument comes from its `Send`; `writer` sends to the readers of the
+    stream."""
     name, path = module
     update: dict[str, Any] = {"found": []}
     try:
@@ -100,13 +99,13 @@ def read(module: Module, writer: StreamWriter) -> dict[str, Any]:
 
 
 def send_found(state: Found) -> list[Send]:
-    """The router of `plan` and of every `read`: one more task per module found. It sees its own
-    task's writes."""
+    """Route from `plan` and every `read`: return one task per module found. A router sees the
+    writes of its own task."""
     return [Send("read", module) for module in state["found"]]
 
 
 def summarize(state: State) -> dict[str, Any]:
-    """Count. It is deferred, so it runs once, when no module is left to read."""
+    """Count. This node is deferred, so it runs once, when no module is left to read."""
     facts = sorted(state["facts"], key=lambda f: f.name)
     imports = Counter(name for f in facts for name in f.imports)
     most = sorted(imports.items(), key=lambda item: (-item[1], item[0]))[:5]
@@ -132,7 +131,7 @@ def summarize(state: State) -> dict[str, Any]:
 
 
 def inside(folder: Path, prefix: str) -> list[Module]:
-    """The modules and packages directly in a folder, by name."""
+    """Return the modules and packages directly in a folder, sorted by name."""
     paths = [
         path
         for path in sorted(folder.iterdir())
@@ -147,7 +146,7 @@ def inside(folder: Path, prefix: str) -> list[Module]:
 
 
 def facts_of(name: str, source: bytes) -> Facts:
-    """Parse one file; names the top-level package of each absolute import once."""
+    """Parse one file. Each top-level package that it imports absolutely is listed once."""
     nodes = list(ast.walk(ast.parse(source)))
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     sizes = [((f.end_lineno or f.lineno) - f.lineno + 1, f.name, f.lineno) for f in functions]
@@ -171,7 +170,7 @@ def facts_of(name: str, source: bytes) -> Facts:
 
 
 def build() -> CompiledStateGraph:
-    """Nodes, edges, and a place to keep the checkpoints: one is cut after every superstep."""
+    """Build the graph, with a saver that keeps a checkpoint of every superstep."""
     graph = StateGraph(State)
     graph.add_node("plan", plan)
     graph.add_node("read", read)
@@ -198,7 +197,7 @@ def run(folder: Path, out: Path) -> None:
     began, count, told = time.perf_counter(), 0, 0
     terminal = sys.stdout.isatty()
     print(f"reading {folder}")
-    # Two stream modes at once: what the workers say while they run, and the state after each
+    # Two stream modes at once: what the nodes send while they run, and the state after each
     # superstep.
     for mode, chunk in app.stream({"folder": folder}, config, stream_mode=["custom", "values"]):
         count += mode == "custom"
@@ -220,7 +219,7 @@ def run(folder: Path, out: Path) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """What the program can be told."""
+    """Declare the arguments of the program."""
     parser.add_argument(
         "folder", nargs="?", type=Path, help="a folder of Python (default: the standard library)"
     )
@@ -232,7 +231,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
-    """Do as asked; ends with exit code 2 and a sentence if that cannot be."""
+    """Run with parsed arguments; invalid ones end it with a message and exit code 2."""
     folder = Path(asked.folder or sysconfig.get_path("stdlib"))
     if not folder.is_dir():
         parser.error(

@@ -1,10 +1,9 @@
-"""Map-reduce: one task per file counts its words, a reducer adds the counts up, a joined node picks
-the top ones.
+"""Map-reduce: one task per file counts its words, a reducer adds up the counts, and a last node
+picks the most frequent.
 
     python -m stategraph.examples.map_reduce [--processes] [FILE ...]
 
-Without files it reads the examples themselves. With `--processes` the same graph counts on all
-CPUs.
+Without files it reads the examples. With `--processes` the same graph counts on all CPUs.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from stategraph import END, START, CompiledStateGraph, Send, StateGraph
 
 
 class State(TypedDict):
-    """`words` is written by many tasks of one superstep; the reducer adds their counts in the order
-    of the Sends."""
+    """The state. Many tasks of one superstep write `words`; the reducer adds their counts in the
+    order of the Sends."""
 
     files: list[Path]
     words: Annotated[Counter[str], add]
@@ -29,24 +28,24 @@ class State(TypedDict):
 
 
 def one_task_per_file(state: State) -> list[Send]:
-    """The map: as many tasks as there are files, each with an input of its own."""
+    """Map: return one task per file, each with its own input."""
     return [Send("count", path) for path in state["files"]]
 
 
 def count(path: Path) -> dict[str, Any]:
-    """One task: count the words of one file."""
+    """Count the words of one file."""
     return {"words": Counter(re.findall(r"[a-z]+", path.read_text(encoding="utf-8").lower()))}
 
 
 def pick(state: State) -> dict[str, Any]:
-    """Runs once, in the superstep after all counts."""
+    """Pick the most frequent words, once, in the superstep after all counts."""
     ranked = sorted(state["words"].items(), key=lambda item: (-item[1], item[0]))
     return {"top": ranked[:10]}
 
 
 def build(executor: str = "threads") -> CompiledStateGraph:
-    """START asks the router; whatever it sends runs side by side, on the executor; then `pick`,
-    here."""
+    """Build the graph: the tasks that the router at START sends run concurrently on the executor;
+    then `pick` runs in this process."""
     graph = StateGraph(State)
     graph.add_node("count", count, executor=executor)
     graph.add_node("pick", pick)

@@ -1,9 +1,8 @@
-"""A loop: a node improves a guess, a router asks for one more turn until it is good enough.
+"""A loop: a node improves a guess, and a router repeats it until the guess is good enough.
 
     python -m stategraph.examples.newton [NUMBER]
 
-The recursion limit ends a loop that would not end by itself: with a negative number there is no
-root to find.
+The recursion limit ends a loop that would never end: a negative number has no real root.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ from stategraph import START, CompiledStateGraph, GraphRecursionError, StateGrap
 
 
 class State(TypedDict):
-    """Plain keys keep the last value written."""
+    """The state. Plain keys keep the last value written."""
 
     number: float
     guess: float
 
 
 def improve(state: State) -> dict[str, float]:
-    """One step of Newton's method for the square root."""
+    """Make one step of Newton's method for the square root."""
     guess = state["guess"] or 1.0  # never divide by zero
     return {"guess": (guess + state["number"] / guess) / 2}
 
 
 def good_enough(state: State) -> Literal["improve", "__end__"]:
-    """The router sees the guess just made. Its annotation says where it may go."""
+    """Route by the guess just made. The annotation declares the possible targets."""
     number, guess = state["number"], state["guess"]
     return "__end__" if abs(guess * guess - number) <= 1e-12 * abs(number) else "improve"
 
 
 def build() -> CompiledStateGraph:
-    """A node and its loop."""
+    """Build a graph of one node in a loop."""
     graph = StateGraph(State)
     graph.add_node("improve", improve)
     graph.add_edge(START, "improve")
@@ -43,7 +42,7 @@ def build() -> CompiledStateGraph:
 
 
 def main(number: float) -> None:
-    """Print each guess; a superstep runs only when the next chunk is asked for."""
+    """Print each guess. A superstep runs only when the next chunk is requested."""
     try:
         for chunk in build().stream({"number": number, "guess": 1.0}, {"recursion_limit": 20}):
             print(f"{chunk['improve']['guess']:.15g}")

@@ -1,11 +1,11 @@
-"""Research: a plan makes questions, each is looked into by a graph of its own, a writer joins what
-was found.
+"""Research: a plan makes questions, a nested graph studies each of them, and a writer joins the
+findings.
 
     python -m stategraph.examples.research [WORD ...]
 
-All questions are looked into side by side, and what is found may lead to further ones; the writer
-is deferred, so it waits for all of them. Things go wrong on the way: a search fails once and is
-tried again, a damaged page is handled.
+All questions are studied concurrently, and findings may lead to further questions; the writer
+is deferred, so it waits for all of them. Some steps fail: a search fails once and is retried, and
+an error handler deals with a damaged page.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ CORPUS: dict[str, str | bytes] = {
 
 
 class Finding(TypedDict):
-    """What one question hands to the graph around it: the keys that both have."""
+    """The keys that the graph of a question shares with the graph around it."""
 
     findings: Annotated[list[str], add]
     asked: Annotated[list[str], add]  # further questions
 
 
 class Study(Finding):
-    """Its own keys are private: the graphs of several questions run side by side and don't see each
-    other's."""
+    """The state of one question. Its own keys are private: the graphs of several questions run
+    concurrently and do not see each other's."""
 
     word: str
     page: str | bytes
@@ -54,7 +54,7 @@ class Study(Finding):
 
 
 def search(state: Study, runtime: Runtime[Any], writer: Writer) -> dict[str, Any]:
-    """Find the page. The index is out of reach the first time it is asked for tides."""
+    """Find the page. The first search for tides cannot reach the index."""
     assert runtime.execution_info is not None
     attempt = runtime.execution_info.node_attempt
     writer(f"{state['word']}: searching, attempt {attempt}")
@@ -72,14 +72,14 @@ def read(state: Study, writer: Writer) -> dict[str, Any]:
 
 
 def give_up(state: Study, error: NodeError, writer: Writer) -> Command[Literal["summarise"]]:
-    """Runs in the place of a `read` that failed, and says where to go on, as that one's edges are
-    not followed."""
+    """Replace a `read` that failed, and say where to continue, because the edges of the failed node
+    are not followed."""
     writer(f"{state['word']}: {error.node} failed, {type(error.error).__name__}")
     return Command(goto="summarise", update={"text": "The page is damaged."})
 
 
 def summarise(state: Study) -> dict[str, Any]:
-    """The first sentence, and the words to look into next."""
+    """Return the first sentence, and the words to study next."""
     text, _, see_also = state["text"].partition(" See also: ")
     first = text.split(". ")[0].rstrip(".")
     return {
@@ -89,7 +89,7 @@ def summarise(state: Study) -> dict[str, Any]:
 
 
 def build_study() -> CompiledStateGraph:
-    """search -> read -> summarise."""
+    """Build the graph: search -> read -> summarise."""
     graph = StateGraph(Study, output_schema=Finding)
     again = RetryPolicy(
         initial_interval=0, max_attempts=2, retry_on=ConnectionError
@@ -108,7 +108,7 @@ def build_study() -> CompiledStateGraph:
 
 
 class State(Finding):
-    """`asked` has the words of all rounds, `sent` how many of them were sent already."""
+    """The state. `asked` holds the words of all rounds, `sent` how many of them were sent."""
 
     words: list[str]
     sent: int
@@ -116,12 +116,12 @@ class State(Finding):
 
 
 def plan(state: State) -> dict[str, Any]:
-    """The first round of questions."""
+    """Ask the first round of questions."""
     return {"asked": state["words"]}
 
 
 def collect(state: State) -> Command[Literal["study"]]:
-    """Runs once per round: one task for every word that is new, each with an input of its own."""
+    """Send one task for every new word, each with its own input; runs once per round."""
     known = set(state["asked"][: state["sent"]])
     new = [word for word in dict.fromkeys(state["asked"][state["sent"] :]) if word not in known]
     return Command(
@@ -137,7 +137,7 @@ def write(state: State) -> dict[str, Any]:
 
 
 def build() -> CompiledStateGraph:
-    """plan -> collect -> study, side by side -> collect ... -> write."""
+    """Build the graph: plan -> collect -> study, concurrently -> collect ... -> write."""
     graph = StateGraph(State)
     graph.add_node("plan", plan)
     graph.add_node("collect", collect)
@@ -152,8 +152,8 @@ def build() -> CompiledStateGraph:
 
 
 def main(words: list[str]) -> None:
-    """Print what the nodes say while they work, those inside of a question's graph too, and then
-    the report."""
+    """Print what the nodes send while they run, including those in nested graphs, then the
+    report."""
     report = ""
     stream = build().stream(
         {"words": words, "sent": 0}, stream_mode=["custom", "values"], subgraphs=True

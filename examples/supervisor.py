@@ -1,11 +1,11 @@
-"""A supervisor and its workers: it says who is next, each worker is a graph of its own and hands
-the work back.
+"""A supervisor and its workers: the supervisor decides who is next, and each worker is a nested
+graph that hands the work back.
 
     python -m stategraph.examples.supervisor [TOPIC]
 
-Two ways to hand back: the researcher's last node sends a `Command` to the graph around it and says
-where to go on; the writer just ends, and an edge leads on. The "model" that decides is a script, so
-that the run is always the same.
+There are two ways to hand back: the researcher's last node sends a `Command` to the parent graph
+and says where to continue; the writer just ends, and an edge leads on. The "model" that decides is
+a script, so that the run is always the same.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ FACTS = {
 
 
 class State(MessagesState):
-    """Shared by all: a worker that is a graph reads and writes the keys that it has in common with
-    its parent."""
+    """The shared state: a nested graph reads and writes the keys that it has in common with its
+    parent."""
 
     topic: str
     facts: list[str]
@@ -31,7 +31,7 @@ class State(MessagesState):
 
 
 def say(name: str, content: str) -> list[dict[str, str]]:
-    """One message, as a list to add to `messages`."""
+    """Return one message, as a list to add to `messages`."""
     return [{"role": "assistant", "name": name, "content": content}]
 
 
@@ -39,21 +39,20 @@ def say(name: str, content: str) -> list[dict[str, str]]:
 
 
 class ResearcherState(State):
-    """The parent's keys and one of its own, which the parent never sees."""
+    """The parent's keys and a private one, which the parent never sees."""
 
     found: list[str]
 
 
 def look_up(state: ResearcherState) -> dict[str, Any]:
-    """Writes only the researcher's own key."""
+    """Look up the facts. This writes only the researcher's private key."""
     return {"found": FACTS.get(state["topic"], [])}
 
 
 def report(state: ResearcherState) -> Command[Any]:
-    """Hands back by command: leave this graph, write to the parent, go on at its supervisor.
+    """Hand back by command: leave this graph, write to the parent, continue at its supervisor.
 
-    The annotation names no node: this graph has no supervisor, and only its own nodes can be
-    declared in it.
+    The annotation names no node: it can only declare nodes of this graph, which has no supervisor.
     """
     found = state["found"]
     update = {"facts": found, "messages": say("researcher", f"I found {len(found)} facts.")}
@@ -61,7 +60,7 @@ def report(state: ResearcherState) -> Command[Any]:
 
 
 def build_researcher() -> CompiledStateGraph:
-    """look_up -> report -> out."""
+    """Build the graph: look_up -> report -> out."""
     graph = StateGraph(ResearcherState)
     graph.add_sequence([look_up, report])
     graph.add_edge(START, "look_up")
@@ -69,18 +68,18 @@ def build_researcher() -> CompiledStateGraph:
 
 
 def draft(state: State) -> dict[str, Any]:
-    """Puts the facts together."""
+    """Put the facts together."""
     return {"text": " ".join(state["facts"])}
 
 
 def polish(state: State) -> dict[str, Any]:
-    """Hands back by ending: what the graph wrote is written to the parent, whose edge leads on."""
+    """Hand back by ending: the graph's writes go to the parent, whose edge leads on."""
     text = f"{state['topic'].capitalize()}. {state['text']}"
     return {"text": text, "messages": say("writer", f"Done: {len(text.split())} words.")}
 
 
 def build_writer() -> CompiledStateGraph:
-    """draft -> polish."""
+    """Build the graph: draft -> polish."""
     graph = StateGraph(State)
     graph.add_sequence([draft, polish])
     graph.add_edge(START, "draft")
@@ -93,7 +92,7 @@ Choice = Literal["researcher", "writer", "__end__"]
 
 
 def model(messages: list[dict[str, str]]) -> tuple[Choice, str]:
-    """Stands in for a language model: who is next, and why. It only sees the conversation."""
+    """Stand in for a language model: return who is next, and why, from the conversation alone."""
     last = messages[-1]
     if last["role"] == "user":
         return "researcher", "First we need facts."
@@ -105,14 +104,14 @@ def model(messages: list[dict[str, str]]) -> tuple[Choice, str]:
 
 
 def supervisor(state: State) -> Command[Choice]:
-    """The annotation says where it may go; the checks at compile and the drawings know it from
-    there."""
+    """Choose who is next. The checks at compile and the drawings read the possible targets from
+    the annotation."""
     goto, why = model(state["messages"])
     return Command(goto=goto, update={"messages": say("supervisor", why)})
 
 
 def build() -> CompiledStateGraph:
-    """A compiled graph is a node like any other."""
+    """Build the team. A compiled graph is a node like any other."""
     graph = StateGraph(State)
     graph.add_node("supervisor", supervisor)
     graph.add_node(
@@ -125,8 +124,7 @@ def build() -> CompiledStateGraph:
 
 
 def main(topic: str) -> None:
-    """Print who does what. With `subgraphs=True` each chunk comes with the way to the graph it is
-    from."""
+    """Print who does what. With `subgraphs=True` each chunk has the path of its graph."""
     request = {"role": "user", "content": f"Tell me about {topic}."}
     print(f"user: {request['content']}")
     text = ""

@@ -1,12 +1,12 @@
-"""An agent with tools: a model answers or asks for tools, the calls run side by side, until
-nothing is asked.
+"""An agent with tools: a model answers or calls tools, which run concurrently, until it calls no
+more.
 
     python -m stategraph.examples.tool_agent [QUESTION]
 
-By default the model is a script that knows one question. With OPENAI_BASE_URL (such as
-http://localhost:8000/v1) and OPENAI_API_KEY in the environment, and OPENAI_MODEL if it matters, a
-server that speaks the /chat/completions protocol answers; that needs the extra `openai`. Both
-give an answer in parts, which are printed as they come.
+By default the model is a script that knows one question. Set OPENAI_BASE_URL (such as
+http://localhost:8000/v1), OPENAI_API_KEY and optionally OPENAI_MODEL to use a server that speaks
+the /chat/completions protocol; that needs the extra `openai`. Both answer in parts, which are
+printed as they arrive.
 """
 
 from __future__ import annotations
@@ -54,11 +54,10 @@ def calculate(expression: str) -> str:
 
 
 class Script:
-    """Stands in for a language model: what comes next follows from the results of the tools so
-    far."""
+    """A stand-in for a language model: the next message follows from the tool results so far."""
 
     def invoke(self, messages: list[Json], **_: Any) -> Json:
-        """The next message."""
+        """Return the next message."""
         results = [message["content"] for message in messages if message["role"] == "tool"]
         calls: list[tuple[str, Json]] = []
         text = ""
@@ -78,7 +77,7 @@ class Script:
         return {"role": "assistant", "content": text, "tool_calls": asked}
 
     def stream(self, messages: list[Json], **_: Any) -> Iterator[Json]:
-        """The next message in parts: word by word, then the calls."""
+        """Yield the next message in parts: word by word, then the calls."""
         message = self.invoke(messages)
         for word in message["content"].replace(" ", " \0").split("\0"):
             yield {"role": "assistant", "content": word}
@@ -86,7 +85,7 @@ class Script:
 
 
 def find_model() -> Any:
-    """A server's if the environment names one, else the script."""
+    """Return a server's model if the environment names one, otherwise the script."""
     if os.environ.get("OPENAI_BASE_URL") and os.environ.get("OPENAI_API_KEY"):
         return OpenAIModel(os.environ.get("OPENAI_MODEL", "gpt-4o-mini"))
     return Script()
@@ -95,16 +94,16 @@ def find_model() -> Any:
 # -- the agent -------------------------------------------------------------------------------------
 
 TOLD = (ToolCallError, LookupError, ValueError, ArithmeticError)
-"""Errors that are told to the model, which may do better; they do not end the run."""
+"""Errors that are reported to the model, so that it can correct itself; they do not end the run."""
 
 
 def build(model: Any) -> CompiledStateGraph:
-    """model -> tools, as often as asked -> model ..."""
+    """Build the graph: model -> tools -> model ..., until the model calls no tool."""
     return create_agent(model, [height, calculate], handle_tool_errors=TOLD, name="tool_agent")
 
 
 def main(question: str) -> None:
-    """Print the text as it comes, and the calls with their results."""
+    """Print the text as it arrives, and the calls with their results."""
     app = build(find_model())
     state = {"messages": [{"role": "user", "content": question}]}
     print(f"user: {question}")
@@ -112,7 +111,7 @@ def main(question: str) -> None:
     for mode, chunk in app.stream(
         state, {"recursion_limit": 20}, stream_mode=["messages", "updates"]
     ):
-        if mode == "messages":  # (part of a message, where it is from)
+        if mode == "messages":  # (part of a message, its metadata)
             if chunk[0]["role"] == "assistant":
                 print(chunk[0]["content"], end="", flush=True)
         elif "model" in chunk:
@@ -127,7 +126,7 @@ def main(question: str) -> None:
 
 
 def run(question: str) -> None:
-    """Ask, and say in a sentence why no answer came."""
+    """Ask, and explain in one sentence if no answer arrives."""
     if not isinstance(find_model(), OpenAIModel):
         main(question)
         return

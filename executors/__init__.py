@@ -1,7 +1,7 @@
-"""Where the functions of nodes run: processes, pools, Dask, Ray, or a place of your own. Start
-reading at `base.py`.
+"""Executors run the functions of nodes elsewhere: in processes, pools, on Dask, Ray, or your own
+backend. Start reading at `base.py`.
 
-Only a node's function crosses. `DaskExecutor` is in `.dask`, `RayExecutor` in `.ray`.
+Only a node's function is sent. `DaskExecutor` is in `.dask`, `RayExecutor` in `.ray`.
 """
 
 from .base import Executor, Handle, Lost, OnEvent, RemoteCall

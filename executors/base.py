@@ -1,8 +1,8 @@
-"""What an executor must offer, and what it carries. Records and contracts only: nothing here runs.
+"""The contract of an executor and the records it carries. No code here runs anything.
 
 The driver keeps everything but the user's function: retry, cache, limits, answers, the machine, the
-savers. So an executor needs to know no graph: it carries bytes to `serve` somewhere else, and bytes
-back.
+savers. So an executor knows nothing of graphs: it carries bytes to `serve` somewhere else, and
+bytes back.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class RemoteCall:
     """One call of a node's function, pickled.
 
     Attributes:
-        node: the node's name, for people.
-        payload: what `serve` takes.
+        node: the node's name, for display.
+        payload: the argument for `serve`.
         parts: what `Executor.share` returned for the large parts; `serve` takes their bytes, in
             this order.
-        sends_events: the function may send events, and somebody listens.
-        sends_requests: the function takes the runtime, by which it may send requests
+        sends_events: whether the function may send events and something listens to them.
+        sends_requests: whether the function takes the runtime, through which it may send requests
             (`runtime.once`).
     """
 
@@ -43,11 +43,12 @@ class Handle(Protocol):
     """A call that was submitted."""
 
     def result(self, timeout: float | None = None) -> bytes:
-        """Wait for what `serve` returned. By then `on_event` has been given every event.
+        """Wait for the result of `serve` and return it. By then `on_event` has received every
+        event.
 
         Args:
-            timeout: seconds, or None to wait as long as it takes. After a TimeoutError it may be
-                asked again.
+            timeout: seconds, or None to wait as long as it takes. After a TimeoutError the method
+                may be called again.
 
         Raises:
             TimeoutError: the call has not ended yet.
@@ -55,19 +56,19 @@ class Handle(Protocol):
         """
 
     def cancel(self) -> None:
-        """End the call, if this executor can: nobody waits for it any longer. Must not wait, nor
+        """End the call if this executor can; nobody waits for it any longer. Must not wait or
         raise."""
 
 
 class Executor:
-    """A place where functions of nodes run. Subclass it for a place of your own.
+    """Runs functions of nodes somewhere else. Subclass it for your own backend.
 
     Attributes:
-        name: for people.
-        shares_main: workers import the driver's script, so that what it defines can be sent by
-            name.
-        quarantine: held while a call whose worker died runs again, where one death hits several
-            calls. The calls that merely shared a worker then succeed, and only the one that kills
+        name: the executor's name, for display.
+        shares_main: whether workers import the driver's script, so that its definitions can be sent
+            by name.
+        quarantine: entered while a call whose worker died runs again, if one death hits several
+            calls. Calls that merely shared the worker then succeed, and only the call that kills
             workers fails.
     """
 
@@ -76,23 +77,22 @@ class Executor:
     quarantine: AbstractContextManager[Any] = nullcontext()
 
     def submit(self, call: RemoteCall, on_event: OnEvent) -> Handle:
-        """Start a call: somewhere, `stategraph.executors.serve(call.payload, parts, send_event)`
-        runs, and what it returns is the handle's result. May be called from several threads at
-        once.
+        """Start a call: run `stategraph.executors.serve(call.payload, parts, send_event)` somewhere
+        and make its return value the handle's result. May be called from several threads at once.
 
-        An executor that can bring something back to a call that runs gives `serve` a fourth
-        argument, `send_request`. Without it `runtime.once` is refused there.
+        An executor that can send replies to a running call passes `serve` a fourth argument,
+        `send_request`. Without it `runtime.once` is refused there.
 
         Args:
-            on_event: must be given each event that `serve` sent, in order. Only if
+            on_event: must be called with each event that `serve` sent, in order, if
                 `call.sends_events`. The time of a call with a limit begins with its first event.
-                Also each request: what it returns is the reply. Only if `call.sends_requests`.
+                Also with each request, if `call.sends_requests`; its return value is the reply.
         """
         raise NotImplementedError
 
     def share(self, blob: bytes) -> Any:
-        """Put a large part where all workers reach it, so that it travels once per worker and not
-        with each call.
+        """Store a large part where all workers can reach it, so that it is sent once per worker
+        instead of with each call.
 
         Returns:
             A reference for `RemoteCall.parts`; None if the part should travel in the payload.
@@ -100,11 +100,11 @@ class Executor:
         return None
 
     def attach(self, blob: bytes) -> Any:
-        """Take a large part that one call needs, as far as is known: what a `Send` brings. If
-        another call needs it, too, it is shared then.
+        """Accept a large part that only one call is known to need: the argument of a `Send`. If
+        another call needs it too, it is shared then.
 
         Returns:
-            As `share`, which does this by default.
+            As `share`, which the default implementation calls.
         """
         return self.share(blob)
 
@@ -113,12 +113,12 @@ class Executor:
 
 
 class Lost(Exception):
-    """The worker of a call died, or cannot be reached any more.
+    """The worker of a call died or can no longer be reached.
 
     Args:
-        reason: what is known of it.
-        tries: how many workers the call has cost by then.
-        final: another try makes no sense.
+        reason: what is known about the cause.
+        tries: how many workers the call has lost so far.
+        final: whether another try is pointless.
     """
 
     def __init__(self, reason: str, *, tries: int = 1, final: bool = False) -> None:

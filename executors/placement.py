@@ -1,5 +1,5 @@
-"""Which executor a node has: what users give as `executor=`, the nodes that run there, and what
-cannot run there."""
+"""Chooses the executor of each node: resolves what users pass as `executor=`, and determines the
+nodes that run there and those that cannot."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CHOICES = (
 
 
 def resolve_executor(given: Any) -> Executor:
-    """The executor that this means; the same one each time.
+    """Return the executor for a user's argument; the same one each time.
 
     Args:
         given: "processes" (a `ProcessExecutor` that all share), an `Executor`, a
@@ -50,7 +50,7 @@ def resolve_executor(given: Any) -> Executor:
             `distributed.Client`, or the module `ray`.
 
     Raises:
-        TypeError: it is none of these, or cannot run nodes.
+        TypeError: `given` is none of these, or cannot run nodes.
         ValueError: a string that does not name an executor.
     """
     if isinstance(given, Executor):

@@ -1,10 +1,10 @@
 """Worker processes of our own: each serves one call at a time over a socket, can be killed, and is
 replaced when it dies.
 
-The thread that waits for a call is the one that talks to its worker: no other thread is needed. It
-waits for the socket and for the process, because a socket does not end with its process: a node may
-have forked, and its child holds all that was open. What comes belongs to the call that it names
-(`frames.py`); a worker that sends anything else is replaced.
+The thread that waits for a call also talks to its worker, so no other thread is needed. It waits
+for the socket and for the process, because a socket may outlive its process: a node may have
+forked, and its child keeps everything open. Each message names its call (`frames.py`); a worker
+that sends anything else is replaced.
 """
 
 from __future__ import annotations
@@ -52,17 +52,16 @@ SECONDS_TO_DIE = 1.0
 
 
 class ProcessExecutor(Executor):
-    """Processes on this machine, started as they are needed and kept until `close`.
+    """Runs calls in processes on this machine, started on demand and kept until `close`.
 
-    A call whose time is up ends with its process, and with the processes that it has started there,
-    unless they have a session of their own. A worker that dies costs its own call a try, and no
-    other.
+    A call that times out is killed with its process and the processes that it started, unless they
+    run in a session of their own. A worker that dies costs only its own call a try.
 
     Args:
-        max_workers: how many processes at most; the number of CPUs by default.
+        max_workers: the maximum number of processes; the number of CPUs by default.
 
     Raises:
-        ValueError: there would be no worker.
+        ValueError: `max_workers` is less than 1.
 
     >>> with ProcessExecutor(max_workers=2) as processes:
     ...     processes
@@ -82,15 +81,15 @@ class ProcessExecutor(Executor):
         _all.add(self)
 
     def submit(self, call: RemoteCall, on_event: OnEvent) -> _ProcessHandle:
-        """Start a call as soon as a worker is free; its handle waits for that."""
+        """Return a handle, whose `result` waits for a free worker and starts the call there."""
         return _ProcessHandle(self, call, on_event)
 
     def share(self, blob: bytes) -> SharedPart:
-        """Send it to each worker with the first call there that wants it."""
+        """Send the part to each worker with the first call there that needs it."""
         return SharedPart(blob)
 
     def close(self) -> None:
-        """End the processes; what they still run is lost."""
+        """End the processes; calls that still run are lost."""
         with self._free:
             self.closed = True
             busy, idle = self._workers.difference(self._idle), list(self._idle)
@@ -149,7 +148,7 @@ class ProcessExecutor(Executor):
             return worker
 
     def give_back(self, worker: _Worker) -> None:
-        """Take a worker back that has ended its call."""
+        """Return a worker that has ended its call to the idle ones."""
         with self._free:
             self._idle.append(worker)
             worker.handle = None
@@ -158,14 +157,14 @@ class ProcessExecutor(Executor):
             self.drop(worker)
 
     def release(self, handle: _ProcessHandle) -> None:
-        """End the worker that a call has, if it has one."""
+        """End the worker of a call, if it has one."""
         with self._free:
             taken = [worker for worker in self._workers if worker.handle is handle]
         for worker in taken:
             self.drop(worker)
 
     def drop(self, worker: _Worker) -> None:
-        """End a worker, if it has not ended, and forget it."""
+        """End a worker, if it is still running, and remove it."""
         with self._free:
             self._workers.discard(worker)
             if worker in self._idle:

@@ -1,5 +1,5 @@
-"""The worker's side: `serve` calls a node's function where an executor has brought it, and pickles
-how that ended."""
+"""The worker's side: `serve` calls a node's function in the worker of an executor and pickles the
+outcome."""
 
 from __future__ import annotations
 
@@ -35,17 +35,16 @@ def serve(
     send_event: SendEvent | None = None,
     send_request: SendRequest | None = None,
 ) -> bytes:
-    """Call the function that a payload brings, and pickle how that ended.
+    """Call the function in a payload and return the pickled outcome.
 
     It does not raise. It returns only in the process that called it: a child that the function
-    forks, and that comes back from it, ends there.
+    forks and that returns from it ends there.
 
     Args:
         parts: the bytes of the call's parts.
-        send_event: takes each event that the function sends while it runs, on whatever thread that
-            happens.
-        send_request: takes a request, waits, and returns the driver's reply; on any thread, too.
-            None if replies cannot be had: then `runtime.once` is refused.
+        send_event: called with each event that the function sends while it runs, on any thread.
+        send_request: takes a request, waits, and returns the driver's reply; also on any thread.
+            None if there can be no replies: then `runtime.once` is refused.
     """
     node = "?"
     try:

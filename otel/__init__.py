@@ -1,6 +1,6 @@
-"""OpenTelemetry: `OpenTelemetry`, an observer that makes spans and metrics of runs, and
-`instrument_queue`, which measures a queue of jobs. Needs the extra `otel`, which is the API alone;
-the application sets up the SDK.
+"""OpenTelemetry: the observer `OpenTelemetry` records spans and metrics of runs, and
+`instrument_queue` measures a queue of jobs. Needs the extra `otel`, which is the API alone; the
+application sets up the SDK.
 """
 
 from ..extras import install_command

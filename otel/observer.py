@@ -1,5 +1,5 @@
-"""`OpenTelemetry`: spans of runs, tasks and attempts, and metrics. It knows OpenTelemetry's API,
-and of the engine only `Observer`."""
+"""`OpenTelemetry`: spans of runs, tasks and attempts, and metrics. It uses OpenTelemetry's API, and
+of the engine only `Observer`."""
 
 from __future__ import annotations
 
@@ -29,27 +29,26 @@ def instrument(
     tracer_provider: trace.TracerProvider | None = None,
     meter_provider: metrics.MeterProvider | None = None,
 ) -> Callable[[], None]:
-    """Have all runs of this process traced.
+    """Trace all runs of this process.
 
     Args:
         tracer_provider, meter_provider: those of the application by default.
 
     Returns:
-        A function that ends that.
+        A function that stops the tracing.
     """
     return add_observer(OpenTelemetry(tracer_provider, meter_provider))
 
 
 class OpenTelemetry(Observer):
-    """Makes a span of each run, task and attempt, and of each request to a model and each call of a
-    tool; and measures them.
+    """Records spans and metrics of runs, tasks, attempts, model requests and tool calls.
 
-    A run's span is a child of the one that is current where the graph is called, or of the one
-    that was current where its job was submitted. That of an attempt is current inside the node, so
-    the spans of model and database clients are its children. A run that goes on with a thread is
-    linked to the run that it continues.
+    A run's span is a child of the span that is current where the graph is called, or where its job
+    was submitted. The span of an attempt is current inside the node, so the spans of model and
+    database clients become its children. A run that continues a thread is linked to the run that it
+    continues.
 
-    In another process (executors) it takes the providers that are set there.
+    In another process (executors) it uses the providers that are set there.
 
     Args:
         tracer_provider, meter_provider: those of the application by default.
@@ -76,7 +75,7 @@ class OpenTelemetry(Observer):
     # -- runs --------------------------------------------------------------------------------------
 
     def run_started(self, run: RunInfo) -> None:
-        """Start its span."""
+        """Start the run's span."""
         context = None
         if not trace.get_current_span().get_span_context().is_valid:
             context = _PROPAGATOR.extract(run.metadata)  # of who has submitted the job
@@ -103,15 +102,15 @@ class OpenTelemetry(Observer):
     def run_ended(
         self, run: RunInfo, status: EndStatus, seconds: float, error: BaseException | None
     ) -> None:
-        """End its span, and those of tasks of which nothing was heard any more."""
+        """End the run's span, and those of its tasks that never reported their end."""
         for left in self._tasks.pop(run, {}).values():
             left.end()
         self._end(self._runs.pop(run, None), status, error)
         self._meters.runs.record(seconds, {"graph": run.graph, "status": status})
 
     def carry(self, about: RunInfo | TaskInfo | None) -> Mapping[str, str]:
-        """The span to which others belong: of a task in another process, of a run that goes on with
-        this one's thread, of a job."""
+        """Return the span context that a task in another process, a run that continues this one's
+        thread, or a job uses as parent or link."""
         span: Span | None = None
         if isinstance(about, RunInfo):
             span = self._runs.get(about)
@@ -124,7 +123,7 @@ class OpenTelemetry(Observer):
     # -- tasks -------------------------------------------------------------------------------------
 
     def task_started(self, task: TaskInfo) -> None:
-        """Start its span: in that of the attempt which has called it, or in the run's."""
+        """Start the task's span, as a child of the calling attempt's span or of the run's."""
         caller, context = CURRENT.get(), None
         if caller is None or caller.run != task.run:
             run = self._runs.get(task.run)
@@ -152,18 +151,18 @@ class OpenTelemetry(Observer):
     def task_ended(
         self, task: TaskInfo, status: EndStatus, seconds: float, error: BaseException | None
     ) -> None:
-        """End its span."""
+        """End the task's span."""
         self._end(self._tasks.get(task.run, {}).pop(task, None), status, error)
         where = {"graph": task.run.graph, "node": task.node, "status": status}
         self._meters.tasks.record(seconds, where)
 
     def around(self, task: TaskInfo, call: Callable[[], Any]) -> Any:
-        """The span of an attempt is current inside its node."""
+        """Make the span of an attempt current inside its node."""
         with self._attempt(task):
             return call()
 
     async def aaround(self, task: TaskInfo, call: Callable[[], Awaitable[Any]]) -> Any:
-        """`around` for what is awaited."""
+        """`around` for coroutines."""
         with self._attempt(task):
             return await call()
 
@@ -195,14 +194,14 @@ class OpenTelemetry(Observer):
     def around_operation(
         self, task: TaskInfo, operation: Operation, call: Callable[[], Any]
     ) -> Any:
-        """A span of a request to a model, or of the call of a tool."""
+        """Record a span of a model request or a tool call."""
         with self._operation(task, operation):
             return call()
 
     async def aaround_operation(
         self, task: TaskInfo, operation: Operation, call: Callable[[], Awaitable[Any]]
     ) -> Any:
-        """`around_operation` for what is awaited."""
+        """`around_operation` for coroutines."""
         with self._operation(task, operation):
             return await call()
 

@@ -1,4 +1,4 @@
-"""Gauges of a queue of jobs: how deep it is, and how old. It knows of a queue what it asks it."""
+"""Gauges of a queue of jobs: its depth and the age of its oldest job."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class OpenQueue(Protocol):
 def instrument_queue(
     queue: OpenQueue, meter_provider: metrics.MeterProvider | None = None
 ) -> Callable[[], None]:
-    """Have the queue of a database measured whenever metrics are collected: one short statement.
-    The jobs of all graphs count, so one process for each database is enough.
+    """Measure the queue of a database whenever metrics are collected, with one short statement.
+    The jobs of all graphs count, so one process per database is enough.
 
     Args:
         queue: a `Queue` of `stategraph.workers`.
         meter_provider: that of the application by default.
 
     Returns:
-        A function that ends that.
+        A function that stops the measuring.
     """
     gauges = _QueueGauges(queue)
     meter = metrics.get_meter(

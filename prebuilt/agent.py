@@ -29,13 +29,13 @@ def create_agent(
     name: str = "agent",
     **options: Any,
 ) -> CompiledStateGraph:
-    """An agent as a compiled graph: its input and output are `{"messages": [...]}`, dicts.
+    """Return an agent as a compiled graph: its input and output are `{"messages": [...]}`, dicts.
 
     Args:
         model: an object with `invoke(messages, tools=...)`, and `stream`, `ainvoke` and `astream`
             if it has them, as `call_model` takes it; or the name of a model, for `OpenAIModel`.
         tools: functions with type hints, `Tool`s, or a `ToolNode`.
-        system_prompt: comes before the messages of the state, and is not stored.
+        system_prompt: placed before the messages of the state; not stored.
         approve, handle_tool_errors: as in `ToolNode`.
         state_schema: has a key `messages`.
         context_schema: as in `StateGraph`.

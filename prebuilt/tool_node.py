@@ -30,7 +30,7 @@ Approval: TypeAlias = bool | Collection[str] | Callable[[str, dict[str, Any]], b
 
 
 class ToolDecision(BaseModel):
-    """What a person answers who is asked whether a tool may be called.
+    """The answer of a person who is asked whether a tool may be called.
 
     Attributes:
         decision: whether it is called.
@@ -51,12 +51,12 @@ class ToolNode:
         tools: functions with type hints, or `Tool`s.
         name: of the node.
         messages_key: where the state has its messages, dicts with `role` and `content`.
-        handle_tool_errors: which errors are told to the model instead of being raised. A class of
+        handle_tool_errors: which errors the model is told of instead of being raised. A class of
             errors or several: those; True: all; False: none; a text or a function: all, in these
-            words. By default only the model's own mistakes are told: a tool that does not exist,
+            words. By default only the model's own mistakes: a tool that does not exist,
             and arguments that do not fit.
-        approve: before which calls `interrupt` asks a person: the names of tools, True for all of
-            them, or a function of the tool's name and its arguments. The answer is a
+        approve: the calls that a person must approve through `interrupt`: the names of tools, True
+            for all of them, or a function of the tool's name and its arguments. The answer is a
             `ToolDecision`, such as `{"decision": "approve"}`.
 
     Raises:
@@ -92,7 +92,7 @@ class ToolNode:
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
-        """The tools as OpenAI's API takes them."""
+        """The schemas of the tools, in the format of OpenAI's API."""
         return [tool.schema for tool in self.tools.values()]
 
     def __getstate__(self) -> dict[str, Any]:

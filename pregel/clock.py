@@ -17,7 +17,7 @@ class Virtual(Protocol):
     """What moves the time by hand, as far as the engine knows it."""
 
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
-        """Until this is true, or so much time has passed."""
+        """Wait until this is true, or so much time has passed."""
 
     def adopt(self, loop: Any) -> None:
         """Timers of this event loop wait for this time."""

@@ -19,27 +19,27 @@ SLOW = 1.0
 
 
 def log_retry(task: Any, error: BaseException, delay: float) -> None:
-    """The next attempt of a task begins in so many seconds."""
+    """Log that the next attempt of a task begins in so many seconds."""
     if LOG.isEnabledFor(INFO):
         text = "node %r failed in attempt %d; next attempt in %.3g s: %s"
         LOG.info(text, task.name, task.attempt, delay, show(error), extra=fields_of(task))
 
 
 def log_giving_up(task: Any, error: BaseException) -> None:
-    """A task that was tried again, or had a time limit, has failed for good."""
+    """Log that a task which was tried again, or had a time limit, has failed for good."""
     text = "node %r is given up after attempt %d: %s"
     LOG.warning(text, task.name, task.attempt, show(error), extra=fields_of(task))
 
 
 def log_lost_worker(task: Any, error: BaseException, deaths: int) -> None:
-    """A worker of an executor died while it ran a task."""
+    """Log that a worker of an executor died while it ran a task."""
     text = "node %r lost its worker (%d by now): %s"
     fields = {"node": task.name, "step": task.step, "attempt": task.attempt}
     LOG.warning(text, task.name, deaths, show(error), extra={**NO_FIELDS, **fields})
 
 
 def log_conflict(run: Any, error: BaseException) -> None:
-    """Another run has written to the thread."""
+    """Log that another run has written to the thread."""
     fields = {"thread_id": run.thread.thread_id, "graph": run.program.name}
     LOG.warning("%s: %s", run.thread, show(error), extra={**NO_FIELDS, **fields})
 

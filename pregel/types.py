@@ -88,8 +88,8 @@ Durability = Literal["sync", "async", "exit"]
 later ("async"), or when the call ends ("exit")."""
 
 AnyConfig: TypeAlias = RunnableConfig | Mapping[str, Mapping[str, Any]]
-"""A config as callers give it. A dict that was put into a variable without an annotation,
-`thread = {"configurable": {"thread_id": "1"}}`, is none of a TypedDict to type checkers."""
+"""A config as callers give it. Type checkers do not take a variable without an annotation,
+`thread = {"configurable": {"thread_id": "1"}}`, for a TypedDict."""
 
 Subgraph: TypeAlias = str | tuple[str, str] | list[str | tuple[str, str]]
 """Which memory of a nested graph: the name of its node, or (name, key) for that of a `Send` with a
@@ -127,8 +127,8 @@ class Send:
             to work on. It keeps one for each key, and one for Sends without a key. Any string
             without NUL.
 
-        race: the Sends with the same `race` from one task are a race: the first that finishes
-            wins, the others are stopped and write nothing. One that fails or asks does not win.
+        race: Sends from one task with the same `race` form a race: the first to finish wins;
+            the others are stopped and write nothing. One that fails or interrupts does not win.
 
     Attributes:
         sender: of a racer, the task that sent it, as the engine notes it.
@@ -170,7 +170,7 @@ class Send:
         self.sender = ""
 
     def sent_by(self, sender: str) -> Send:
-        """This Send as one of the racers that a task sends."""
+        """Return a copy of this Send, marked as a racer sent by that task."""
         mine = copy(self)
         mine.sender = sender
         return mine
@@ -209,7 +209,7 @@ GotoT = TypeVar("GotoT", bound=str, default=str, covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Command(Generic[GotoT]):
-    """An update of the state and where to go next, in one. Nodes return it; `invoke` takes it as
+    """A state update combined with where to go next. Nodes return it; `invoke` takes it as
     input.
 
     Args:
@@ -309,7 +309,7 @@ class PregelTask(NamedTuple):
         input: what its node is called with, as it is stored.
         wake_at: when it runs again if it sleeps (`runtime.sleep`), in UTC; None if it does not.
         key: of a `Send`, the key of the nested graph's memory; None without one.
-        lost: another one has won its race (`Send(..., race=...)`), so that it does not count.
+        lost: whether another task won its race (`Send(..., race=...)`), so that it does not count.
     """
 
     id: str

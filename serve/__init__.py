@@ -1,4 +1,4 @@
-"""Graphs over HTTP: what the official clients of LangGraph's server speak.
+"""Graphs over HTTP, with the API that the official clients of LangGraph's server use.
 
 Needs the extra `serve`: Starlette and orjson; uvicorn runs it.
 """

@@ -1,5 +1,5 @@
-"""Values as JSON, the way clients of the peer's server read them. What travels back is plain JSON;
-nothing of a request is ever turned into an object of a class that it names."""
+"""Encodes values as JSON, the way clients of the peer's server read them. Requests are plain JSON:
+nothing in one is ever turned into an object of a class that it names."""
 
 from __future__ import annotations
 

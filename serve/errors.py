@@ -1,4 +1,4 @@
-"""What a request is refused with: a status and a sentence."""
+"""The error that refuses a request: a status and a sentence."""
 
 from __future__ import annotations
 

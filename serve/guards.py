@@ -1,5 +1,4 @@
-"""What stands before all routes: requests of other sites and those beyond the limits are turned
-away."""
+"""Middleware before all routes: refuses requests from other sites and those beyond the limits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How much may be under way at once, of one user and in all: requests, of which a stream is one
-until its reader has gone, and runs."""
+"""Limits on the requests and runs under way at once, per user and in total. A stream counts as a
+request until its reader leaves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OpenRequests:
         self._of_user: Counter[str] = Counter()
 
     def enter(self) -> None:
-        """A request has come.
+        """Count a request that has come.
 
         Raises:
             Refused: there are too many.
@@ -51,7 +51,7 @@ class OpenRequests:
         scope[_USER] = user
 
     def leave(self, scope: Scope) -> None:
-        """A request has been answered, or its client has gone."""
+        """Stop counting a request: it has been answered, or its client has gone."""
         self._open -= 1
         user = scope.get(_USER)
         if user is not None:
@@ -74,18 +74,18 @@ class OpenRuns:
         self._of_user: Counter[str] = Counter()
 
     def set(self, owners: Mapping[str, str]) -> None:
-        """These are the runs, with their owners, and no others."""
+        """Count these runs, with their owners, and no others."""
         self._owners = {**owners}
         self._of_user = Counter(self._owners.values())
 
     def add(self, run_id: str, owner: str) -> None:
-        """A run waits or is at work, if it was not known to."""
+        """Count a run that waits or is at work, unless it is counted."""
         if run_id not in self._owners:
             self._owners[run_id] = owner
             self._of_user[owner] += 1
 
     def remove(self, run_id: str) -> None:
-        """A run has ended, if it was known not to have."""
+        """Stop counting a run that has ended."""
         owner = self._owners.pop(run_id, None)
         if owner is not None:
             self._of_user[owner] -= 1

@@ -1,4 +1,4 @@
-"""The routes of protocols beside our own, each loaded with its first request: AG-UI and MCP."""
+"""The routes of the other protocols, AG-UI and MCP, each loaded with its first request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person is asked, taken from the value of a question. Pure."""
+"""Extracts the text shown to a person from the value of a question. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The contract of a store: memory that outlives threads.
 
-Here live what a store holds (`Item`), what can be asked of it (the ops) and `BaseStore`, whose
-every method is one op in a batch. How anything is kept, matched or ranked must not live here.
+This module defines what a store holds (`Item`), the operations on it (the ops) and `BaseStore`,
+each of whose methods is one op in a batch. Storage, matching and ranking must not live here.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ class InvalidNamespaceError(StateGraphError, ValueError):
 
 
 class ItemChangedError(StateGraphError):
-    """An item is not as it was read, so nothing of the batch was written; see `UnchangedOp`.
+    """An item has changed since it was read, so nothing of the batch was written; see
+    `UnchangedOp`.
 
     Attributes:
-        namespace: of the item.
-        key: of the item.
+        namespace: the item's namespace.
+        key: the item's key.
     """
 
     def __init__(self, namespace: Namespace, key: str) -> None:
@@ -49,10 +50,10 @@ class ItemChangedError(StateGraphError):
 class TTLConfig(TypedDict, total=False):
     """How long items live. Every key is optional; all times are minutes.
 
-    `default_ttl` holds for puts that give no `ttl` (absent or None: for ever). `refresh_on_read`
-    (default True) lets a read that does not say otherwise restart an item's time. With
-    `sweep_interval_minutes` a put that comes so long after the last sweep also removes what has
-    expired; without it, call `sweep_ttl`. An expired item is never seen again, swept or not.
+    `default_ttl` applies to puts without a `ttl` (absent or None: for ever). If `refresh_on_read`
+    is true (the default), a read that does not say otherwise restarts an item's time. With
+    `sweep_interval_minutes`, a put that long after the last sweep also removes expired items;
+    without it, call `sweep_ttl`. Expired items are never returned, swept or not.
     """
 
     default_ttl: float | None
@@ -68,11 +69,11 @@ EmbedFunction = Callable[[Sequence[str]], Embedded | Awaitable[Embedded]]
 class IndexConfig(TypedDict, total=False):
     """How a store finds items by meaning.
 
-    `dims` is the length of a vector. `embed` is a function from texts to vectors, plain or async,
+    `dims` is the length of a vector. `embed` is a function from texts to vectors, sync or async,
     or an object with `embed_documents` and `embed_query`. `fields` are the paths whose texts are
     embedded unless a put says otherwise; default `["$"]`, the whole value as JSON. See
     `stategraph.store.paths` for the grammar. `text_fields` is another name for `fields`.
-    `distance_type` says what a score is: the cosine of two vectors ("cosine", the default), their
+    `distance_type` defines the score: the cosine of two vectors ("cosine", the default), their
     product ("inner_product"), or minus their distance ("l2"). A higher score is always nearer.
     """
 
@@ -154,9 +155,9 @@ class PutOp(NamedTuple):
 
 
 class UnchangedOp(NamedTuple):
-    """A condition of the writes of a batch: an item has this value still, or, with None, there is
-    still none. Otherwise nothing is written, and the batch raises `ItemChangedError`. So what was
-    made from an item that was read never undoes the write of another process."""
+    """A condition for the writes of a batch: an item still has this value or, with None, still does
+    not exist. Otherwise nothing is written and the batch raises `ItemChangedError`. So an update
+    based on an earlier read never overwrites the write of another process."""
 
     namespace: Namespace
     key: str
@@ -177,7 +178,7 @@ Result = Item | list[SearchItem] | list[Namespace] | None
 
 
 class BaseStore(Closable):
-    """Keeps JSON objects under (namespace, key). Subclass it and define `batch` to keep them
+    """Stores JSON objects under (namespace, key). Subclass it and define `batch` to store them
     elsewhere.
 
     A store is shared by all threads of a program and must be safe to call from each of them.
@@ -187,10 +188,10 @@ class BaseStore(Closable):
     """By this the engine knows a parameter that takes the store, without loading this module."""
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do several things at once; the results come in the order of the ops.
+        """Execute several ops at once and return their results in the same order.
 
-        All reads see the store as it was before the batch. Writes follow together, whole or not at
-        all; of several to the same key the last one holds. A write's result is None.
+        All reads see the store as it was before the batch. The writes follow atomically; of several
+        writes to the same key the last one wins. A write's result is None.
         """
         raise NotImplementedError(f"{type(self).__name__} must define batch()")
 
@@ -199,17 +200,17 @@ class BaseStore(Closable):
         return await self._acall(self.batch, list(ops))
 
     def reopen(self) -> Callable[[], BaseStore] | None:
-        """How another process opens this store; None, the default, if it cannot, for what it keeps
-        is in this one.
+        """Return a function with which another process opens this store; None, the default, if that
+        is impossible because the data is in this process.
 
-        Nodes that run on an executor have the graph's store by this. It is asked at compile and
-        once in each run. What it returns is pickled, and called in a worker when a function there
-        first uses the store. What that gives serves all later calls in that process, on any of its
-        threads, and its `close`, if it has one, ends it.
+        Nodes that run on an executor get the graph's store through it. It is called at compile and
+        once in each run. Its result is pickled, and called in a worker when a function there first
+        uses the store. The store that it returns serves all later calls in that process, on any of
+        its threads; its `close`, if it has one, ends it.
 
-        Where the same names would lead to something else, the call must raise and not make a new,
-        empty store. Most stores need a line: `return partial(MyStore, self.url)`; one around
-        another, `inner = self.inner.reopen()` and `return inner and partial(open_around,
+        If the same names would lead to something else there, the call must raise and not create a
+        new, empty store. Most stores need one line: `return partial(MyStore, self.url)`; one that
+        wraps another, `inner = self.inner.reopen()` and `return inner and partial(open_around,
         inner)`.
         """
         return None
@@ -219,7 +220,7 @@ class BaseStore(Closable):
     def get(
         self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None
     ) -> Item | None:
-        """The item, or None. Raises `InvalidNamespaceError`."""
+        """Return the item, or None. Raises `InvalidNamespaceError`."""
         return cast("Item | None", self.batch([GetOp(namespace, str(key), refresh_ttl)])[0])
 
     def put(
@@ -231,7 +232,7 @@ class BaseStore(Closable):
         *,
         ttl: float | Missing | None = MISSING,
     ) -> None:
-        """Store a value, in place of what was there; its `created_at` stays.
+        """Store a value, replacing an earlier one, whose `created_at` is kept.
 
         Args:
             key: anything; it is turned into a string.
@@ -261,15 +262,15 @@ class BaseStore(Closable):
         offset: int = 0,
         refresh_ttl: bool | None = None,
     ) -> list[SearchItem]:
-        """Items whose namespace begins with the whole segments of `namespace_prefix`; `()` is
-        everything.
+        """Return the items whose namespace begins with the segments of `namespace_prefix`; `()`
+        matches all.
 
         With a query (and an index) the nearest in meaning come first, items without a vector last.
-        Else the item put last comes first, in the store's own count of puts: no clock decides.
+        Otherwise the item put last comes first, by the store's own count of puts, not by a clock.
 
         Args:
-            query: what to look for by meaning; None or "" lists.
-            filter: what the value must meet, see `stategraph.store.filters`.
+            query: the text to search for by meaning; None or "" lists.
+            filter: conditions on the value, see `stategraph.store.filters`.
             limit, offset: the page, cut from the filtered and ordered list.
 
         Raises:
@@ -287,7 +288,7 @@ class BaseStore(Closable):
         limit: int = 100,
         offset: int = 0,
     ) -> list[Namespace]:
-        """The namespaces that hold items, sorted.
+        """Return the namespaces that hold items, sorted.
 
         Args:
             prefix, suffix: what a namespace must begin or end with; `"*"` stands for any one

@@ -1,8 +1,7 @@
 """The task-result cache: results of finished tasks, kept as bytes under a key.
 
-The contract and the two caches in the box. What the bytes mean is the engine's business; how a key
-is made is in `keys`. A cache may forget anything at any time: it is never the only place of a
-result.
+The contract and the two built-in caches. Only the engine knows what the bytes mean; `keys` makes
+the keys. A cache may drop anything at any time: it is never the only place that holds a result.
 """
 
 from __future__ import annotations
@@ -38,22 +37,22 @@ Blob = tuple[str, bytes]
 
 
 class BaseCache(AsyncCaller):
-    """Keeps blobs for a while. Subclass it and define `get`, `set` and `clear` to keep them
+    """Keeps blobs for a limited time. Subclass it and define `get`, `set` and `clear` to keep them
     elsewhere.
 
     The async twins call these on threads of the cache's own, unless overridden.
     """
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, Blob]:
-        """What is known of these keys; the others are absent."""
+        """Return the blobs of these keys; missing keys are left out."""
         raise NotImplementedError(f"{type(self).__name__} must define get()")
 
     def set(self, pairs: Mapping[FullKey, tuple[Blob, float | None]]) -> None:
-        """Keep each blob for so many seconds from now; None for ever, 0 or less not at all."""
+        """Store each blob for this many seconds; None for ever, 0 or less not at all."""
         raise NotImplementedError(f"{type(self).__name__} must define set()")
 
     def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
-        """Forget all that lies in these namespaces (not below them); everything if None."""
+        """Delete all entries of these namespaces (not below them); everything if None."""
         raise NotImplementedError(f"{type(self).__name__} must define clear()")
 
     async def aget(self, keys: Sequence[FullKey]) -> dict[FullKey, Blob]:
@@ -73,9 +72,9 @@ class InMemoryCache(BaseCache):
     """A cache in this process, safe to share between threads.
 
     Args:
-        max_entries: above this many, the entry not read or set for the longest time goes; None for
+        max_entries: above this number, the least recently read or set entry is dropped; None for
             no bound.
-        clock: seconds on a clock that does not step back.
+        clock: returns seconds and never goes back.
 
     >>> cache = InMemoryCache()
     >>> cache.set({(("node",), "k"): (("raw", b"42"), None)})

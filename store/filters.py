@@ -1,4 +1,4 @@
-r"""Filters: whether a stored value meets a condition. One meaning for all stores.
+r"""Filters: whether a stored value meets a condition. They work the same way in all stores.
 
 A filter maps paths to conditions, all of which must hold. The paths are those of
 `stategraph.store.paths` (`a.b`, `a[0]`; a literal dot is written `\.`). A condition is
@@ -30,7 +30,7 @@ Predicate = Callable[[Any], bool]
 
 
 def matches(value: Any, filter: Mapping[str, Any]) -> bool:
-    """Whether a value meets a filter.
+    """Return whether a value meets a filter.
 
     >>> matches({"n": 10, "tags": ["x"]}, {"n": {"$gt": 9.5}, "tags": {"$contains": "x"}})
     True

@@ -1,8 +1,8 @@
 """Cache keys: a hash that is the same for equal values, in every process, and different for others.
 
-A value is written in one canonical form (maps and sets sorted, every scalar with its type), a
-function as its name, its code and all it carries along. What has no such form is refused by name,
-never guessed. Pure functions; no cache is known here.
+A value is written in a canonical form (maps and sets sorted, every scalar with its type), a
+function as its name, its code and everything it holds. A value without such a form is refused by
+name, never guessed. Pure functions, independent of any cache.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MAX_DEPTH = 100
 
 
 def canonical_key(value: Any) -> str:
-    """The hash of a value's canonical form: equal for equal values whatever the order of their maps
-    and sets.
+    """Return the hash of a value's canonical form: equal for equal values, whatever the order of
+    their maps and sets.
 
     Raises:
         TypeError: something in the value has no canonical form; the text names the place.
@@ -47,15 +47,15 @@ def canonical_key(value: Any) -> str:
 
 
 def function_identity(fn: Callable[..., Any]) -> str:
-    """What a function is called, and a hash of its code, defaults, closure and, for a bound method
-    or a callable object, of the object's state. Two closures of one factory differ if anything they
-    hold does.
+    """Return a function's name and a hash of its code, defaults, closure and, for a bound method or
+    a callable object, of the object's state. Two closures of one factory differ if anything they
+    hold differs.
 
-    Module globals that the code names are not looked into.
+    Module globals that the code names do not count.
 
     Raises:
-        TypeError: something that the function holds has no canonical form, so that it cannot be
-            told apart.
+        TypeError: something that the function holds has no canonical form, so functions that hold
+            different values could not be distinguished.
 
     >>> def twice(factor): return lambda x: x * factor
     >>> function_identity(twice(2)) == function_identity(twice(3))

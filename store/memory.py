@@ -1,6 +1,6 @@
-"""`InMemoryStore`: rows in dicts, for tests and for programs whose memory may end with the process.
+"""`InMemoryStore`: rows in dicts, for tests and for programs whose data may end with the process.
 
-Only where rows lie and how they are found; what a batch means is in `batch`.
+This module stores and finds rows; what a batch means is in `batch`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from .namespaces import begins_with
 
 
 class InMemoryStore(LocalStore):
-    """A store in this process. Safe to share between threads; what goes in and comes out are
-    copies.
+    """A store in this process. Thread-safe; it stores and returns copies.
 
     Args:
         index: how to find items by meaning; None for no such index.

@@ -3,8 +3,8 @@ r"""Paths into a stored value: one grammar for filters and for index fields.
 A path is keys joined by dots, each followed by any number of `[n]` (negative n counts from the
 end). Index fields may also branch: `[*]` every element, `*` every element or every value, `{a,b.c}`
 each of these paths; a lone `$` is the whole value. A backslash takes the next character literally;
-`escape` does it for a key of any kind. Here are only the grammar and the walk, no conditions and no
-vectors.
+`escape` does it for a key of any kind. This module holds only the grammar and the walk, no
+conditions and no vectors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SPECIAL = re.compile(r"([\\.\[\]{},*$])")
 
 
 def escape(key: str) -> str:
-    r"""A key as a path of one step, whatever characters it has.
+    r"""Return a key as a path of one step, whatever characters it has.
 
     >>> escape("a.b")
     'a\\.b'

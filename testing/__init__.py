@@ -1,8 +1,8 @@
-"""Tests of graphs: nodes alone, fakes. And checks for savers, yours and ours: what they promise,
-held against graphs, threads, kills, damage and hostile data.
+"""Tools for testing graphs, such as running single nodes and fakes, and checks that savers, yours
+and ours, keep their guarantees under concurrency, kills, damage and hostile data.
 
 Savers: subclass `SaverChecks` for pytest, call `check_saver`, or `python -m stategraph.testing
-MODULE:NAME`. README.md says what each check means. Only names are gathered here.
+MODULE:NAME`. README.md explains each check. This module only collects names.
 """
 
 from ..graph.loader import find_graph

@@ -1,4 +1,4 @@
-"""Comparing what came with what was expected, in words that say where they differ."""
+"""Compares actual with expected values and says where they differ."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MODES = (SYNC, ASYNC)
 
 
 class CheckFailed(AssertionError):
-    """A saver broke a rule. The text says what was expected and what came."""
+    """A saver broke a rule. The text says what was expected and what was returned."""
 
 
 def assert_same(got: Any, expected: Any, what: str) -> None:
-    """Both are equal, with equal types all the way down.
+    """Check that two values are equal, with equal types at every level.
 
     Raises:
-        CheckFailed: names the first place where they are not.
+        CheckFailed: names the first place where they differ.
     """
     found = difference(got, expected)
     if found is not None:
@@ -66,8 +66,8 @@ MISSING = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 
 
 def difference(one: Any, two: Any, path: str = "") -> tuple[str, Any, Any] | None:
-    """The first place where two values differ, in value or type: (path, one, two); None if they do
-    not.
+    """Return the first place where two values differ in value or type, as (path, one, two); None if
+    they do not.
 
     >>> difference({"a": [1, (2,)]}, {"a": [1, [2]]})
     ("['a'][1]", (2,), [2])

@@ -1,7 +1,7 @@
-"""Checks for a channel of your own: `check_channel` holds it against what the engine relies on.
+"""Checks for your own channels: `check_channel` checks them for what the engine relies on.
 
 Each rule is one function. It gets an `Example`, makes the channels that it needs, and fails with a
-sentence. Nothing of pytest is needed: a test of yours calls `check_channel`.
+sentence. pytest is not needed: your test calls `check_channel`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Example:
     """A channel to check.
 
     Attributes:
-        make: makes a fresh channel, which holds nothing that was written.
-        writes: values that it takes, each in a superstep of its own.
+        make: returns a fresh channel, to which nothing was written.
+        writes: values to write, each in a separate superstep.
     """
 
     make: Callable[[], Channel]
     writes: Sequence[Any]
 
     def write(self, count: int) -> Channel:
-        """A channel that has taken the first so many of the writes."""
+        """Return a channel after this number of the writes."""
         channel = self.make()
         for value in self.writes[:count]:
             channel.update([deepcopy(value)])
@@ -62,8 +62,8 @@ def check_channel(
     """Check that a channel keeps the contract of `BaseChannel`.
 
     Args:
-        make: makes a fresh channel, such as `lambda: MaxValue(int)`. It is called many times.
-        writes: at least two values that the channel takes, each in a superstep of its own.
+        make: returns a fresh channel, such as `lambda: MaxValue(int)`. It is called many times.
+        writes: at least two values to write, each in a separate superstep.
         only: names of rules (see `CHANNEL_RULES`); all by default.
 
     Raises:

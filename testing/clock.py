@@ -1,5 +1,4 @@
-"""`virtual_time`: tests in which time passes by itself where everything waits for it, and nowhere
-else."""
+"""`virtual_time`: in a test, advances time automatically whenever everything waits for it."""
 
 from __future__ import annotations
 
@@ -24,10 +23,10 @@ LEAST_SECONDS = 1e-6
 
 
 class VirtualTime:
-    """The time inside of `virtual_time()`.
+    """The clock inside `virtual_time()`.
 
     Args:
-        start: what time it is at first, with a time zone; None for the time that it is.
+        start: the initial time, with a time zone; None for the current time.
     """
 
     def __init__(self, start: datetime | None = None) -> None:
@@ -48,7 +47,7 @@ class VirtualTime:
 
     @property
     def now(self) -> datetime:
-        """What time it is, in UTC."""
+        """The current time, in UTC."""
         return datetime.fromtimestamp(self.time(), UTC)
 
     @property
@@ -193,23 +192,22 @@ class VirtualTime:
 
 @contextmanager
 def virtual_time(start: datetime | None = None) -> Iterator[VirtualTime]:
-    """Inside, no test waits: when everything that runs waits for a time, that is the time.
+    """Use virtual time: when everything that runs waits, the clock jumps to the next wake-up time.
 
     This holds for `runtime.sleep`, deadlines, the timeouts of nodes and supersteps, the backoff of
-    retries, `Limit(per=...)`, and in coroutines for every timer of asyncio. They all move together,
-    so what comes first by the clock comes first in the test, and the same in every run. What
-    computes takes no time.
+    retries, `Limit(per=...)`, and in coroutines for every timer of asyncio. They share one clock,
+    so events happen in the order of their times, the same in every run. Computing takes no time.
 
-    It is the time of this process: not of `time.sleep` in plain functions, of databases, of
-    executors in other processes, and of a `Queue`, whose clock is the database's. The thread that
+    It is the time of this process. It does not affect `time.sleep` in plain functions, databases,
+    executors in other processes, or a `Queue`, whose clock is the database's. The thread that
     enters it and those of the engine have to wait before time passes; of other threads that call
     graphs, only their waits count.
 
     Args:
-        start: what time it is at first, with a time zone; None for the time that it is.
+        start: the initial time, with a time zone; None for the current time.
 
     Yields:
-        the time: `now`, `elapsed`, and `advance(...)` for sleeps that have paused their task.
+        the clock: `now`, `elapsed`, and `advance(...)` for sleeps that have paused their task.
 
     Raises:
         RuntimeError: time is virtual already.

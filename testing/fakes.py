@@ -24,18 +24,18 @@ Nodes = Mapping[str, CompiledNode]
 
 
 def replace(app: AppT, nodes: Mapping[str, Any] | None = None, /, **more: Any) -> AppT:
-    """A copy of a graph in which nodes call something else. The graph itself stays as it is.
+    """Return a copy of a graph in which nodes call something else. The graph itself is unchanged.
 
-    What stands around a node stays: what it is given, its edges, routers, retries, limits and
-    timeout. Its cache policy and its executor do not: a fake runs here, each time.
+    A replaced node keeps its input, edges, routers, retries, limits and timeout, but not its cache
+    policy and its executor: a fake runs in this process, each time.
 
     Args:
         app: a compiled graph.
-        nodes: by name what each does instead; for a node of a nested graph by its path, such as
-            `"research:search"`, as in drawings. A function is called as the node was, with the
+        nodes: the replacements by node name, or for a node of a nested graph by its path as in
+            drawings, such as `"research:search"`. A function is called as the node was, with the
             same injected parameters; so is a `unittest.mock.Mock`. An exception is raised. Any
             other value is returned each time.
-        more: the same for names that are Python names.
+        more: the same for names that are Python identifiers.
 
     Raises:
         ValueError: there is no such node.
@@ -52,8 +52,8 @@ def replace(app: AppT, nodes: Mapping[str, Any] | None = None, /, **more: Any) -
 
 @contextmanager
 def replaced(app: AppT, nodes: Mapping[str, Any] | None = None, /, **more: Any) -> Iterator[AppT]:
-    """Replace nodes of the graph itself, until the `with` block ends: for code that holds the graph
-    as a global name. Runs that have begun are not changed.
+    """Replace nodes of the graph itself until the `with` block ends, for code that holds the graph
+    in a global variable. Runs that have begun are not affected.
 
     Args:
         app, nodes, more: as for `replace`.

@@ -274,8 +274,8 @@ Writes = Sequence[tuple[str, Sequence[tuple[str, Any]]]]
 
 
 class Commits:
-    """Commits supersteps to one thread as the engine does, and remembers what each checkpoint must
-    hold.
+    """Commits supersteps to one thread as the engine does, and notes the expected contents of each
+    checkpoint.
 
     Args:
         call: calls a method of the saver by its name.
@@ -306,7 +306,7 @@ class Commits:
         """Commit one superstep.
 
         Args:
-            parent: the checkpoint it continues; by default the head.
+            parent: the checkpoint to continue; by default the head.
             writes: what its tasks wrote.
             changed: the channels it changed; `...` empties one.
         """

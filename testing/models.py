@@ -1,4 +1,4 @@
-"""A chat model that says what a script says: for tests of agents, without a network."""
+"""A chat model with scripted answers, for tests of agents without a network."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Line: TypeAlias = str | Message | Exception | Callable[[list[Any]], "str | Messa
 
 
 class ScriptedModel:
-    """A model for `create_agent` and `call_model` whose answers are written down. For agents made
-    with LangChain, see `as_langchain`.
+    """A model with scripted answers for `create_agent` and `call_model`. For agents made with
+    LangChain, see `as_langchain`.
 
     Args:
-        script: its answers in turn: a text, a message, an error to raise, or a function of the
+        script: the answers in order: a text, a message, an error to raise, or a function of the
             messages that returns one of the first two.
 
     Attributes:
-        requests: what it was asked, each as (messages, options).
+        requests: the requests it received, each as (messages, options).
 
     >>> model = ScriptedModel([{"tool_calls": [tool_call("height", name="Etna")]}, "3369 m"])
     >>> model.invoke([])["tool_calls"][0]["function"]
@@ -66,7 +66,7 @@ class ScriptedModel:
         return {"role": "assistant", "content": "", **deepcopy(message)}
 
     def check_used_up(self) -> None:
-        """Check that all of the script was said.
+        """Check that the whole script was used.
 
         Raises:
             CheckFailed: there is a next answer; the error shows it.
@@ -80,7 +80,7 @@ class ScriptedModel:
             )
 
     def as_langchain(self) -> Any:
-        """The same model as a `BaseChatModel` of LangChain: for `langchain.agents.create_agent`,
+        """Return the model as a `BaseChatModel` of LangChain: for `langchain.agents.create_agent`,
         `prompt | model`, `bind_tools` and `with_structured_output`. Its answers may be LangChain's
         messages, too; `requests` shows its questions, with the tools in OpenAI's form.
 
@@ -129,12 +129,12 @@ def show_request(messages: Sequence[Any]) -> str:
 
 
 def tool_call(tool: str, /, id: str | None = None, **arguments: Any) -> Message:
-    """A call of a tool, as models ask for it.
+    """Return a tool call in the form that models use.
 
     Args:
-        tool: its name.
-        id: of the call; made of the tool and the arguments by default.
-        arguments: what it is called with.
+        tool: the tool's name.
+        id: the call's id; derived from the tool and the arguments by default.
+        arguments: the arguments of the call.
     """
     text = json.dumps(arguments)
     function = {"name": tool, "arguments": text}

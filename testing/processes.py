@@ -1,9 +1,8 @@
-"""Fresh processes that do a job and may be killed in the middle of it, and what they leave behind:
-a ledger.
+"""Fresh processes that run a job and may be killed in the middle of it, and the ledger in which
+they note what they did.
 
-One server process imports everything once and forks for each job, so that a hundred kills cost a
-few seconds. It has no threads, so that its forks are sound. Jobs are functions at the top of a
-module. No rule lives here.
+One server process imports everything once and forks for each job, so a hundred kills cost a few
+seconds. It has no threads, so its forks are safe. Jobs are top-level functions of a module.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Job = tuple[Any, ...]
 
 
 class CannotStart(Exception):
-    """A job cannot be had in another process; says why."""
+    """A job cannot be run in another process; the text says why."""
 
 
 class ProcessEnd(NamedTuple):
@@ -70,17 +69,17 @@ class Processes:
             self._server.stdin.close()
 
     def run(self, *jobs: Job) -> list[ProcessEnd]:
-        """Do jobs side by side, each in a process of its own; wait for all.
+        """Run jobs in parallel, each in its own process; wait for all.
 
         Raises:
-            CannotStart: a function is not at the top of a module.
+            CannotStart: a function is not at the top level of a module.
         """
         assert self._server.stdin is not None and self._server.stdout is not None
         _send(self._server.stdin, (_modules(jobs), _pickled(jobs)))
         return _receive(self._server.stdout)  # type: ignore[no-any-return]  # the server sends this
 
     def one(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Do one job that must not fail; its result.
+        """Run one job that must not fail, and return its result.
 
         Raises:
             RuntimeError: it failed, or was killed.
@@ -244,13 +243,12 @@ class KillAt:
 
 
 def kill() -> None:
-    """End this process as a loss of power would."""
+    """End this process as a power failure would."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Ledger:
-    """A file in which processes note what they did, one line each; what was noted is there after a
-    kill.
+    """A file in which processes note what they did, one line each. The notes survive a kill.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

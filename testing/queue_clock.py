@@ -1,4 +1,4 @@
-"""`queue_clock`: a queue's schedules, delays and sleeps in a test, without waiting for them."""
+"""`queue_clock`: test a queue's schedules, delays and sleeps without waiting for them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _GRAPHS = "SELECT graph FROM stategraph_schedules UNION SELECT graph FROM stateg
 
 
 class QueueClock:
-    """The clock of a database, as those see it who connect by `url`.
+    """The clock of a database for connections opened with `url`.
 
     Attributes:
-        url: for the queue and the workers of the test.
+        url: the address for the queue and the workers of the test.
     """
 
     def __init__(self, connection: Connection[Any], url: str) -> None:
@@ -39,7 +39,7 @@ class QueueClock:
 
     @property
     def now(self) -> datetime:
-        """What time it is, in UTC."""
+        """The current time, in UTC."""
         found: Any = self._connection.execute("SELECT stategraph_clock.now()").fetchone()
         return found[0].astimezone(UTC)  # type: ignore[no-any-return]
 
@@ -65,13 +65,14 @@ class QueueClock:
 
 @contextmanager
 def queue_clock(url: str) -> Iterator[QueueClock]:
-    """A database in which time passes when a test says so: for schedules, `delay=`, `at=`,
-    `debounce=`, sleeps and deadlines of jobs on a `Queue`.
+    """Control the clock of a database in a test: for schedules, `delay=`, `at=`, `debounce=`,
+    sleeps and deadlines of jobs on a `Queue`.
 
-    The queue's tables must be there. At the end the clock is removed; nothing else is touched.
+    The queue's tables must exist. At the end the clock is removed; nothing else is touched.
 
     Args:
-        url: of a PostgreSQL database for tests, whose role may make a schema. One clock at a time.
+        url: the address of a PostgreSQL database for tests, whose role may create a schema. One
+            clock at a time.
     """
     import psycopg
     from psycopg.conninfo import conninfo_to_dict, make_conninfo

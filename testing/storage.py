@@ -21,7 +21,7 @@ from .harness import Harness
 
 @contextmanager
 def wrong_clock(random: Random) -> Iterator[None]:
-    """Inside, `time.time` and `time.time_ns` jump by up to a year to either side at every look."""
+    """Make `time.time` and `time.time_ns` jump by up to a year either way at every call."""
     real = time.time, time.time_ns, CLOCK.time
     year = 365 * 86400
 

@@ -1,5 +1,4 @@
-"""The suite as people meet it: subclass `SaverChecks` for pytest, or use `check_saver`. No rule
-lives here.
+"""The entry points of the suite: subclass `SaverChecks` for pytest, or use `check_saver`.
 
 pytest is not imported: it finds `pytest_generate_tests` on the class, and takes `unittest.SkipTest`
 as a skip.
@@ -71,10 +70,10 @@ class Case(NamedTuple):
 
 
 class SaverChecks:
-    """Says how to open a saver; gives one test per check and mode.
+    """Defines how to open a saver, and generates one test per check and mode.
 
-    Name the subclass `Test...` and pytest runs it. The hooks below `open` are optional: what needs
-    one that is not there is skipped, with the reason.
+    Name the subclass `Test...` and pytest runs it. The hooks below `open` are optional: checks that
+    need a missing one are skipped, with the reason.
 
     >>> from stategraph.checkpoint import InMemorySaver
     >>> class TestMine(SaverChecks):
@@ -112,8 +111,8 @@ class SaverChecks:
         raise NotImplementedError(f"{type(self).__name__} must define open(folder)")
 
     def damage(self, folder: Path, random: Random) -> str:
-        """Damage the closed storage in one place, by chance: flip a bit, cut a value, swap two
-        rows, delete one.
+        """Damage the closed storage in one random place: flip a bit, cut a value, swap two rows,
+        delete one.
 
         Returns:
             What was done, in words. For SQLite files there is `damage_sqlite`.
@@ -148,7 +147,7 @@ class SaverChecks:
         ]
 
     def run(self, case: Case, folder: Path) -> None:
-        """Run one check on a storage of its own in this folder.
+        """Run one check on a separate storage in this folder.
 
         Raises:
             CheckFailed: the rule is broken.
@@ -320,7 +319,7 @@ def check_saver(
     tell: Callable[[CaseResult], None] | None = None,
     **settings: Any,
 ) -> SuiteReport:
-    """Run the checks and say how each ended.
+    """Run the checks and report how each ended.
 
     Args:
         what: a `SaverChecks`, its class, or a function that opens a saver on a folder.

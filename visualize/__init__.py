@@ -1,5 +1,5 @@
-"""Looking at graphs and runs. Reads the compiled program and stored checkpoints; runs no user
-code."""
+"""Drawings and views of graphs and runs. Reads the compiled program and stored checkpoints; runs no
+user code."""
 
 from importlib import import_module as _load
 from typing import TYPE_CHECKING, Any

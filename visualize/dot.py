@@ -1,8 +1,7 @@
-"""A model → DOT text, and what Graphviz makes of it when it is asked for: a layout, or a PNG
-picture.
+"""Converts a model to DOT text, and on request runs Graphviz on it for a layout or a PNG picture.
 
-Graphviz runs as a program of its own, `dot` or the one that pygraphviz brings, so that it can be
-slow, broken or killed without harm to us. Nothing is read from a graph here.
+Graphviz runs as a separate program, `dot` or the one that pygraphviz brings, so it may be slow,
+broken or killed without harm to this process. This module reads nothing from a graph.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _EDGES: dict[str, dict[str, str]] = {
 
 
 class GraphvizMissingError(StateGraphError, RuntimeError):
-    """Graphviz was asked for, and there is none that works."""
+    """Graphviz was requested, but no working installation was found."""
 
     def __init__(self, what: str) -> None:
         state = "gives no result (see the warning)" if any(_programs()) else "is not installed"
@@ -61,7 +60,7 @@ class GraphvizMissingError(StateGraphError, RuntimeError):
 
 
 class GraphvizWarning(UserWarning):
-    """Graphviz is installed, and does not work or takes too long."""
+    """Graphviz is installed, but does not work or takes too long."""
 
 
 def draw_dot(model: GraphModel) -> str:

@@ -1,4 +1,4 @@
-"""A graph's drawing as its user holds it: faces of a few lines; the renderers are behind them.
+"""The user's view of a graph's drawing: short methods that call the renderers.
 
 What it shows was read when it was made. No user code runs, and nothing here touches the network.
 """
@@ -39,10 +39,10 @@ _OF_MERMAID = frozenset((
 
 
 class Drawing:
-    """What `app.get_graph()` returns: nodes and edges to look at, and to draw in many forms.
+    """The result of `app.get_graph()`: nodes and edges to inspect, and to draw in many formats.
 
     Attributes:
-        model: what all forms are made from.
+        model: the source of all formats.
 
     >>> from stategraph import START, StateGraph
     >>> builder = StateGraph(int).add_node("twice", lambda n: 2 * n).add_edge(START, "twice")
@@ -73,17 +73,17 @@ class Drawing:
 
     @cached_property
     def nodes(self) -> dict[str, GraphNode]:
-        """By id, in the order of declaration; without clusters."""
+        """The nodes by id, in the order of declaration; without clusters."""
         return {node.id: node for node in self.model.nodes}
 
     @property
     def edges(self) -> list[GraphEdge]:
-        """In the order of the nodes they start from."""
+        """The edges, in the order of the nodes they start from."""
         return list(self.model.edges)
 
     @cached_property
     def clusters(self) -> dict[str, GraphNode]:
-        """By id: the nodes whose graphs are shown inside them, outer ones first."""
+        """The nodes whose graphs are shown inside them, by id, outer ones first."""
         return {cluster.id: cluster for cluster in self.model.clusters}
 
     @property
@@ -92,7 +92,7 @@ class Drawing:
         return self.model.nx
 
     def to_json(self) -> dict[str, Any]:
-        """The same as a dict that `json.dumps` takes: name, nodes, edges, clusters."""
+        """Return the drawing as a dict for `json.dumps`: name, nodes, edges, clusters."""
         return {
             "name": self.name,
             "nodes": [_record(node) for node in self.model.nodes],
@@ -111,8 +111,8 @@ class Drawing:
         wrap_label_n_words: int = 9,
         frontmatter_config: Mapping[str, Any] | None = None,
     ) -> str:
-        """The drawing as Mermaid text, for Markdown pages and JupyterLab. For the arguments see
-        `MermaidStyle`."""
+        """Return the drawing as Mermaid text, for Markdown pages and JupyterLab. For the arguments
+        see `MermaidStyle`."""
         style = MermaidStyle(
             with_styles=with_styles,
             curve_style=curve_style,
@@ -123,13 +123,13 @@ class Drawing:
         return draw_mermaid(self.model, style)
 
     def draw_dot(self) -> str:
-        """The drawing as DOT text, for Graphviz, which need not be installed."""
+        """Return the drawing as DOT text, for Graphviz, which need not be installed."""
         return draw_dot(self.model)
 
     def draw_ascii(self, *, unicode: bool = False, width: int = 100) -> str:
-        """The drawing in plain characters; with line characters if `unicode`.
+        """Return the drawing in plain characters; with line characters if `unicode`.
 
-        No line is longer than `width`: what would be wider is folded as in `draw_svg`, or told as a
+        No line is longer than `width`: a wider drawing is folded as in `draw_svg`, or becomes a
         list of arrows.
 
         Raises:
@@ -151,18 +151,18 @@ class Drawing:
         layout: LayoutEngine = "builtin",
         fold: bool = True,
     ) -> str:
-        """The drawing as one SVG text, also written to `path` if that is given.
+        """Return the drawing as one SVG text; also write it to `path` if given.
 
-        The built-in layout is the same on every machine. Graphviz is used only if it is asked for.
+        The built-in layout is the same on every machine. Graphviz is used only on request.
 
         Args:
-            theme: light, dark, or auto: as the page or system that shows it.
-            layout: what decides where things go, "builtin" or "graphviz".
+            theme: light, dark, or auto: like the page or system that shows it.
+            layout: the layout engine, "builtin" or "graphviz".
             fold: in a graph that is too wide for a page, draw six or more nodes with the same edges
                 as one, with their count and names.
 
         Raises:
-            GraphvizMissingError: the layout is to be by Graphviz, and there is none that works.
+            GraphvizMissingError: the layout is "graphviz", and no working Graphviz was found.
             ValueError: there is no such theme or layout.
         """
         if layout not in get_args(LayoutEngine):
@@ -178,8 +178,8 @@ class Drawing:
         return _write(draw_svg(model, places, theme=theme), path)
 
     def draw_html(self, path: str | Path | None = None, *, theme: Theme = "auto") -> str:
-        """The drawing as a web page to move about in, also written to `path`; it needs no network
-        and nothing else. Nothing in it is folded.
+        """Return the drawing as a web page with pan and zoom; also write it to `path`. The page is
+        self-contained and works offline. It folds nothing.
 
         Raises:
             ValueError: there is no such theme.
@@ -196,10 +196,9 @@ class Drawing:
         return self.draw_svg()
 
     def draw_png(self, path: str | Path | None = None, *, dpi: int = 96) -> bytes:
-        """The drawing as a PNG picture, also written to `path` if that is given.
+        """Return the drawing as a PNG picture; also write it to `path` if given.
 
-        Graphviz draws it, with a layout of its own; so the picture may differ from machine to
-        machine.
+        Graphviz draws it with its own layout, so the picture may differ between machines.
 
         Raises:
             GraphvizMissingError: no Graphviz is installed; `draw_svg` and `draw_html` need none.
@@ -207,12 +206,12 @@ class Drawing:
         return _write(draw_png(self._fitted.model, dpi), path)
 
     def save(self, path: str | Path, *, theme: Theme = "auto") -> None:
-        """Write the drawing to a file, in the form that its ending names: svg, png, html, mmd, dot
-        or txt.
+        """Write the drawing to a file, in the format of its suffix: svg, png, html, mmd, dot or
+        txt.
 
         Raises:
-            GraphvizMissingError: it is to be a PNG, and there is no Graphviz.
-            ValueError: there is no such form or theme.
+            GraphvizMissingError: the format is PNG, and there is no Graphviz.
+            ValueError: there is no such format or theme.
         """
         ending = Path(path).suffix.lower()
         if ending == ".png":
@@ -238,11 +237,11 @@ class Drawing:
         **others: Any,
     ) -> bytes:
         """`draw_png` under LangGraph's name and with its arguments. Graphviz draws the picture
-        right here: nothing is sent over the network.
+        locally: nothing is sent over the network.
 
         Args:
             padding: pixels around the drawing.
-            others: how Mermaid would draw it and how a server would be asked; these have no effect.
+            others: options for Mermaid and for a rendering server; they have no effect.
 
         Raises:
             GraphvizMissingError: no Graphviz is installed.

@@ -1,8 +1,8 @@
-"""Many workers on one Postgres: a queue of runs, and the workers that take them. Sits on the engine
-and its savers.
+"""A queue of runs in one Postgres database, and the workers that run them. Built on the engine and
+its savers.
 
-`Queue` takes jobs and gives their results, a `Worker` runs them. Needs the extra `postgres`;
-Postgres is the queue; there is no other broker.
+A `Queue` accepts jobs and returns their results; a `Worker` runs them. Needs the extra `postgres`;
+Postgres is the queue, and there is no other broker.
 """
 
 from importlib import import_module as _load

@@ -1,5 +1,4 @@
-"""`QueueCare`: what a queue tells of jobs, workers and schedules, and how it is looked after.
-Nothing is submitted here."""
+"""`QueueCare`: inspects and maintains a queue's jobs, workers and schedules. It submits nothing."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ from .tables import STATEMENTS
 
 
 class QueueCare(AsyncCaller):
-    """The part of `Queue` that looks after what is there.
+    """The part of `Queue` that inspects and maintains jobs, workers and schedules.
 
     Attributes:
-        graph: the name of the graph whose jobs these are.
+        graph: the name of the graph whose jobs the queue holds.
     """
 
     graph: str
@@ -40,8 +39,8 @@ class QueueCare(AsyncCaller):
     def jobs(
         self, statuses: Collection[str] = LISTED, *, limit: int = 100
     ) -> list[JobResult]:
-        """Jobs that have one of these statuses, in the order submitted. Those of all graphs,
-        without their outcomes.
+        """Return the jobs of all graphs that have one of these statuses, in the order submitted
+        and without their outcomes.
 
         Raises:
             ValueError: a status does not exist, or the limit is below 0.
@@ -55,27 +54,27 @@ class QueueCare(AsyncCaller):
         return [read_result((*row[1:-1], None), self._codec) for row in rows]
 
     def named(self, run_id: str) -> list[JobResult]:
-        """The jobs of all graphs that have this run id, at most one per thread, without their
-        outcomes."""
+        """Return the jobs of all graphs that have this run id, at most one per thread, without
+        their outcomes."""
         rows = self._database.look_up("named", run_id)
         return [read_result((*row[1:-1], None), self._codec) for row in rows]
 
     def statuses(self, run_ids: Collection[str]) -> dict[tuple[str, str], Status]:
-        """How jobs stand: (thread id, run id) → status. Those of all graphs that have one of these
-        run ids."""
+        """Return the status of the jobs of all graphs that have one of these run ids:
+        (thread id, run id) → status."""
         rows = self._database.look_up("statuses", [*run_ids])
         return {(decode_name(thread), decode_name(run)): state for thread, run, state in rows}
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """How many jobs stand how: graph → status → number."""
+        """Return the number of jobs in each status: graph → status → number."""
         found: dict[str, dict[str, int]] = {}
         for graph, state, number in self._database.look_up("counts"):
             found.setdefault(decode_name(graph), {})[state] = number
         return found
 
     def open_jobs(self) -> list[OpenJobs]:
-        """How many jobs have not ended, and how long the oldest has waited: for each graph that has
-        such jobs, and for this one, a row for each status."""
+        """Return how many jobs have not ended and how long the oldest has waited: one row per
+        status, for this graph and for each other graph with such jobs."""
         found = {
             (decode_name(graph), state): (number, age)
             for graph, state, number, age in self._database.look_up("open")
@@ -89,7 +88,7 @@ class QueueCare(AsyncCaller):
         return rows
 
     def workers(self) -> list[WorkerInfo]:
-        """The workers of all graphs. One that died is among them until another has noticed."""
+        """Return the workers of all graphs. A dead one is listed until another worker notices."""
         rows = self._database.look_up("workers")
         return [
             WorkerInfo(id, decode_name(graph), decode_name(name), *more)
@@ -97,9 +96,9 @@ class QueueCare(AsyncCaller):
         ]
 
     def evict(self, worker: int) -> int:
-        """Take its jobs from a worker, though it lives, and cut its connection: others go on with
-        them. For one that hangs, or in which a node does. What it still runs can neither commit nor
-        end a job.
+        """Take the jobs of a live worker away and cut its connection, so that other workers go on
+        with them. Use it when a worker or a node in it hangs. Its remaining runs can neither commit
+        nor end a job.
 
         Returns:
             How many jobs went back to the queue.
@@ -112,10 +111,11 @@ class QueueCare(AsyncCaller):
         return len(freed)
 
     def limit(self, most: int | None) -> None:
-        """How many runs of the graph there may be at once, over all workers; None for any number.
+        """Limit how many runs of the graph may be under way at once, over all workers; None for no
+        limit.
 
         Raises:
-            ValueError: it is below 1.
+            ValueError: the limit is below 1.
         """
         if most is None:
             self._database.run("drop_limit", self.graph)
@@ -126,19 +126,19 @@ class QueueCare(AsyncCaller):
         self._database.run("set_limit", self.graph, most)
 
     def forget(self, older_than: timedelta = timedelta()) -> int:
-        """Forget jobs of this graph that came to their end longer ago than this; their threads
-        stay. Parked ones stay too.
+        """Delete jobs of this graph that ended longer ago than this. Their threads and parked jobs
+        stay.
 
         Returns:
-            How many.
+            How many jobs were deleted.
 
         Raises:
-            ValueError: that is in the future, so it would be all of them.
+            ValueError: the age is negative, which would delete all of them.
         """
         if older_than < timedelta():
             raise ValueError(f"older_than must not be negative, got {older_than}")
         return self._database.run("forget", self.graph, older_than.total_seconds())
 
     def schedules(self) -> list[ScheduleInfo]:
-        """The schedules of all graphs, by graph and name."""
+        """Return the schedules of all graphs, ordered by graph and name."""
         return self._schedules.list()

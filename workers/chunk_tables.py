@@ -1,5 +1,5 @@
-"""What the queue stores of the streams of jobs, and its statements about them. Constants, no code;
-they are a part of `tables`."""
+"""The tables and statements for the streams of jobs. Constants, no code; they are a part of
+`tables`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`Cron`: the planned times of a cron expression in a time zone.
 
-The rules of cron are cronsim's, which does what Debian's cron does where the clocks change.
+cronsim implements the rules of cron; when clocks change it does what Debian's cron does.
 """
 
 from __future__ import annotations

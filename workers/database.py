@@ -1,5 +1,5 @@
-"""`JobDatabase`: the queue's tables in a Postgres database, as a queue uses them. What the
-statements mean is in `tables`."""
+"""`JobDatabase`: runs the queue's statements on a Postgres database. `tables` explains the
+statements."""
 
 from __future__ import annotations
 

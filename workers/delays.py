@@ -1,4 +1,4 @@
-"""When a job is to run: what callers say, checked, as the statements take it."""
+"""When a job is to run: checks the callers' arguments and converts them for the statements."""
 
 from __future__ import annotations
 

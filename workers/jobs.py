@@ -1,4 +1,4 @@
-"""What a queue holds, as records, and how they become bytes. No database, no thread.
+"""The records of a queue, and how they become bytes. Uses no database and no threads.
 
 A job is one call of a graph on a thread: its input, and later its outcome.
 """
@@ -27,11 +27,11 @@ from ..pregel.types import AnyConfig, Durability, Interrupt, RunnableConfig, Str
 Status = Literal[
     "waiting", "delayed", "running", "sleeping", "done", "paused", "failed", "parked", "cancelled"
 ]
-"""How a job stands. `delayed`: it waits for its time, and other jobs of its thread go before it.
+"""The status of a job. `delayed`: it waits for its time, and other jobs of its thread go first.
 `sleeping`: its run has begun and goes on at `run_at`; its thread waits. `paused`: its run asks
-questions; a job with `Command(resume=...)` answers. `failed`: a node raised, and a job with the
-input None goes on. `parked`: a dead letter, since its workers died again and again at the same
-step; its thread waits until the job is retried or cancelled."""
+questions; a job with `Command(resume=...)` answers them. `failed`: a node raised; a job with the
+input None goes on. `parked`: a dead letter, because its workers died repeatedly at the same step;
+its thread waits until the job is retried or cancelled."""
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 OPEN = frozenset({"waiting", "delayed", "running", "sleeping"})
@@ -42,21 +42,21 @@ DEFAULT_NAMES = ("StateGraph", "Pregel")
 """The names of graphs that nobody named."""
 
 MOST_NAME_BYTES = 1000
-"""Of a graph's name, which stands in an index."""
+"""The longest name of a graph: it stands in an index."""
 
 
 class WorkersDiedError(StateGraphError):
-    """The workers that ran a job died, each time before the thread had come any further. The job is
-    parked, a dead letter: mend the graph, then `retry` or `cancel` it."""
+    """The workers that ran a job died, each time before the thread made any progress. The job is
+    parked as a dead letter: fix the graph, then `retry` or `cancel` it."""
 
 
 class JobOpenError(StateGraphError):
-    """A job has not come to its end yet, so it has no value."""
+    """A job has not ended yet, so it has no value."""
 
 
 class JobDeadlineError(StateGraphError, TimeoutError):
-    """The deadline in a job's config has come before its run has ended. What was done is kept: a
-    job with the input None and a later deadline goes on."""
+    """The deadline in a job's config passed before its run ended. Completed work is kept: submit a
+    job with the input None and a later deadline to go on."""
 
 
 register(JobDeadlineError)  # it comes back as itself
@@ -75,20 +75,20 @@ class JobName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a job stands, and what came of it.
+    """The status and the outcome of a job.
 
     Attributes:
         graph: the name of the graph that runs it.
         thread_id: the thread it runs on.
-        run_id: which job of that thread.
+        run_id: the job's id within that thread.
         status: see `Status`.
-        value: what `invoke` returned; None unless it is done or paused.
-        interrupts: the questions a paused run asks.
+        value: what `invoke` returned; None unless the job is done or paused.
+        interrupts: the questions that a paused run asks.
         error: what a failed run raised, or why a job is parked.
         priority: as it was submitted.
-        attempts: how many workers have begun it.
-        run_at: when a job that is delayed or sleeping goes on, by the database's clock, in UTC; of
-            other jobs, when they last did. None if it never waited for a time.
+        attempts: how many workers have started it.
+        run_at: when a delayed or sleeping job goes on, by the database's clock, in UTC; for other
+            jobs, when they last did. None if the job never waited for a time.
     """
 
     graph: str
@@ -104,14 +104,14 @@ class JobResult:
 
     @property
     def open(self) -> bool:
-        """Whether it has yet to end: it waits, is delayed, runs or sleeps."""
+        """Whether the job has not ended: it waits, is delayed, runs or sleeps."""
         return self.status in OPEN
 
     def unwrap(self) -> Any:
-        """The value of a job that is done or paused.
+        """Return the value of a job that is done or paused.
 
         Raises:
-            JobOpenError: it has not ended, or was cancelled.
+            JobOpenError: the job has not ended, or was cancelled.
             Exception: what its run raised.
 
         >>> JobResult("g", "t", "r", "done", value={"n": 1}).unwrap()
@@ -208,10 +208,10 @@ def queue_name(graph: Any) -> str:
 
 
 class WorkerInfo(NamedTuple):
-    """A worker as the database knows it.
+    """A worker as registered in the database.
 
     Attributes:
-        leaving: it is about to end, and claims nothing more.
+        leaving: whether it is shutting down and claims no more jobs.
         running: how many jobs it has claimed.
     """
 
@@ -223,11 +223,11 @@ class WorkerInfo(NamedTuple):
 
 
 class OpenJobs(NamedTuple):
-    """How many jobs of a graph stand so that have not ended.
+    """The number of jobs of a graph in one status, among those that have not ended.
 
     Attributes:
-        seconds: how long the oldest of those that are "waiting" has waited since it was submitted,
-            or was due; 0 for others.
+        seconds: how long the oldest "waiting" job has waited since it was submitted or due; 0 for
+            other statuses.
     """
 
     graph: str

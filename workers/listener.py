@@ -1,8 +1,7 @@
-"""One connection on which a process is notified of jobs that ended or whose streams have grown,
-for all who wait in it.
+"""One connection on which Postgres notifies a process of jobs that ended or whose streams have
+grown. All waiters of the process share it.
 
-Nobody relies on it, since a notice may be lost with its connection: those who wait look again after
-a while.
+Nothing relies on it, since a notice may be lost with its connection: waiters also poll.
 """
 
 from __future__ import annotations

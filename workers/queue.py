@@ -1,5 +1,5 @@
-"""`Queue`: submitting jobs to the workers of a graph, and looking after them. What runs jobs is not
-here; waiting for their results is in `waiting`."""
+"""`Queue`: submits jobs to the workers of a graph and manages them. Workers run them (`worker`);
+waiting for results is in `waiting`."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ class Queue(QueueResults):
     """The jobs of one graph, in a Postgres database that its workers share.
 
     Submit inputs to threads here; workers (`python -m stategraph work`) run them on any machines.
-    Jobs of one thread run one after the other: those of higher priority first, then in the order in
-    which the database got them. Any thread may use a queue. The tables are made on first use. There
-    is no broker but Postgres.
+    Jobs of one thread run one after the other: higher priority first, then in the order in which
+    the database received them. A queue is thread-safe. It creates its tables on first use. There is
+    no broker but Postgres.
 
     Args:
-        conn: a connection string or URL, or a `ConnectionPool`. `result` waits on a connection of
-            its own, which needs the string; with a pool it looks once a second.
-        graph: the compiled graph, which has a name of its own, or the name under which its workers
-            run. A graph brings along the types that its state may hold; a name needs `serde` if
-            they are not registered.
+        conn: a connection string or URL, or a `ConnectionPool`. `result` waits on a separate
+            connection, for which it needs the string; with a pool it polls once a second.
+        graph: the compiled graph, which must be named, or the name under which its workers run. A
+            graph supplies the types that its state may hold; a name needs `serde` if they are not
+            registered.
         serde: turns inputs and outcomes into bytes; the graph's by default. Strict: never pickle.
         integrity: guards the stored rows, a checksum by default; the workers need the same.
-        durability: of the jobs that are submitted here, unless `submit` says otherwise: how often
-            their runs store. None for the workers' own, "sync".
+        durability: how often the runs of jobs submitted here store, unless `submit` says otherwise.
+            None for the workers' own, "sync".
         pool_size: how many connections may be open at once.
         timeout: seconds to wait for a connection, another session's lock, or a statement's answer.
 
     Raises:
         StorageError: the string is not a connection string.
-        TypeError, ValueError: `conn`, `graph` or `durability` is none of these.
+        TypeError, ValueError: `conn`, `graph` or `durability` is invalid.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class Queue(QueueResults):
             queue.close()
 
     def setup(self) -> None:
-        """Make the tables, or bring them up to date. The first use does so too; calling it again
-        does nothing.
+        """Create the tables or migrate them. The first use of the queue does so too; further calls
+        do nothing.
 
         Raises:
             StorageError: the server cannot be reached, refuses, or its tables were made by a later
@@ -142,38 +142,39 @@ class Queue(QueueResults):
         stream_mode: StreamMode | Sequence[StreamMode] | None = None,
         subgraphs: bool = False,
     ) -> str:
-        """Let some worker run the graph on a thread, as `invoke` does.
+        """Submit a run of the graph on a thread; some worker runs it as `invoke` would.
 
         Args:
             input: new input; None to go on where a run failed; a `Command` to answer, update or
                 redirect.
             priority: higher ones go first, in the thread and among threads.
-            run_id: a name for the job, known within its thread. A job that is submitted twice under
-                one name is done once. By default a new UUID.
+            run_id: the job's id, unique within its thread. A job submitted twice under one id runs
+                once. By default a new UUID.
             config: tags, metadata, limits, other `configurable` keys.
             context: handed to nodes as `runtime.context`.
             durability: how often the run stores; the queue's by default. "sync": after each
                 superstep, so that a job whose worker died goes on from there. "async": the same,
-                while the next superstep runs; one may be done again. "exit": at the end only. The
-                job of a worker that died starts again from its input, with other idempotency keys.
+                while the next superstep runs; one superstep may be repeated. "exit": at the end
+                only; if the worker dies, the job starts again from its input, with other
+                idempotency keys.
             delay: seconds, or a timedelta, to wait before it may run. Until then it holds up no
                 other job of its thread.
-            at: the time before which it does not run, in place of `delay`. It must have a time
-                zone. One that is over means at once.
-            debounce: seconds, or a timedelta, to wait for a newer input. A job of the thread that
-                was submitted so and has not been started gets this input in place of its own, and
-                waits as long again. All submissions that it stands for have its run id.
-            debounce_max: after this time from the first of them it runs, however many follow; by
-                default they can put it off for ever.
-            multitask: what becomes of the thread's open jobs, those that wait, run, sleep or are
-                parked. "enqueue": they go first. "reject": if there is one, `ThreadBusyError`.
-                "interrupt": they are cancelled; one that runs ends with its superstep, and this
+            at: the time before which it does not run, instead of `delay`. It must have a time zone;
+                a time in the past means at once.
+            debounce: seconds, or a timedelta, to wait for a newer input. If the thread has a
+                debounced job that has not started, this input replaces the one of that job and its
+                wait starts again. All submissions merged into a job share its run id.
+            debounce_max: the longest wait, counted from the first of these submissions; by default
+                they can delay the job for ever.
+            multitask: what happens to the thread's open jobs (waiting, running, sleeping or
+                parked). "enqueue": they go first. "reject": if there is one, `ThreadBusyError`.
+                "interrupt": they are cancelled; a running one ends with its superstep, and this
                 input drops what is pending. "rollback": the same, and this job starts from the
-                checkpoint before their first input; what they did stays in the history, and their
-                effects are not undone.
+                checkpoint before their first input; their steps stay in the history, and their
+                side effects are not undone.
             interrupt_before, interrupt_after: as for `invoke`.
-            stream_mode: what of the run is stored as it happens, for `stream`; nothing by default.
-            subgraphs: also what the graphs inside send.
+            stream_mode: the stream modes to store during the run, for `stream`; none by default.
+            subgraphs: also store what subgraphs send.
 
         Returns:
             The run id.
@@ -181,10 +182,10 @@ class Queue(QueueResults):
         Raises:
             UnserializableError: the input cannot be stored; names the place.
             ValueError: a job of another graph has this `run_id` on this thread, `durability` is
-                none of the three, a time cannot be, or `debounce` comes with a `run_id` or another
-                time, or `multitask` with a time.
+                none of the three, a time is invalid, or `debounce` is combined with a `run_id` or
+                another time, or `multitask` with a time.
             ThreadBusyError: see `multitask`; nothing is submitted.
-            ConnectionLostError: the answer was lost, so whether it is submitted is not known.
+            ConnectionLostError: the answer was lost, so the job may or may not be submitted.
                 Submit it again under the same `run_id`, which is in the error's note.
             StorageError: the database refused or is out of reach; nothing is submitted.
         """
@@ -227,10 +228,10 @@ class Queue(QueueResults):
         delay: float | timedelta | None = None,
         at: datetime | None = None,
     ) -> list[str]:
-        """`submit` for many pairs of a thread id and an input, in one statement: all or none.
+        """Submit many pairs of a thread id and an input in one statement: all or none.
 
         Raises:
-            ValueError: there are not as many run ids as inputs.
+            ValueError: the numbers of run ids and inputs differ.
         """
         pairs = [*inputs]
         named = [str(uuid4()) for _ in pairs] if run_ids is None else [*run_ids]
@@ -277,14 +278,14 @@ class Queue(QueueResults):
         return await self._acall(partial(self.submit, thread_id, input, **options))
 
     def cancel(self, run_id: str, *, thread_id: str | None = None) -> bool:
-        """Take a job of this graph back. The run of one that runs is stopped before its next
-        superstep, that of an async graph at once; what it has stored stays.
+        """Cancel a job of this graph. A job that is running stops before its next superstep, or at
+        once if the graph is async; what it has stored stays.
 
         Args:
-            thread_id: its thread, where jobs of several threads have this run id.
+            thread_id: the job's thread; needed if jobs of several threads have this run id.
 
         Returns:
-            Whether it had not come to its end yet.
+            Whether the job was still open.
 
         Raises:
             ValueError: jobs of several threads have this run id, and no thread is named.
@@ -297,7 +298,7 @@ class Queue(QueueResults):
         return bool(found)
 
     def retry(self, run_id: str, *, thread_id: str | None = None) -> bool:
-        """Let a parked job of this graph be tried again, as if no worker had died of it; whether
+        """Retry a parked job of this graph, as if no worker had died running it. Return whether
         there is such a job.
 
         Raises:
@@ -326,27 +327,26 @@ class Queue(QueueResults):
     # -- what a worker needs -----------------------------------------------------------------------
 
     def of_graph(self, name: str) -> Queue:
-        """The queue of another graph in the same database, on the same connections: open as long as
-        this one is."""
+        """Return the queue of another graph in the same database. It shares the connections of this
+        queue and is open as long as this one."""
         self.setup()
         return Queue(self.pool, name, serde=self._codec.serde, integrity=self._codec.integrity)
 
     @property
     def pool(self) -> Target:
-        """Where its connections come from, for a saver on the same database. Open once `setup` was
-        called."""
+        """The connection pool, for a saver on the same database. Open once `setup` was called."""
         return self._database.pool
 
     def chunk_table(self) -> ChunkTable:
-        """Where the streams of its jobs are stored."""
+        """The table that stores the streams of the queue's jobs."""
         return ChunkTable(self._database, self._codec)
 
     def bind(self, job: Job, task: bytes) -> None:
-        """Keep another task in place of a job's.
+        """Replace the stored task of a job.
 
         Raises:
-            StorageError: it is not under this claim: another worker has it, or the worker is about
-                to carry its claims over to a new session.
+            StorageError: the job is not under this claim: another worker has it, or the worker is
+                about to carry its claims over to a new session.
         """
         if not self._database.run("bind", job.id, job.attempt, job.worker, task):
             raise StorageError(f"{job.name} is not under the claim with which it was begun")
@@ -367,25 +367,25 @@ class Queue(QueueResults):
         context: Any = None,
         durability: Durability | None = None,
     ) -> datetime:
-        """Let workers submit a job again and again, or change the schedule of this name. Its run id
-        is the name, "@" and the planned time in UTC: each planned time is one job.
+        """Create or change the schedule of this name, by which workers submit a job at each planned
+        time. The job's run id is the name, "@" and the planned time in UTC.
 
         Args:
             cron: minute, hour, day of the month, month, day of the week, as in a crontab.
             graph_input: as for `submit`, as are the arguments that are not named here.
             tz: the time zone of `cron`, such as "Europe/Paris".
-            missed: what becomes of planned times at which no worker was there. "one": the newest is
-                made up for; "all": each, in order; "none": none, unless it is a minute ago at most.
-            thread_id: the thread of all its jobs, where one begins when the one before has ended.
-                By default each has one of its own.
+            missed: what happens to planned times when no worker was running. "one": only the newest
+                is run late; "all": each, in order; "none": none, unless it is a minute ago at most.
+            thread_id: the thread of all its jobs, each of which begins when the one before has
+                ended. By default each job gets a new thread.
 
         Returns:
-            The next planned time, in UTC. A schedule whose `cron` and `tz` are as they were goes on
-            from where it is.
+            The next planned time, in UTC. If `cron` and `tz` are unchanged, the schedule keeps its
+            position.
 
         Raises:
             ImportError: the extra `cron` is not installed.
-            TypeError, ValueError: an argument cannot be.
+            TypeError, ValueError: an argument is invalid.
             UnserializableError: the input cannot be stored; names the place.
         """
         how = self._check_how(priority, config, context, durability)
@@ -397,6 +397,6 @@ class Queue(QueueResults):
         return await self._acall(partial(self.schedule, name, cron, graph_input, **options))
 
     def unschedule(self, name: str) -> bool:
-        """Forget a schedule of this graph. Jobs that it has submitted stay. Returns whether there
-        was one."""
+        """Delete a schedule of this graph. Jobs that it has submitted stay. Return whether the
+        schedule existed."""
         return self._schedules.remove(name)

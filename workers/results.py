@@ -1,5 +1,5 @@
-"""`QueueResults`: what comes of the jobs of a queue, at their end and on the way. Nothing is
-submitted here; what waits and looks is in `waiting`."""
+"""`QueueResults`: reads the results and the streams of a queue's jobs. It submits nothing;
+`waiting` does the waiting and polling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .waiting import ResultWaiter
 
 
 class QueueResults(QueueCare):
-    """The part of `Queue` that tells what jobs have done."""
+    """The part of `Queue` that reads the results and the streams of jobs."""
 
     _waiter: ResultWaiter
 
@@ -21,15 +21,14 @@ class QueueResults(QueueCare):
     def result(
         self, thread_id: str, *, run_id: str | None = None, wait: float | None = None
     ) -> JobResult:
-        """How a job stands, and what came of it.
+        """Return the status and the outcome of a job.
 
         Args:
-            thread_id: its thread; the one that was submitted last is meant, unless `run_id` says
-                which.
-            wait: seconds to wait for its end; None for as long as it takes, 0 to look only.
+            thread_id: the job's thread. Without `run_id`, the job submitted last is meant.
+            wait: seconds to wait for its end; None for as long as it takes, 0 not to wait.
 
         Raises:
-            LookupError: there is none, or it was deleted.
+            LookupError: there is no such job, or it was deleted.
             StorageError: the database was out of reach for `timeout` seconds, however long `wait`
                 is. Ask again.
         """
@@ -46,17 +45,17 @@ class QueueResults(QueueCare):
     def stream(
         self, thread_id: str, *, run_id: str | None = None, after: int = 0
     ) -> Iterator[StreamChunk]:
-        """What a job sends that was submitted with a `stream_mode`, from its beginning until it has
-        ended. Any process may read it, at any time, until the job is forgotten.
+        """Stream what a job sends, from its beginning until it has ended; the job must have been
+        submitted with a `stream_mode`. Any process may read it, at any time, until the job is
+        deleted.
 
         Args:
-            thread_id: its thread; the job that was submitted last is meant, unless `run_id` says
-                which.
+            thread_id: the job's thread. Without `run_id`, the job submitted last is meant.
             after: the number of the last chunk that was seen already.
 
         Raises:
-            ChunksGoneError: chunks that follow are not kept any more; of a job, 16 MB are.
-            LookupError: there is none, or it was deleted.
+            ChunksGoneError: chunks that follow were dropped; 16 MB per job are kept.
+            LookupError: there is no such job, or it was deleted.
             StorageError: the database was out of reach. Ask again, with `after`.
         """
         return self._waiter.stream(thread_id, run_id, after)
@@ -68,7 +67,7 @@ class QueueResults(QueueCare):
         return self._waiter.astream(self._acall, thread_id, run_id, after)
 
     async def alast_chunk(self, thread_id: str, *, run_id: str | None = None) -> int:
-        """The number of the newest chunk of a job's stream; 0 if there is none.
+        """Return the number of the newest chunk of a job's stream; 0 if there is none.
 
         Raises:
             LookupError: there is no such job, or it was deleted.

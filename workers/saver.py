@@ -1,5 +1,5 @@
-"""`WorkerSaver`: a worker's saver on the database of the queue. It does not search for what the
-claim of a job has told, and knows that a job's input is in the queue.
+"""`WorkerSaver`: a worker's saver on the queue's database. It does not read again what the claim of
+a job already returned, and it knows that the queue holds the job's input.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`Scheduler`: makes the jobs of schedules that are due. Each worker has one; there is no process
-for it.
+"""`Scheduler`: creates the jobs of schedules that are due. Each worker has one; there is no
+separate process for it.
 
-Of several that find a schedule due, one moves it on and stores the jobs, in one transaction. So
-each planned time is fired once, whoever is killed, and wherever.
+If several workers find a schedule due, one of them moves it on and stores the jobs, in one
+transaction. So each planned time fires once, even if workers are killed at any point.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Schedules: jobs that are submitted again and again, at the times of a cron expression. What keeps
-them and what callers see; workers fire them, in `scheduler`."""
+"""Schedules: jobs submitted at the times of a cron expression. This module stores and lists them;
+workers fire them, in `scheduler`."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from .database import JobDatabase
 from .jobs import JobCodec, JobName, check_thread, decode_name, hash_name
 
 Missed = Literal["one", "all", "none"]
-"""What becomes of planned times at which no worker was there. `one`: the newest is made up for.
+"""What happens to planned times when no worker was running. `one`: only the newest is run late.
 `all`: each is, in order. `none`: none is, unless it is less than a minute ago."""
 
 MISSED: tuple[Missed, ...] = get_args(Missed)
 MOST_NAME_BYTES = 1000
-"""Of a schedule's name, which stands in an index."""
+"""The longest name of a schedule: it stands in an index."""
 
 
 class ScheduleInfo(NamedTuple):
-    """A schedule as the database knows it.
+    """A schedule as stored in the database.
 
     Attributes:
         graph: the name of the graph whose workers fire it.
-        name: which schedule of the graph.
-        cron: its planned times.
+        name: the schedule's name, unique within the graph.
+        cron: the cron expression of its planned times.
         tz: the time zone of `cron`.
         missed: see `Missed`.
-        thread_id: the thread of all its jobs; None where each has its own.
+        thread_id: the thread of all its jobs; None if each job has its own.
         priority: of its jobs.
         next_at: the next planned time, in UTC.
         last_at: the newest planned time that was fired, in UTC; None before the first.

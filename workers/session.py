@@ -1,6 +1,6 @@
-"""A worker's one session with Postgres: it registers the worker, claims jobs, ends them, watches a
-neighbour, and is notified of new work. Used by one thread. When it is lost the worker opens another
-and carries its claims over.
+"""A worker's only session with Postgres: it registers the worker, claims and ends jobs, watches a
+neighbour, and receives notices of new work. Only one thread uses it. If the session is lost, the
+worker opens another and carries its claims over.
 
 The worker's advisory lock belongs to this session, so it cannot go through a PgBouncer that shares
 sessions.

@@ -1,13 +1,13 @@
 """The tables of the queue and all its statements: constants, no code. A migration changes a table.
 
-One row per job, one per worker. A claim is a row that names a worker, and a worker lives as long as
-its session holds its advisory lock: Postgres lets go of it when the connection ends, so no clock
-says who is dead. Why not a lock per job, or a transaction held open while it runs:
-docs/explanation/scaling.md has the figures.
+One row per job, one per worker. A job is claimed if its row names a worker, and a worker is alive
+as long as its session holds its advisory lock. Postgres releases the lock when the connection ends,
+so no clock decides who is dead. docs/explanation/scaling.md has the figures that rule out a lock
+per job, or a transaction held open while it runs.
 
-Any role of the database may take any advisory lock, so a neighbor must gain nothing by it: the key
-of a worker's lock is random, nobody ever waits for it, and it counts only in the hands of the
-backend that registered the worker.
+Any role of the database may take any advisory lock, so taking one must gain it nothing: the key of
+a worker's lock is random, nobody ever waits for it, and it counts only if held by the backend that
+registered the worker.
 """
 
 from __future__ import annotations

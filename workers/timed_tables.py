@@ -1,7 +1,7 @@
-"""What the queue stores of times, and its statements about them: jobs that wait for one, inputs
-that wait for a newer one, and schedules. Constants, no code; they are a part of `tables`.
+"""The tables and statements for delayed jobs, debounced inputs and schedules. Constants, no code;
+they are a part of `tables`.
 
-The clock is the database's: no machine's own says when something is due.
+The database's clock, never a machine's own, decides when something is due.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a job does that is submitted while others of its thread are open:
+"""What happens to a job that is submitted while others of its thread are open:
 `Queue.submit(multitask=)`.
 
-Who is open is looked up, what is in the way is cancelled and the job is stored in one serializable
-transaction: of two that are submitted at the same time, one sees the other.
+One serializable transaction looks up the open jobs, cancels those in the way and stores the new
+job: of two jobs submitted at the same time, one sees the other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,15 @@
-"""`Worker`: takes jobs of one graph from the queue and runs them, several at once, until it is told
-to stop.
+"""`Worker`: takes jobs of one graph from the queue and runs several at once, until it is stopped.
 
-One thread owns the session with Postgres and decides; each job runs on a thread of its own and
-reports how it ended. What a claim means is in `tables`, what a run does in `runner`.
+One thread owns the session with Postgres and makes all decisions; each job runs on its own thread
+and reports how it ended. `tables` explains what a claim means, `runner` what a run does.
+
+Theory of operation: the deciding thread repeats one round. It stores how runs ended and claims
+other jobs in their place, in one transaction where possible; it watches a neighbour, whose jobs
+become free once its session ends; then it waits for a notice, or until the next poll. The worker
+keeps no state about a claim beyond what the database says: an end counts only with the worker and
+the attempt of its claim. So if the session is lost, a new one carries on the claims that it finds
+and drops the runs whose jobs others have taken. A job whose workers died is a suspect: it runs
+alone, so that only this job is blamed for the next death.
 """
 
 from __future__ import annotations
@@ -47,17 +54,17 @@ Ended = tuple[Job | None, JobEnd]
 
 
 class Worker:
-    """Runs jobs of a graph. Start any number, on any machines.
+    """A worker that runs jobs of a graph. Start any number, on any machines.
 
     Args:
-        graph: what to run. Without a saver it gets a `PostgresSaver` on the same database; if it
-            has one, all workers must share it.
+        graph: the graph to run. Without a saver it gets a `PostgresSaver` on the same database; if
+            it has one, all workers must share it.
         conninfo: a connection string or URL of the database that holds the queue.
-        name: of the queue; the graph's own by default.
-        label: what people see in lists of workers.
+        name: the name of the queue; the graph's own by default.
+        label: the name shown in lists of workers.
         concurrency: how many jobs to run at once.
-        poll: seconds between two looks for work of which there was no notice, and for dead workers.
-        tries: deaths of workers, at the same step, after which a job is parked.
+        poll: seconds between two polls for work without a notice, and for dead workers.
+        tries: how many workers may die at the same step of a job before it is parked.
         integrity: guards the rows of the queue and of the saver that the graph is given; `Queue`
             needs the same.
         timeout: seconds to wait for a connection, for another session's lock, or for the answer to
@@ -65,9 +72,9 @@ class Worker:
         observer: an `Observer` of its runs, the name of one ("module:name"), or several.
 
     Raises:
-        TypeError: it is not a compiled graph.
-        ValueError: it has no name of its own and none is given, its saver lives in memory, or a
-            number is not above 0.
+        TypeError: `graph` is not a compiled graph.
+        ValueError: the graph is unnamed and no name is given, its saver is in memory, or a number
+            is not above 0.
     """
 
     def __init__(
@@ -111,18 +118,17 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """Of the queue."""
+        """The name of the queue."""
         return self._terms.graph
 
     def limit(self, most: int | None) -> None:
-        """How many runs of the graph there may be at once, over all workers; None for any
-        number."""
+        """How many runs of the graph may be under way at once, over all workers; None for no
+        limit."""
         with Queue.from_conn_string(self._conninfo, self.name, pool_size=1) as queue:
             queue.limit(most)
 
     def run(self) -> None:
-        """Work until `stop` is called, and what runs by then has ended or reached the end of its
-        superstep.
+        """Work until `stop` is called and every run has ended or reached the end of its superstep.
 
         Raises:
             StorageError: the database cannot be reached at the start, or refuses.
@@ -183,8 +189,8 @@ class Worker:
         return self._graph.copy({"checkpointer": saver})
 
     def stop(self) -> None:
-        """Let runs end with their superstep, give their jobs back, and end. For any thread, or a
-        signal handler."""
+        """Pause each run at the end of its superstep, return its job to the queue, and end. May be
+        called from any thread or a signal handler."""
         self._stopping = True
         self._wake()
 

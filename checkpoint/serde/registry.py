@@ -1,8 +1,7 @@
-"""Which user types may be stored: the table from types to their ways there and back, and from keys
+"""The registry of user types that may be stored: a table from types to their codecs, and from keys
 to types.
 
-Loading looks a type up here by its key and nowhere else: nothing is imported and no name is
-resolved.
+Loading looks a type up here by its key and nowhere else: it imports nothing and resolves no name.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ Encode = Callable[[Any], Any]
 
 
 class Registry:
-    """A set of types that may be stored, on top of a parent's.
+    """A set of types that may be stored, in addition to those of a parent.
 
     Args:
-        parent: where to look for what is not registered here.
+        parent: the registry to search for types that are not registered here.
     """
 
     def __init__(self, parent: Registry | None = None) -> None:
@@ -45,21 +44,21 @@ class Registry:
 
         Dataclasses, enums, named tuples, pydantic models and exceptions need nothing more. A
         TypedDict is a plain dict and needs no registering. Registering another class under the same
-        key replaces the first, whose instances are refused from then on: they would come back as
-        something else.
+        key replaces the first, whose instances are refused from then on: they would be loaded as
+        another type.
 
         Args:
             encode: instance → a value that can be stored. Give both or neither.
             decode: the reverse.
-            name: the key in stored data, if it should outlive a move of the class;
-                "module:qualname" otherwise.
-            subclasses: take its subclasses, too, also those that are defined later, each as if it
-                were registered itself. The class may then be any base, an abstract one for
-                instance. A process can load only the subclasses that it has defined.
+            name: the key in stored data, which should survive a move of the class;
+                "module:qualname" by default.
+            subclasses: also register all subclasses, including those defined later. The class may
+                then be any base class, such as an abstract one. A process can load only the
+                subclasses that it has defined.
 
         Raises:
-            TypeError: this is not a class, or one that needs `encode` and `decode`; or these are
-                given for subclasses.
+            TypeError: this is not a class, or it needs `encode` and `decode`; or these are given
+                for subclasses.
         """
         if is_typeddict(cls):
             return cls

@@ -1,8 +1,8 @@
-"""Values ↔ bytes. Strict: what would not come back equal and of the same type is refused when it is
-stored.
+"""Values ↔ bytes. Strict: a value that would not come back equal and of the same type is refused
+when it is stored.
 
-Only the format and its fast path live here. The slow path is in `strict`, the codecs of each type
-in `*_codecs`.
+This module holds the format and its fast path. The slow path is in `strict`, the codecs of each
+type in `*_codecs`.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ class Serializer:
     program has loaded these libraries, arrays and scalars of NumPy and messages and documents of
     LangChain. Anything else, a subclass of one of these included, is refused.
 
-    What a value is counts, not where it is held: a list that occurs twice in a value comes back as
-    two equal lists. A subclass of `str` without attributes of its own is stored as `str`. A
+    Equality is preserved, identity is not: a list that occurs twice in a value comes back as two
+    equal lists. A subclass of `str` without attributes of its own is stored as `str`. A
     `cached_property` is computed again. An exception is never refused: one that cannot be stored as
     it is comes back as a `StoredError`; its traceback, and an `AttributeError`'s `obj`, are not
     stored.
 
     Args:
-        registry: where to look for types not registered on this serializer; the global one by
-            default.
+        registry: the registry of types that are not registered on this serializer; the global one
+            by default.
 
     >>> serializer = Serializer()
     >>> serializer.loads(serializer.dumps({"point": (1, 2), 3: {"x"}}))
@@ -107,8 +107,8 @@ class Serializer:
         """The value as bytes.
 
         Raises:
-            UnserializableError: it would not come back the same; the text names the place inside
-                it.
+            UnserializableError: the value would not come back the same; the text names the place
+                inside it.
         """
         if value is None:
             return _NONE
@@ -124,10 +124,10 @@ class Serializer:
         return FORMAT, payload
 
     def loads(self, blob: Blob) -> Any:
-        """The value that `dumps` got.
+        """Return the value that was given to `dumps`.
 
         Raises:
-            UnknownTypeError: it holds a type that is not registered here.
+            UnknownTypeError: the value holds a type that is not registered here.
             DamagedError: the bytes are not what `dumps` wrote, or no longer fit the class they
                 name.
         """

@@ -50,7 +50,7 @@ class Completion(NamedTuple):
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """As the table has them: a text of Postgres holds no NUL."""
+        """The names as the table has them: a text of Postgres holds no NUL."""
         return (
             self.thread.replace("\0", "\\0"),
             self.task,

@@ -207,7 +207,7 @@ class QueuedWrite:
             self.error = error
 
     def fail(self, error: BaseException) -> None:
-        """It could not be made, for a reason that it shares with others."""
+        """Note that it could not be made, for a reason that it shares with others."""
         self.error = StorageError(str(error))
         self.error.__cause__ = error
 

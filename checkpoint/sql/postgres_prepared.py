@@ -29,7 +29,7 @@ _GOOD = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
 
 
 class PreparedStatements:
-    """Those of one connection, which is used by one thread at a time."""
+    """The prepared statements of one connection, which one thread uses at a time."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection

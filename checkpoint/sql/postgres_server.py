@@ -1,9 +1,9 @@
-"""One Postgres database, for the savers and stores kept in it: connections, transactions, making
-tables, errors.
+"""One Postgres database, for the savers and stores kept in it: connections, transactions, table
+creation, errors.
 
-No table is known here but the one that counts migrations. No text of a user's ever becomes SQL: the
-modules that use this hold their statements as constants and bind every value. Texts are kept as
-bytes, because Postgres refuses a NUL.
+It knows no table but the one that counts migrations. User text never becomes SQL: the modules that
+use this hold their statements as constants and bind every value. Texts are stored as bytes, because
+Postgres refuses a NUL.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ _GONE = frozenset({"57P01", "57P02", "57P03"})  # the server goes down, or is no
 
 
 class ConnectionLostError(StorageError):
-    """The connection broke before the server's answer came, so it is not known whether what was
-    asked was done. It was done whole or not at all.
+    """The connection broke before the server answered, so the operation may or may not have been
+    done. It was done completely or not at all.
 
     Attributes:
         late: the server did not answer in time; asking again would only take as long again.

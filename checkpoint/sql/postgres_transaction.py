@@ -56,10 +56,10 @@ class Tries:
         self._left, self._seconds, self._lost = AGAIN, PAUSE, False
 
     def note(self, error: BaseException) -> None:
-        """It has failed. Waits a moment if it is to be tried again.
+        """Note that the transaction has failed, and wait a moment before it is tried again.
 
         Raises:
-            BaseException: the error; it is not.
+            BaseException: the error, if it is not tried again.
         """
         if isinstance(error, ConnectionLostError):
             # Whether it is recorded is found out by the next try.

@@ -89,7 +89,7 @@ class SqlReader(BuiltinSaver):
         self._states[state.key.thread_id, state.key.checkpoint_ns] = state
 
     def _outdate_state(self, thread_id: str, checkpoint_ns: str) -> None:
-        """The run that holds the state of this thread reads it anew."""
+        """Let the run that holds the state of this thread read it anew."""
         state = self._states.pop((thread_id, checkpoint_ns), None)
         if state is not None:
             state.id = ""

@@ -36,7 +36,7 @@ PackedTask = tuple[str | bytes, str, Sequence[tuple[str, PackedBlob]], Sequence[
 """What a task wrote, as it stands in a row"""
 
 SELF = 0
-"""As an owner: the checkpoint in whose row this stands."""
+"""The owner that means the checkpoint in whose row it stands."""
 
 
 # -- rows as the database has them -----------------------------------------------------------------

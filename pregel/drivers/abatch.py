@@ -77,7 +77,7 @@ class AsyncBatch(Batch[Job]):
         return self.join()
 
     def stop(self, *, at_once: bool) -> None:
-        """As `Batch.stop`; and once those are started, cancel what a failure stops."""
+        """`Batch.stop`; then, once those are started, cancel what a failure stops."""
         super().stop(at_once=at_once)
         self._stopping = True
         self._cancel_started(asyncio.current_task())

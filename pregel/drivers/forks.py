@@ -18,7 +18,7 @@ class _Forks:
         self.count: int = 0
 
     def add(self) -> None:
-        """A child was forked, and this is it."""
+        """Count a fork; called in the child."""
         self.count += 1
 
 

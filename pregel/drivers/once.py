@@ -1,4 +1,4 @@
-"""`runtime.once`: effects that are not had again when their task runs again.
+"""`runtime.once`: effects that are not repeated when their task runs again.
 
 The record stands beside the checkpoint of the superstep, as that of a `@task` call does, under an
 id made of the task's and the key. So a retry, a resume and a second delivery find it, an edit takes
@@ -31,7 +31,7 @@ class StoredOnce:
 
     @property
     def known(self) -> tuple[Any, ...]:
-        """What it returned, as a one-item tuple; empty if it is still to be had."""
+        """What the effect returned, as a one-item tuple; empty if it is still to be performed."""
         saver = self._run.thread.saver
         assert saver is not None
         if self._id in self._results:
@@ -63,7 +63,7 @@ class RememberedOnce:
 
     @property
     def known(self) -> tuple[Any, ...]:
-        """What it returned, as a one-item tuple; empty if it is still to be had."""
+        """What the effect returned, as a one-item tuple; empty if it is still to be performed."""
         return (self._results[self._id],) if self._id in self._results else ()
 
     def save(self, result: Any) -> None:
@@ -74,7 +74,7 @@ class RememberedOnce:
 def begin_once(
     run: Run, results: dict[str, Any], task: Task, key: str, *, awaits: bool
 ) -> StoredOnce | RememberedOnce:
-    """Where an effect of a task is recorded.
+    """The record of an effect of a task.
 
     Args:
         results: what the effects of this run have returned.

@@ -81,7 +81,7 @@ class HeldEntries:
         self.forget()
 
     def forget(self) -> None:
-        """Nothing waits: in a child, what its parent holds is the parent's."""
+        """Drop all entries: in a forked child, what its parent holds is the parent's."""
         self._waiting: deque[tuple[float, Any, Callable[[], Any]]] = deque()
         self._running = False
         self._lock = threading.Lock()

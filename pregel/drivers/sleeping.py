@@ -42,12 +42,12 @@ class Sleep:
         self._saved, self._pauses = saved, pauses
 
     def wait(self) -> None:
-        """Until it is over, on this thread."""
+        """Wait until it is over, on this thread."""
         for seconds in self._waits():
             CLOCK.sleep(seconds)
 
     async def wait_async(self) -> None:
-        """Until it is over, on this event loop."""
+        """Wait until it is over, on this event loop."""
         import asyncio
 
         if self._pauses:

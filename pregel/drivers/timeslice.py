@@ -66,7 +66,7 @@ class TimeSlices:
 
 
 def time_slices() -> TimeSlices:
-    """Those of the running event loop."""
+    """The time slices of the running event loop."""
     loop = asyncio.get_running_loop()
     found = _slices.get(loop)
     if found is None:

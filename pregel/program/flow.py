@@ -113,7 +113,7 @@ def walk(
 
 
 def find_first(names: Iterable[str], leads: Mapping[str, Iterable[str]]) -> list[str]:
-    """Of these names those that no other leads to, except in a circle with them.
+    """The names among these to which no other leads, except in a circle with them.
 
     Args:
         leads: name → all that it leads to, over any number of steps.
@@ -195,7 +195,7 @@ def _without_loops(successors: Mapping[str, Iterable[str]], start: str) -> dict[
 def find_free(
     waiting: Iterable[str], running: Collection[str], holders: Mapping[str, Collection[str]]
 ) -> list[str]:
-    """Of the nodes that wait those that nothing holds back: neither what runs, nor another that
+    """The waiting nodes that nothing holds back: neither what runs, nor another that
     waits, unless that waits for it in turn.
 
     >>> find_free("bc", "a", {"b": "a", "c": "b"}), find_free("bc", "", {"b": "c", "c": "b"})

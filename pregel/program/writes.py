@@ -245,8 +245,8 @@ class StateWriter(Writer):
             )
 
     def _record(self, record: Any, task: Any) -> None:
-        """The fields that are state keys. A record has none of them by mistake: it was to go under
-        a key."""
+        """Write the fields that are state keys. A record with none of them was returned by mistake,
+        in place of a dict that holds it under a key."""
         found = [(key, value) for key, value in record_items(record) if key in self.keys]
         first = self.scope.first
         for key, value in found:

@@ -56,7 +56,7 @@ class Answers:
     # -- brought by a call -------------------------------------------------------------------------
 
     def bring(self, by_id: Mapping[str, Any], only: tuple[str, str] | None = None) -> None:
-        """Answers have come.
+        """Take the answers that the call brings.
 
         Args:
             only: task and id of the only question that is open, if its answer came without an id.
@@ -64,7 +64,7 @@ class Answers:
         self.by_id, self._only, self.brought_any = dict(by_id), only, True
 
     def bring_first(self, answer: Any) -> None:
-        """An answer has come for the first question that is asked."""
+        """Take an answer for the first question that is asked."""
         self.first, self.brought_any = answer, True
 
     def bring_again(self, left: Mapping[str, Any], beside: str | None) -> None:
@@ -78,7 +78,7 @@ class Answers:
         self.brought_any = self.brought_any or bool(left)
 
     def move(self, ids: Mapping[str, str], first: str | None) -> None:
-        """The questions have other ids in a fork.
+        """Bind the answers to the ids that their questions have in a fork.
 
         Args:
             ids: old → new.
@@ -90,20 +90,20 @@ class Answers:
         self.by_id = {ids.get(old, old): answer for old, answer in self.by_id.items()}
 
     def claim(self, beside: str | None) -> None:
-        """All that was brought is claimed, beside this checkpoint."""
+        """Claim all that was brought, beside this checkpoint."""
         self.claimed, self.beside = dict(self.by_id), beside
         if self.first is not MISSING:
             self.claimed[FIRST] = self.first
 
     def move_claim(self, delivered: Collection[str], beside: str) -> dict[str, Any]:
-        """The claim stands beside another checkpoint from now on, without the answers that are
-        recorded there; returns what is left of it."""
+        """Move the claim beside another checkpoint, without the answers that are recorded there.
+        Returns what is left of it."""
         self.claimed = {q: each for q, each in (self.claimed or {}).items() if q not in delivered}
         self.beside = beside
         return self.claimed
 
     def end_claim(self) -> dict[str, Any] | None:
-        """The claim ends; what it holds, or None if there is none."""
+        """End the claim. Returns what it held; None if there was none."""
         claimed, self.claimed = self.claimed, None
         return claimed
 
@@ -159,7 +159,7 @@ class Answers:
         return (answer,)
 
     def reject(self, question: str) -> None:
-        """An answer did not fit its question: no later call takes it up."""
+        """Drop an answer that did not fit its question, so that no later call takes it up."""
         if self.claimed is not None:
             self.claimed.pop(question, None)
         if self._around is not None:

@@ -67,7 +67,7 @@ class Observing:
     # -- the run -----------------------------------------------------------------------------------
 
     def watch(self, run: Any, effects: Effects) -> Effects:
-        """The effects of a run; told on their way to the driver."""
+        """Tell observers of the effects of a run, on their way to the driver."""
         info = self.info = _describe_run(run)
         began = perf_counter()
         self.tell("see_run", info, run)
@@ -123,7 +123,7 @@ class Observing:
         )
 
     def begin_attempt(self, task: Task) -> None:
-        """An attempt begins, in this context."""
+        """Tell that an attempt begins in this context."""
         if task.node.hidden:
             return
         info, now = self.describe(task), perf_counter()
@@ -140,7 +140,11 @@ class Observing:
         return [each for each in mine if defines(each.observer, *SURROUNDING)]
 
     def fail_attempt(self, task: Task, error: BaseException, delay: float | None) -> None:
-        """An attempt has raised; another one begins in so many seconds, if in any."""
+        """Tell that an attempt has raised.
+
+        Args:
+            delay: seconds until the next attempt; None if there is none.
+        """
         if task.node.hidden or task.id not in self._began:
             return
         info = self.describe(task)
@@ -149,7 +153,7 @@ class Observing:
             self.tell("task_retried", info, error, delay)
 
     def end_task(self, task: Task) -> None:
-        """A task has run to its end, failed, or paused."""
+        """Tell that a task has finished, failed, or paused."""
         began = self._began.pop(task.id, None)
         if began is None:
             return
@@ -168,16 +172,16 @@ class Observing:
                 self.tell("question_answered", info, question)
 
     def see_route(self, task: Task, router: Any, answer: Any, writes: list[Any]) -> None:
-        """A router has answered."""
+        """Tell what a router has answered."""
         if self.sees_routes:
             self.tell("see_route", self.describe(task), router, answer, writes)
 
     def find_cached(self, task: Task) -> None:
-        """A task was not run: the cache had its result."""
+        """Tell that a task did not run, since the cache had its result."""
         self.tell("task_cached", self.describe(task))
 
     def restore(self, task: Task) -> None:
-        """A task does not run again."""
+        """Tell that a task does not run again."""
         if task.node.hidden:
             return
         info = self.describe(task)
@@ -271,7 +275,7 @@ class _StepWatch:
             self._observing.tell("step_started", self.info, step, names)
 
     def end(self) -> None:
-        """The step is over, if there is one."""
+        """End the step, if one is open."""
         if self._step is not None:
             seconds = perf_counter() - self._began
             self._observing.tell("step_ended", self.info, self._step, seconds)

@@ -136,14 +136,14 @@ class Output:
         return len(self.chunks) > MOST_WAITING and not self.closed
 
     def release(self) -> None:
-        """The reader has taken chunks: if half of them are gone, let those go on who wait."""
+        """Let those go on who wait for the reader, once it has taken half of the chunks."""
         if self.closed or len(self.chunks) <= MOST_WAITING // 2:
             with suppress(IndexError):
                 while True:
                     self.waiting.pop()()
 
     def close(self) -> None:
-        """Nobody waits for the reader any longer."""
+        """Let nobody wait for the reader any longer."""
         self.closed = True
         self.release()
 
@@ -161,18 +161,18 @@ class Output:
         only_asked: bool = False,
         wake_at: datetime | None = None,
     ) -> None:
-        """The run ends here, with questions, or until a time."""
+        """End the run with questions, or until a time."""
         self.questions, self.only_asked, self.wake_at = questions, only_asked, wake_at
 
     def stop(self, breakpoint: Breakpoint, following: Sequence[Task]) -> None:
-        """The run ends here, at a breakpoint, with these tasks to follow."""
+        """End the run at a breakpoint, with these tasks to follow."""
         for stream in self.streams:
             stream.breakpoint(following)
         self.questions, self.breakpoint, self.following = (), breakpoint, following
 
     def keep_preview(self, machine: Machine, writes: Sequence[tuple[str, Any]]) -> None:
-        """The result is the state with what finished tasks of a superstep wrote that did not reach
-        its end."""
+        """Let the result be the state with the writes of those tasks that finished in a superstep
+        which did not end."""
         for stream in self.streams:
             stream.preview(machine, writes)
         self._view, self.viewed = machine.output_with(self.keys, writes), True
@@ -187,8 +187,8 @@ class Output:
 
 
 def _never_hold(_: Output) -> None:
-    """No reader is there."""
+    """Does nothing: there is no reader."""
 
 
 def _nobody_waits() -> None:
-    """No driver waits for chunks."""
+    """Does nothing: no driver waits for chunks."""

@@ -1,5 +1,13 @@
 """Where nested graphs go on when a checkpoint around them, or inside them, is done anew: plain
-records."""
+records.
+
+Theory of operation: there are two cases. Whoever names a checkpoint *inside* a nested graph gives a
+route: the runs from the outermost down to that graph each take the first stage and hand on the
+rest, and each goes on from the checkpoint that it had then. Whoever names a checkpoint *around* a
+nested graph gives a rewind: a nested graph with a history of its own, which would go on from its
+newest checkpoint, goes back to the newest that it had then. What the effects load for either is in
+`nested`.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +61,12 @@ class Rewind:
     entered: set[str] = field(default_factory=set)
 
     def enter(self, ns: str) -> None:
-        """The graph of this namespace has gone back."""
+        """Note that the graph of this namespace has gone back."""
         self.entered.add(ns)
 
 
 class Replay:
-    """What of a run is done anew.
+    """How a run replays what was done before.
 
     Attributes:
         route: how it leads to a nested checkpoint from which the graph inside is to go on, or None.
@@ -79,13 +87,13 @@ class Replay:
         self._histories: dict[str, list[tuple[str, str]]] | None = None
 
     def begin_rewind(self) -> Rewind:
-        """Graphs with a history of their own go back from here on."""
+        """Let graphs with a history of their own go back from here on."""
         if self.rewind is None:
             self.rewind = Rewind()
         return self.rewind
 
     def rewind_to(self, place: str, point: tuple[RunnableConfig, BaseCheckpointSaver]) -> None:
-        """The graph at this place goes back to this checkpoint, and with it those inside."""
+        """Let the graph at this place, and those inside it, go back to this checkpoint."""
         self.begin_rewind().points[place] = point
 
     def seed(self, seeded: bool) -> None:
@@ -93,12 +101,12 @@ class Replay:
         self.seeded = seeded
 
     def enter(self, step: int) -> None:
-        """This is the superstep whose task leads further."""
+        """Note the superstep whose task leads further."""
         if self.route is not None:
             self.route.step = step
 
     def follow(self, route: ReplayRoute | None) -> None:
-        """Go this way from here; None: nowhere in particular."""
+        """Follow this route from here on; None for no route."""
         self.route = route
 
     def claim_history(self, ns: str, task: Task) -> None:

@@ -1,4 +1,4 @@
-"""Who is told of a run: its observers, and LangChain's handlers by a hook."""
+"""Adds the observers of a run, and LangChain's handlers by a hook."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _ask_langchain: Callable[[Run], Hook | None] | None = None
 
 
 def surround(run: Run, effects: Effects) -> Effects:
-    """The effects of a run, told to its observers; with a hook, surrounded by what that puts around
-    the whole run."""
+    """The effects of a run, of which its observers are told; with a hook, inside the span that the
+    hook puts around the whole run."""
     observing = run.settings.observing
     if observing is not None:
         run.use_observers(observing)

@@ -60,7 +60,7 @@ class AttemptState:
     signal: BaseException | None = None
 
     def begin_anew(self, number: int) -> AttemptState:
-        """That of an attempt which has done nothing yet."""
+        """The state of an attempt which has done nothing yet."""
         state = AttemptState()
         state.observed, state.span = self.observed, self.span
         state.number, state.first_began = number, self.first_attempt_time()

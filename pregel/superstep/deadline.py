@@ -60,17 +60,17 @@ class Deadline:
         self._abandoned = True
 
     def touch(self, *, heartbeat: bool = False) -> None:
-        """A sign of life: the idle limit starts anew, unless the policy counts heartbeats only."""
+        """Take a sign of life: restart the idle limit, unless the policy counts heartbeats only."""
         if heartbeat or self._policy.refresh_on == "auto":
             self._sign = self._clock()
         if self._above is not None:
             self._above.touch(heartbeat=heartbeat)
 
     def check(self) -> None:
-        """A sign of life of an attempt that goes on only if somebody waits for it.
+        """Take a sign of life, and end an attempt that nobody waits for.
 
         Raises:
-            GraphAbandoned: nobody does.
+            GraphAbandoned: nobody waits for it.
         """
         self.touch()
         if self.abandoned:
@@ -81,17 +81,17 @@ class Deadline:
         return lambda chunk: None if self.abandoned else put(chunk)
 
     def queue(self) -> None:
-        """The attempt waits for a place to run: that does not count."""
+        """Stop the clock while the attempt waits for a place to run."""
         self._queued = True
 
     def start(self) -> None:
-        """It has one: now its time begins."""
+        """Start the clock: the attempt has a place to run."""
         self._started = self._sign = self._clock()
         self._queued = False
 
     def pause(self) -> None:
-        """The attempt waits for the reader of its stream: that counts neither for it nor for those
-        around it. Its threads may wait side by side."""
+        """Stop the clock, also of the attempts around it, while the attempt waits for the reader of
+        its stream. Its threads may wait side by side."""
         with _pausing:
             if not self._paused:
                 self._paused_at = self._clock()
@@ -100,7 +100,7 @@ class Deadline:
             self._above.pause()
 
     def resume(self) -> None:
-        """One that waited for the reader goes on."""
+        """Let the clock go on: a thread that waited for the reader goes on."""
         with _pausing:
             self._paused -= 1
             if not self._paused:

@@ -69,13 +69,13 @@ class FlowMachine(Machine):
             self.kept = None
 
     def late_work(self) -> dict[str, Late]:
-        """What is late, by the channels of the joins."""
+        """What is late for each join: channel of the join → late triggers and Sends."""
         return {join.channel: barrier_of(self, join).late for join in self.flow.joins}
 
     def rename_late(
         self, before: Mapping[str, Late], names: Mapping[str, str | int], waited: Collection[str]
     ) -> None:
-        """Tasks that were under way are pending again: what was late of them stays so.
+        """Keep what is late when tasks that were under way become pending again.
 
         Args:
             before: what was late before.
@@ -138,7 +138,7 @@ class FlowMachine(Machine):
         return Crossing(self, tasks, consumed=consumed, expire=expire)
 
     def end_wave(self, join: Join, pending: Sequence[str], sends: Sequence[Any]) -> Late | None:
-        """What of the pending work is late from now on, as a join is open; None: it stays as it
+        """The pending work that is late from now on, as the join is open; None leaves it as it
         is."""
         own = (join.target,)
         others = [place for place, send in enumerate(sends) if send.node != join.target]
@@ -229,7 +229,7 @@ class Crossing:
         return kept
 
     def settle(self, fresh: Channels, noted: Noted) -> None:
-        """The writes are applied: open joins, and note what is late from now on."""
+        """Open joins, now that the writes are applied, and note what is late from now on."""
         machine = self.machine
         pending, sends = find_pending(machine, fresh), find_sends(machine, fresh)
         writers = self._find_writers()
@@ -264,7 +264,7 @@ class Crossing:
         sends: Sequence[Any],
         writers: Mapping[str, Sequence[Task]],
     ) -> Late:
-        """What of the pending work is late, as long as the join does not open."""
+        """The pending work that is late, as long as the join does not open."""
         before, tasks = self._late_before(join), self.late_tasks[join.channel]
         if not before and not tasks:
             return before
@@ -284,7 +284,7 @@ class Crossing:
         return frozenset(found)
 
     def _late_before(self, join: Join) -> Late:
-        """What of the work that was pending is late."""
+        """The work that was pending and late before this barrier."""
         return barrier_of(self.machine, join).late
 
     def _find_late_sends(

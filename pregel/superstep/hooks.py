@@ -21,13 +21,13 @@ class Span(Protocol):
     by the work."""
 
     def enter(self) -> None:
-        """The work is about to begin."""
+        """Begin, just before the work does."""
 
     def returned(self, result: Any) -> None:
-        """The user's function has returned this. Not called if it raises."""
+        """Take what the user's function has returned. Not called if it raises."""
 
     def leave(self, error: BaseException | None) -> None:
-        """The work has ended, with this error if any; signals such as a pause count as errors."""
+        """End with the work, and with its error if any; signals such as a pause count as errors."""
 
     async def aenter(self) -> None: ...
 
@@ -38,7 +38,7 @@ class RemoteSpan(Protocol):
     """Surrounds the part of an attempt that an executor runs in another process. It is pickled."""
 
     def enter(self, send: Callable[[Any], None]) -> None:
-        """The work is about to begin, in this context.
+        """Begin in this context, just before the work does.
 
         Args:
             send: takes what `receive` of the span gets in the driver, pickled; from any thread.
@@ -50,10 +50,10 @@ class TravellingSpan(Protocol):
     """A span that can also surround work in another process."""
 
     def remote(self) -> RemoteSpan | None:
-        """What goes there; None if there is nothing to do. Asked when the attempt has begun."""
+        """The span to send there; None if there is nothing to do. The attempt has begun."""
 
     def receive(self, data: Any) -> None:
-        """What that has sent, on any thread."""
+        """Take what the remote span has sent; called on any thread."""
 
 
 class Hook(Protocol):

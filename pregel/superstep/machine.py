@@ -340,16 +340,16 @@ class Machine(LiveState):
         self.step = step
 
     def skip_input(self) -> None:
-        """A thread that begins with an update has no superstep for its input."""
+        """Skip the superstep of the input: a thread that begins with an update has none."""
         self.step = max(self.step, 0)
 
     def begin_anew(self) -> None:
-        """The next tasks belong to a superstep of their own: none goes on from an earlier one."""
+        """Begin a superstep of its own: none of its tasks goes on from an earlier one."""
         self.carried_ids = NONE_CARRIED
         self.step += 1
 
     def carry(self, ids: Mapping[tuple[Any, ...], str]) -> None:
-        """The next tasks of these paths go on under these ids."""
+        """Let the next tasks of these paths go on under these ids."""
         self.carried_ids = ids
 
     def forget(self, names: Iterable[str]) -> None:
@@ -395,7 +395,7 @@ class Machine(LiveState):
         return self.checkpoint_id
 
     def mark_saved(self, checkpoint_id: str) -> None:
-        """All that has changed by now is in this checkpoint."""
+        """Note that this checkpoint holds all that has changed by now."""
         self.checkpoint_id = checkpoint_id
         self.unsaved = set()
         self.unsaved_seen = set()
@@ -423,7 +423,8 @@ class Machine(LiveState):
 
 
 def in_path_order(tasks: Sequence[Task]) -> list[Task]:
-    """As their writes are applied: updates from outside, nodes by name, Sends by index."""
+    """Tasks in the order in which writes are applied: updates from outside, nodes by name, Sends by
+    index."""
     sends = [task for task in tasks if task.order.__class__ is int]
     rest = [task for task in tasks if task.order.__class__ is not int]
     if sends and any(task.path[0] == PUSH for task in rest):

@@ -29,7 +29,7 @@ class ObservedAttempt:
         self._watchers, self._task, self._tell = watchers, task, tell
 
     def lose_worker(self, error: BaseException) -> None:
-        """The worker died that ran it."""
+        """Tell that the worker that ran it has died."""
         if self._tell is not None:
             self._tell("worker_lost", self._task, error)
 
@@ -65,7 +65,7 @@ class ObservedAttempt:
         return lambda *args, **given: call(partial(function, *args, **given))
 
     def dump(self, dumps: Callable[[Any], bytes]) -> bytes | None:
-        """It, pickled, without observers that cannot be; None if none is left."""
+        """This, pickled, without the observers that cannot be pickled; None if none is left."""
         parts = []
         for observer, _, name in self._watchers:
             try:

@@ -1,4 +1,4 @@
-"""What changed between two JSON values, as a JSON Patch (RFC 6902). Pure."""
+"""The difference between two JSON values as a JSON Patch (RFC 6902). Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""AG-UI: chat pages and other frontends run a graph and see what it does. One route, whose body and
-events are the protocol's.
+"""AG-UI: chat pages and other frontends run a graph and follow it. One route, whose body and events
+follow the protocol.
 
 Needs the extra `ag-ui`; loaded with the first request.
 """

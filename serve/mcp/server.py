@@ -1,7 +1,7 @@
-"""MCP: each graph is a tool. A question is an elicitation where the client has it.
+"""MCP: each graph is a tool. A question becomes an elicitation if the client supports it.
 
-Needs the extra `mcp`; loaded with the first request. A client of the protocol of 2026-07-28 is sent
-back with the question and calls again with the answer; an older one is asked while its call waits.
+Needs the extra `mcp`; loaded with the first request. A client of the protocol of 2026-07-28 gets
+the question as the result and calls again with the answer; an older one is asked during its call.
 """
 
 from __future__ import annotations

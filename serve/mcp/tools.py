@@ -1,4 +1,4 @@
-"""A graph as a tool of MCP, its result as a tool's, its questions as forms. Pure."""
+"""Presents a graph as an MCP tool, its output as a tool result, its questions as forms. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The page at /: threads, their steps, and who asks what."""
+"""The page at /: threads, their steps and their open questions."""

@@ -1,5 +1,5 @@
 """The routes of the page that act on dead letters: jobs that were parked because their workers died
-again and again. Each user finds those of the own threads."""
+repeatedly. Users see only those of their own threads."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The routes that only the page uses, because clients of the peer's server have no such call: find
-threads by a text, and see what is at work. They only read, and show each user the own threads."""
+"""Routes that only the page uses, since clients of the peer's server have no such calls: search
+threads for a text, and list running work. They only read, and show users only their own threads."""
 
 from __future__ import annotations
 

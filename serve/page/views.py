@@ -1,7 +1,7 @@
 """The routes of the page's views of one thread: graph, steps, timeline, branches. They only read.
 
-A thread is read in pieces and off the event loop: what is asked costs by what is shown, not by how
-long the thread is.
+A thread is read in pieces and off the event loop: the cost of a request depends on what it shows,
+not on the length of the thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..service import Service, answer
 from .files import POLICY
 
 MOST_INDEXES: Final = 32
-"""Of so many threads it is known which checkpoints they have; of others it is read anew."""
+"""For so many threads the server remembers which checkpoints they have."""
 THREADS: Final = 2
 """So many requests are worked on at once: runs have the other threads."""
 

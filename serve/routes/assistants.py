@@ -1,4 +1,4 @@
-"""The routes of assistants: graphs with settings, their drawings and schemas."""
+"""The routes of assistants (graphs with settings), their drawings and schemas."""
 
 from __future__ import annotations
 

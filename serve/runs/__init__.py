@@ -1,1 +1,1 @@
-"""Runs behind the server: in its own process, or as jobs of workers; and the events they send."""
+"""The server's runs, in its own process or as jobs of workers, and the events that they send."""

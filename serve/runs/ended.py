@@ -1,4 +1,4 @@
-"""Runs that have ended, for readers who come back."""
+"""Recently ended runs, kept for readers who reconnect."""
 
 from __future__ import annotations
 

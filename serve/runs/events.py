@@ -1,4 +1,4 @@
-"""What a run has sent, for readers who come and go: each event once, encoded once."""
+"""The event log of a run, for readers who come and go. Each event is stored and encoded once."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class EventLog:
         self._wake()
 
     def close(self) -> None:
-        """No event comes any more: readers end when they have read all."""
+        """Add no more events: readers end when they have read all."""
         self._is_closed = True
         self._wake()
 

@@ -1,5 +1,5 @@
-"""What a server looks after while it serves, for itself and for servers that have died: ends for
-which nobody has waited, and runs whose jobs were never submitted."""
+"""Periodic care for the runs of this server and of servers that died: settles runs whose end nobody
+waited for, and submits jobs that were never submitted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Messages as they grow: what the stream mode "messages" of the peer's server sends for the pieces
-of a model's answer. (`messages-tuple` sends the pieces as they are.)"""
+"""Growing messages: what the stream mode "messages" of the peer's server sends for the pieces of a
+model's answer. (`messages-tuple` sends the pieces unchanged.)"""
 
 from __future__ import annotations
 

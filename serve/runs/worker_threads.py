@@ -1,4 +1,4 @@
-"""The workers of a server's own process, one for each graph, each on a thread."""
+"""The workers inside a server's process: one for each graph, each on its own thread."""
 
 from __future__ import annotations
 

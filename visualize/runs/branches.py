@@ -1,7 +1,7 @@
-"""The branches of a stored thread: a drawing of where they leave each other, and what is different
-at the ends of two of them.
+"""The branches of a stored thread: a drawing of where they diverge, and a comparison of the ends of
+two of them.
 
-Only reads, and puts together what others draw.
+Only reads, and combines the drawings of other modules.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class BranchTree(Drawing):
 
 
 def branches(app: Pregel, config: AnyConfig) -> BranchTree:
-    """Where the branches of a thread leave each other: forks, replays from a checkpoint, and states
-    changed by `update_state` at an older one. In a notebook it shows itself; `print(tree)` draws it
-    with characters.
+    """Return where the branches of a thread diverge: forks, replays from a checkpoint, and states
+    changed by `update_state` at an older one. A notebook shows the result as a drawing;
+    `print(tree)` draws it with characters.
 
     Args:
         config: the thread.
 
     Raises:
-        TypeError: `app` is no compiled graph.
+        TypeError: `app` is not a compiled graph.
         ValueError: the graph has no saver, or the config names no thread, or one that is not
             stored.
     """
@@ -127,12 +127,12 @@ class Comparison(ChangeList):
 def compare(
     app: Pregel, one: AnyConfig, other: AnyConfig, limits: DiffLimits = DIFF_LIMITS
 ) -> Comparison:
-    """What is different between two branches of a thread, or between two threads.
+    """Compare two branches of a thread, or two threads.
 
     Args:
         one, other: a thread, or one of its checkpoints: `branches(app, config).tips` has those at
             the ends of branches.
-        limits: how much is told of the states.
+        limits: how much to show of the states.
 
     Raises:
         TypeError, ValueError: as `branches` does.

@@ -1,5 +1,5 @@
-"""What each step of a stored thread changed in the state, and who wrote it: the trace and the diff,
-put together."""
+"""What each step of a stored thread changed in the state, and which nodes wrote it: the trace
+combined with the diff."""
 
 from __future__ import annotations
 
@@ -123,12 +123,12 @@ class Changes(ChangeList):
 
 
 def changes(app: Pregel, config: AnyConfig, limits: DiffLimits = DIFF_LIMITS) -> Changes:
-    """What each step of a thread changed, and which nodes wrote it.
+    """Return what each step of a thread changed, and which nodes wrote it.
 
     Args:
         config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to
             the newest.
-        limits: how much is told of each step.
+        limits: how much to show of each step.
 
     Raises:
         TypeError, ValueError: as `read_trace` does.

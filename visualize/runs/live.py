@@ -1,6 +1,4 @@
-"""Watching a run while it goes: the same call as `invoke`, with a view of the graph kept up to date
-beside it.
-"""
+"""Live views of a run: the same call as `invoke`, with a view of the graph kept up to date."""
 
 from __future__ import annotations
 
@@ -29,17 +27,17 @@ def watch(
     """Run as `app.invoke(input, config, **options)` does, showing the graph at work.
 
     Args:
-        xray: show the graphs inside nodes too: True for all, a number for so many levels.
-        view: "notebook" for a picture below the cell, "table" for a live table in a terminal (it
-            takes `rich`), "lines" for plain lines, one per superstep, or an object with a
-            `RunView`'s method. None takes what fits.
+        xray: show subgraphs too: True for all, a number for that many levels.
+        view: "notebook" for a picture below the cell, "table" for a live table in a terminal (needs
+            `rich`), "lines" for plain lines, one per superstep, or an object with the method of
+            `RunView`. None chooses what fits.
 
     Returns:
         What `invoke` returns.
 
     Raises:
-        TypeError: `app` is no compiled graph.
-        ModuleNotFoundError: the view needs a package that is not there.
+        TypeError: `app` is not a compiled graph.
+        ModuleNotFoundError: the view needs a package that is not installed.
         ValueError: there is no such view.
         Exception: whatever `invoke` raises.
     """

@@ -1,7 +1,7 @@
-"""When everything in a thread ran: bars, calls and the gaps between them, read from a trace; from
-stored times alone.
+"""When everything in a thread ran: bars, calls and the gaps between them, computed from the stored
+times of a trace.
 
-Nothing is drawn here but a few lines of text; `timeline_svg` makes the picture.
+This module draws only a few lines of text; `timeline_svg` draws the picture.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ class Timeline(TimelineModel):
 
 
 def timeline(app: Pregel, config: AnyConfig) -> Timeline:
-    """When everything in a thread ran, read from what its saver has stored.
+    """Return when everything in a thread ran, from what its saver has stored.
 
-    Retries and the waits between them are seen from the times of the attempts. Why nothing ran for
-    a while is not stored; it is read off: a task with a question waited for its answer; between the
-    attempts of a task that has a retry policy it waited as that says; a second or more between two
-    supersteps means that another call went on. A coroutine that was cancelled because a sibling
-    failed has stored nothing: it has no bar until it runs again.
+    The times of the attempts show retries and the waits between them. The reason for a gap is not
+    stored but inferred: a task with a question waited for its answer; between the attempts of a
+    task with a retry policy it waited as the policy says; a second or more between two supersteps
+    means that another call went on. A coroutine that was cancelled because a sibling failed has
+    stored nothing: it has no bar until it runs again.
 
     Args:
         config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to
