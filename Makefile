@@ -5,9 +5,11 @@ FOLDER ?=
 # More words for pytest or the benchmark, for example `make test ARGS="-k join"`.
 ARGS ?=
 
-# One worker more than cores: many tests wait for processes and databases.
-WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-ON_ALL_CORES = -n $(WORKERS) --dist loadfile
+# More workers than cores: many tests wait for processes and databases. tests/conftest.py says which files come first.
+WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + $(1))))
+ON_ALL_CORES = -n $(call WORKERS,2) --dist loadfile --no-loadscope-reorder
+# These start fleets and machines of their own, and hold some of them against the clock.
+TRIALS_ON_ALL_CORES = -n $(call WORKERS,1) --dist loadfile --no-loadscope-reorder
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
 .PHONY: help venv peer others clients compat demo test trials lint wheel sdist lowest docs bench curves notebooks chaos clean
@@ -31,7 +33,7 @@ test: .venv/stamp ## what to run after a change, on all cores (the differential 
 	@.venv/bin/python -P -m pytest $(or $(ARGS),$(ON_ALL_CORES))
 
 trials: .venv/stamp ## the long tests that `make test` leaves out: planted bugs, kills, clusters, notebooks
-	@.venv/bin/python -P -m pytest -m trial $(or $(ARGS),$(ON_ALL_CORES))
+	@.venv/bin/python -P -m pytest -m trial $(or $(ARGS),$(TRIALS_ON_ALL_CORES))
 
 # The root is the package, so mypy needs a folder in which it has the package's name.
 lint: .venv/stamp ## ruff, and mypy --strict

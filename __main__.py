@@ -12,21 +12,21 @@ from typing import Any, Final, NoReturn
 from . import __version__
 
 COMMANDS: Final = {
-    "demo": ("examples.demo", "show what this is for: a run that is killed, and goes on"),
-    "run": ("cli.run_command", "run a graph, and print its result as JSON"),
-    "resume": ("cli.run_command", "answer a thread's questions, or go on after a failure"),
-    "draw": ("visualize.command", "draw a graph"),
-    "report": ("visualize.runs.report_command", "write a stored thread as one HTML page"),
+    "demo": ("examples.demo", "show a run that is killed half-way and resumed"),
+    "run": ("cli.run_command", "run a graph and print its result as JSON"),
+    "resume": ("cli.run_command", "answer a thread's questions, or continue after a failure"),
+    "draw": ("visualize.command", "draw a graph, as text or into a file"),
+    "report": ("visualize.runs.report_command", "write the history of a thread as one HTML page"),
     "pytest": ("cli.pytest_command", "write a test that replays a stored thread"),
-    "threads": ("checkpoint.command", "list threads, the most recently used first"),
-    "history": ("checkpoint.command", "list a thread's steps, the newest first"),
-    "show": ("checkpoint.command", "show a thread's state as JSON"),
+    "threads": ("checkpoint.command", "list the threads of a database, most recently used first"),
+    "history": ("checkpoint.command", "list the checkpoints of a thread, newest first"),
+    "show": ("checkpoint.command", "print the state of a thread as JSON"),
     "prune": ("checkpoint.command", "delete old checkpoints"),
-    "work": ("workers.command", "run jobs of a graph from a queue"),
-    "queue": ("workers.command", "list waiting, running and parked jobs"),
-    "serve": ("serve.command", "offer graphs over HTTP"),
-    "doctor": ("cli.doctor", "show what is installed, and whether a database can be used"),
-    "completion": ("cli.completion", "print the completion script of a shell"),
+    "work": ("workers.command", "start a worker that runs jobs from a queue on Postgres"),
+    "queue": ("workers.command", "show or change the workers, schedules and jobs of a queue"),
+    "serve": ("serve.command", "serve graphs over HTTP"),
+    "doctor": ("cli.doctor", "check the installation, and optionally a database"),
+    "completion": ("cli.completion", "print a completion script for bash or zsh"),
     "langgraph": ("compat.langgraph.command", "run a program written for LangGraph"),
 }
 """The commands, where they are, and what they do. Each module has `add_command(name, parser)`,
@@ -68,7 +68,12 @@ def build_parser(loaded: Sequence[str] = tuple(COMMANDS), name: str = "stategrap
     Args:
         loaded: the commands whose arguments are known; of the others only what they do.
     """
-    parser = Parser(prog=name, description="Typed-state graphs.", formatter_class=_Columns)
+    parser = Parser(
+        prog=name,
+        description="Run, resume, inspect, draw and serve graphs over a typed state.",
+        epilog=f"{name} COMMAND --help shows what a command takes.",
+        formatter_class=_Columns,
+    )
     parser.add_argument("--version", action="version", version=f"stategraph {__version__}")
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", dest="command", required=True

@@ -3,6 +3,8 @@
     .compat/bin/python benchmarks/serving.py                  # in memory
     .compat/bin/python benchmarks/serving.py --db runs.db     # SQLite, or a postgresql:// URL
     .compat/bin/python benchmarks/serving.py --url http://127.0.0.1:2024 --pid 123    # any server
+    .compat/bin/python benchmarks/serving.py --table          # the tables of docs/how-to/serving.md
+    .compat/bin/python benchmarks/serving.py --table --db postgresql://...    # with Postgres
 
 The server and this client share the machine. Runs are sent when they are due, whether the earlier
 ones have ended or not, and their latency counts from then: a server that falls behind shows it.
@@ -18,9 +20,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -210,6 +214,64 @@ def spread(times):
     return f"p50 {quantile(times, 0.5):.0f} ms, p99 {quantile(times, 0.99):.0f} ms"
 
 
+def measure(asked):
+    """Load one server, fresh if it is of this checkout; the load, and what it has cost."""
+    with server(asked) as (url, pid):
+        load = Load(url, asked)
+        before, own = used(pid)[0], time.process_time()
+        asyncio.run(load.measure())
+        after, load.memory = used(pid)
+        load.cpu, load.client = after - before, time.process_time() - own
+    return load
+
+
+def show(asked):
+    load = measure(asked)
+    where, late = asked.db or asked.url or "memory", load.delays
+    rate = f"{len(load.latencies) / load.took:.0f} runs/s of {asked.rate:g} asked"
+    print(f"{where}: {load.open} streams, {rate}, {load.errors} errors")
+    print(f"  a run: {spread(load.latencies)}")
+    print(f"  an event of a stream is late by: {spread(late)}")
+    print(f"  the server: {load.cpu:.1f} s of processor time, {load.memory:.0f} MB")
+    print(f"  the client: {load.client:.1f} s; load average {os.getloadavg()[0]:.1f}")
+
+
+def show_tables(asked):
+    """What stands in docs/how-to/serving.md of this server."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = {"in memory": None, "SQLite": f"{folder}/runs.db"}
+        print("| server; streams open, runs asked | runs done | a run takes, p50; p99 "
+              "| an event is late by, p50; p99 | most memory |\n|---|---|---|---|---|")  # fmt: skip
+        loads = [("in memory", 0, 100)]
+        loads += [(name, 1000, rate) for name in names for rate in (100, 200)]
+        for name, streams, rate in loads:
+            load = measure_one(asked, names[name], streams, rate)
+            done = f"{len(load.latencies) / load.took:.0f}/s"
+            done += f", {load.errors} failed" if load.errors else ""
+            late = spread(load.delays).replace("p50 ", "").replace(", p99", ";") if streams else ""
+            takes = spread(load.latencies).replace("p50 ", "").replace(", p99", ";")
+            print(f"| {name}; {streams:,}, {rate}/s | {done} | {takes} | {late} "
+                  f"| {load.memory:.0f} MB |", flush=True)  # fmt: skip
+        names |= {"Postgres, with the workers in its process": asked.db} if asked.db else {}
+        print("\n| a run of three steps, beside no stream | processor time of the server |")
+        print("|---|---|")
+        for name, db in names.items():
+            for rate in (50, 100) if db is asked.db and db else (50, 100, 200):
+                load = measure_one(asked, db, 0, rate)
+                each = load.cpu / max(1, len(load.latencies)) * 1000
+                print(f"| {name}; {rate}/s | {each:.1f} ms |", flush=True)
+
+
+def measure_one(asked, db, streams, rate):
+    one = copy(asked)
+    one.db, one.streams, one.rate = db, streams, float(rate)
+    one.slow = asked.slow if streams else 0
+    if db is not None and "://" not in db:
+        for end in ("", "-wal", "-shm"):
+            Path(db + end).unlink(missing_ok=True)
+    return measure(one)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--db")
@@ -224,21 +286,13 @@ def main():
     text = "readers who never read, of streams with 50 events of 10 kB a second each"
     parser.add_argument("--slow", type=int, default=1, help=text)
     parser.add_argument("--verbose", action="store_true")
+    text = "measure this server in memory and on SQLite, and print the tables of the documentation"
+    parser.add_argument("--table", action="store_true", help=text)
     asked = parser.parse_args()
-    with server(asked) as (url, pid):
-        load = Load(url, asked)
-        before, own = used(pid)[0], time.process_time()
-        asyncio.run(load.measure())
-        cpu, memory = used(pid)
-        done = len(load.latencies)
-        where, late = asked.db or asked.url or "memory", load.delays
-        rate = f"{done / load.took:.0f} runs/s of {asked.rate:g} asked"
-        print(f"{where}: {load.open} streams, {rate}, {load.errors} errors")
-        print(f"  a run: {spread(load.latencies)}")
-        print(f"  an event of a stream is late by: {spread(late)}")
-        print(f"  the server: {cpu - before:.1f} s of processor time, {memory:.0f} MB")
-        client = time.process_time() - own
-        print(f"  the client: {client:.1f} s; load average {os.getloadavg()[0]:.1f}")
+    if asked.table:
+        show_tables(asked)
+    else:
+        show(asked)
 
 
 if __name__ == "__main__":

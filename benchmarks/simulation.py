@@ -200,7 +200,7 @@ def checked(found: dict[str, Any]) -> Iterator[str]:
 
 def asked(costs: Costs, server: Server) -> Iterator[str]:
     """What fleets ask of one server."""
-    yield "| workers | running | commits/s | claims/s | processor | log | commit, median/99 % | bends first | servers |"
+    yield "| workers | running | commits/s | claims/s | processor | WAL | commit, median/99 % | first bottleneck | servers |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for workers in FLEETS:
         load = Load(workers, poll=max(1.0, workers / 500))
@@ -217,7 +217,7 @@ def asked(costs: Costs, server: Server) -> Iterator[str]:
 
 def ways(costs: Costs, server: Server) -> Iterator[str]:
     """The three ways to claim beside each other."""
-    yield "| workers | way | connections | memory for them | locks | of the processor | servers |"
+    yield "| workers | claim | connections | memory for them | locks | processor | servers |"
     yield "|---|---|---|---|---|---|---|"
     for workers in FLEETS:
         load = Load(workers, poll=max(1.0, workers / 500))

@@ -80,6 +80,9 @@ class Folding(Protocol):
     def fold(self, value: Any, writes: Sequence[Any]) -> tuple[Any, Folding]:
         """The value after some writes, and the folding of that value."""
 
+    def identify(self, write: Any) -> Any:
+        """A write whose items have the ids that `fold` would otherwise give them at random."""
+
     def stored_types(self) -> Any:
         """An annotation that names what values may hold besides what their schema says; None if
         that is nothing."""
@@ -208,6 +211,13 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         start = value if self.pure or value.__class__ in _IMMUTABLE else own_copy(value)
         self.value = fold(self.operator, values, start)
         return True
+
+    def identify(self, write: Any) -> Any:
+        """A write as `update` takes it, with the ids that its items would otherwise be given then,
+        at random. Without a `Folding` it is the write itself, and so is an `Overwrite`."""
+        if self.folding is None or is_overwrite(write):
+            return write
+        return self.folding.identify(write)
 
     def _fold_first(self, values: Sequence[Any]) -> Any:
         """The value of an empty channel after its first writes."""

@@ -1,24 +1,25 @@
-"""What a saver must do. Knows nothing of the engine.
+"""The contract of a saver. Independent of the engine.
 
 A thread is a chain of checkpoints with one head. The engine hands a saver one `Commit` per
-superstep: what changed, the writes of the tasks that made it so, and the head it believes in. A
-saver stores it whole or not at all, and only while its head is still the one named
-(compare-and-swap): one writer wins.
+superstep: what changed, the writes of the tasks that changed it, and the head that it expects. A
+saver stores it atomically, and only while its head is still the one named (compare-and-swap): one
+writer wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from .errors import CheckpointConflictError
-from .opening import Closable
+from .optional import OptionalMethods
 from .overrides import (
     claim_by_parts,
     commit_by_parts,
     commit_each,
+    commit_records_by_parts,
     drive,
     head_by_parts,
     honour_overrides,
@@ -54,13 +55,11 @@ from .records import (
     RunnableConfig,
     Span,
     TaskWrites,
-    Transacted,
-    TransactionPlace,
     address,
     coordinates,
     write_index,
 )
-from .serde import Blob, Serializer
+from .serde import Serializer
 
 __all__ = [
     "BaseCheckpointSaver", "CHECKPOINT_FORMAT", "CLAIM", "CONTINUES", "CONTROL_WRITES",
@@ -72,16 +71,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-class BaseCheckpointSaver(Closable):
-    """Keeps threads and finds them again. Subclass it to keep them elsewhere.
+class BaseCheckpointSaver(OptionalMethods):
+    """Stores threads and reads them back. Subclass it to store them elsewhere.
 
-    A saver of your own needs `get_tuple`, `list`, `put`, `put_writes` and `delete_thread`; the
-    async twins then call these on threads of the saver's own. Override `commit` as well to get one
-    transaction per superstep and one writer per thread; the inherited one looks at the head, then
+    Your own saver needs `get_tuple`, `list`, `put`, `put_writes` and `delete_thread`; the async
+    twins then call these on the saver's own threads. Override `commit` as well to get one
+    transaction per superstep and one writer per thread; the inherited one checks the head, then
     calls `put_writes` and `put`.
 
-    A subclass of a saver that has all of these, `SqliteSaver` for one, may override any of them,
-    and what it overrides is called: a sync method in async runs too, an async one in async runs. A
+    A subclass of a saver that has all of these, such as `SqliteSaver`, may override any of them,
+    and its overrides are called: a sync method in async runs too, an async one in async runs. A
     superstep then takes several transactions, one for each `put_writes` and `put`, in this order;
     one writer per thread still wins.
 
@@ -89,9 +88,6 @@ class BaseCheckpointSaver(Closable):
         serde: turns values into bytes and back; the strict default refuses what it cannot return
             unchanged.
     """
-
-    keeps_posts = False
-    """Whether it has `store_post` and `read_posts`, and deletes what a commit has taken."""
 
     in_memory = False
     """Whether a commit is quick and dies with the process: then nothing is gained by recording
@@ -107,8 +103,8 @@ class BaseCheckpointSaver(Closable):
     # -- read --------------------------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that `config` names by `checkpoint_id`, else the thread's head; None if
-        there is none."""
+        """Return the checkpoint that `config` names by `checkpoint_id`, else the thread's head;
+        None if there is none."""
         raise NotImplementedError(f"{type(self).__name__} must define get_tuple()")
 
     def get(self, config: RunnableConfig) -> Checkpoint | None:
@@ -119,7 +115,8 @@ class BaseCheckpointSaver(Closable):
         return found.checkpoint
 
     def head(self, config: RunnableConfig) -> str | None:
-        """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
+        """Return the id of the newest checkpoint of the thread and namespace in `config`, or
+        None."""
         head: str | None = drive(self, head_by_parts(self, config))
         return head
 
@@ -131,18 +128,18 @@ class BaseCheckpointSaver(Closable):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, the newest first.
+        """Yield checkpoints, the newest first.
 
         Args:
             config: the thread, optionally its namespace and checkpoint id; None for all threads.
             filter: metadata keys and the values they must equal.
-            before: only what is older than the checkpoint this config names.
-            limit: at most so many; 0 gives nothing.
+            before: only checkpoints older than the one that this config names.
+            limit: the maximum number; 0 gives nothing.
         """
         raise NotImplementedError(f"{type(self).__name__} must define list()")
 
     def threads(self, *, filter: Mapping[str, Any] | None = None) -> Iterator[str]:
-        """The ids of all threads, the most recently used first.
+        """Return the ids of all threads, the most recently used first.
 
         Args:
             filter: only threads with a checkpoint whose metadata has these keys and values; the
@@ -156,8 +153,8 @@ class BaseCheckpointSaver(Closable):
                 yield thread_id
 
     def namespaces(self, thread_id: str) -> Collection[str]:
-        """The namespaces in which a thread has checkpoints: "" of the whole graph, and those of
-        the graphs inside it."""
+        """Return the namespaces in which a thread has checkpoints: "" for the whole graph, and
+        those of its subgraphs."""
         return namespaces_by_list(self, thread_id)
 
     # -- write -------------------------------------------------------------------------------------
@@ -189,16 +186,15 @@ class BaseCheckpointSaver(Closable):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Keep what a task wrote beside the checkpoint that `config` names, which may arrive later.
+        """Store a task's writes beside the checkpoint that `config` names, which may arrive later.
 
-        Sending an ordinary write twice keeps the first; a control write (`__error__`,
+        Of an ordinary write sent twice the first is kept; a control write (`__error__`,
         `__interrupt__`, `__resume__`) replaces the one before it.
         """
         raise NotImplementedError(f"{type(self).__name__} must define put_writes()")
 
     def commit(self, commit: Commit) -> None:
-        """Store one superstep: the parent's writes, the checkpoint and the new head, whole or not
-        at all.
+        """Store one superstep atomically: the parent's writes, the checkpoint and the new head.
 
         Raises:
             CheckpointConflictError: the head is not the one the commit names.
@@ -206,8 +202,8 @@ class BaseCheckpointSaver(Closable):
         drive(self, commit_by_parts(self, commit))
 
     def commit_all(self, commits: Sequence[Commit]) -> None:
-        """Store supersteps of one namespace that follow one another. A saver that stores them in
-        one transaction is given the input together with what it leads to.
+        """Store consecutive supersteps of one namespace. A saver that stores them in one
+        transaction is given the input together with the supersteps that follow it.
 
         Raises:
             CheckpointConflictError: the head is not the one that the first commit names.
@@ -215,9 +211,9 @@ class BaseCheckpointSaver(Closable):
         drive(self, commit_each(self, commits))
 
     def keeps_input(self, thread_id: str, run_id: str | None) -> bool:
-        """Whether the input of this run is kept elsewhere, too: should it be lost, the run begins
-        again with it. Then its first checkpoints may wait a moment for the first step, to be stored
-        together with it by `commit_all`."""
+        """Return whether the input of this run is also kept elsewhere, so that a run whose
+        checkpoints are lost begins again with it. Then the first checkpoints may wait for the first
+        step, to be stored together with it by `commit_all`."""
         return False
 
     def commit_writes(
@@ -231,7 +227,7 @@ class BaseCheckpointSaver(Closable):
     ) -> None:
         """Record that a run is about to answer the head's questions, if nobody has recorded
         anything beside it since it was read: of several runs that bring an answer at once, one goes
-        on. The inherited one looks first, but not in the same transaction.
+        on. The inherited method checks first, but not in the same transaction.
 
         Args:
             config: names the head.
@@ -242,32 +238,32 @@ class BaseCheckpointSaver(Closable):
         """
         drive(self, claim_by_parts(self, config, revision, writes))
 
-    def transact(
-        self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
-    ) -> Transacted:
-        """Call a function with a connection in a transaction on the saver's database, and record
-        what it returns beside the head in this same transaction: what it has written and the record
-        are both there, or neither. `runtime.transaction` needs it; a saver may do without.
+    def commit_records(
+        self,
+        config: RunnableConfig,
+        revision: int | None,
+        records: Mapping[str, Sequence[TaskWrites]],
+    ) -> None:
+        """Record tasks' writes beside several checkpoints of a namespace atomically, if nobody has
+        moved the head or recorded anything beside it: with schedule="ready" each task is recorded
+        beside the checkpoint at which it started. All of it counts as recorded beside the head: of
+        several runs that work from the head, one goes on. The inherited method checks first, then
+        records beside one checkpoint after another.
+
+        Args:
+            config: names the head.
+            revision: what `get_tuple` gave, and one more for each `claim`, each `commit_writes`
+                beside the head and each call of this since then; None if it is not known.
+            records: the writes, by the id of the checkpoint beside which they stand.
 
         Raises:
-            CheckpointConflictError: the head is another, or somebody else has recorded something
-                beside it. The function was not called.
-            Exception: whatever the function raised; the transaction was undone.
+            CheckpointConflictError: another was first. Nothing is recorded.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no transactions of its own")
-
-    def store_post(self, thread_id: str, writes: Sequence[tuple[str, Blob]]) -> None:
-        """Keep what was posted to a thread, which need not exist, until a commit takes it. It
-        conflicts with nobody, and its id is higher than that of all before it."""
-        raise NotImplementedError(f"{type(self).__name__} must define store_post()")
-
-    def read_posts(self, thread_id: str) -> Sequence[Post]:
-        """What was posted to a thread and no commit has taken, in the order of ids."""
-        raise NotImplementedError(f"{type(self).__name__} must define read_posts()")
+        drive(self, commit_records_by_parts(self, config, revision, records))
 
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
-        """The newest checkpoint of the thread and namespace in `config` that a run of this id made,
-        or None."""
+        """Return the newest checkpoint of the thread and namespace in `config` that the run with
+        this id made, or None."""
         found: CheckpointTuple | None = drive(self, run_by_parts(self, config, run_id))
         return found
 
@@ -280,9 +276,9 @@ class BaseCheckpointSaver(Closable):
         raise NotImplementedError(f"{type(self).__name__} must define delete_thread()")
 
     def delete_for_runs(self, run_ids: Collection[str]) -> None:
-        """Forget the checkpoints, with their writes, whose metadata names one of these runs.
+        """Delete the checkpoints, with their writes, whose metadata names one of these runs.
 
-        Where the head goes, the newest checkpoint left becomes the head.
+        If the head is deleted, the newest remaining checkpoint becomes the head.
         """
         raise NotImplementedError(f"{type(self).__name__} must define delete_for_runs()")
 
@@ -293,16 +289,16 @@ class BaseCheckpointSaver(Closable):
         keep_last: int | None = None,
         older_than: timedelta | None = None,
     ) -> None:
-        """Forget old checkpoints, with their writes. Without limits all but the newest of each
-        namespace go.
+        """Delete old checkpoints, with their writes. Without limits, keep only the newest of each
+        namespace.
 
-        What stays can be read and gone on from as before. The history of a nested graph that one
-        task ran goes with the checkpoint around it.
+        The remaining checkpoints can be read and resumed as before. The history of a nested graph
+        that one task ran is deleted with the enclosing checkpoint.
 
         Args:
             thread_ids: None for all threads.
-            keep_last: that many of each namespace stay, the newest; 0 keeps none.
-            older_than: what is older goes, but the newest of each namespace stays.
+            keep_last: the number of newest checkpoints to keep per namespace; 0 keeps none.
+            older_than: delete older ones, except for the newest of each namespace.
 
         Raises:
             ValueError: `keep_last` is negative.
@@ -312,7 +308,7 @@ class BaseCheckpointSaver(Closable):
         raise NotImplementedError(f"{type(self).__name__} must define prune()")
 
     def copy_thread(self, source: str, target: str) -> None:
-        """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.
+        """Copy a whole thread: all namespaces, checkpoints with their ids and order, and writes.
 
         Raises:
             ValueError: the source does not exist, or the target already does.
@@ -396,23 +392,18 @@ class BaseCheckpointSaver(Closable):
         """`claim` for coroutines."""
         await self._acall(self.claim, config, revision, writes)
 
+    async def acommit_records(
+        self,
+        config: RunnableConfig,
+        revision: int | None,
+        records: Mapping[str, Sequence[TaskWrites]],
+    ) -> None:
+        """`commit_records` for coroutines."""
+        await self._acall(self.commit_records, config, revision, records)
+
     async def anamespaces(self, thread_id: str) -> Collection[str]:
         """`namespaces` for coroutines."""
         return await self._acall(self.namespaces, thread_id)
-
-    async def atransact(
-        self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
-    ) -> Transacted:
-        """`transact` for coroutines. The function is called on a thread."""
-        return await self._acall(self.transact, place, function)
-
-    async def astore_post(self, thread_id: str, writes: Sequence[tuple[str, Blob]]) -> None:
-        """`store_post` for coroutines."""
-        await self._acall(self.store_post, thread_id, writes)
-
-    async def aread_posts(self, thread_id: str) -> Sequence[Post]:
-        """`read_posts` for coroutines."""
-        return await self._acall(self.read_posts, thread_id)
 
     async def arun_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """`run_of` for coroutines."""

@@ -44,16 +44,18 @@ def add_command(name: str, parser: argparse.ArgumentParser) -> None:
     add("--db", required=True, metavar="FILE-OR-URL", help=db)
     add("--keys", metavar="FILE", help=KEYS_HELP)
     if name in ("history", "show"):
-        add("--thread", required=True, metavar="ID")
-        add("--checkpoint", metavar="ID", help="this checkpoint instead of the newest")
-        add("--ns", default="", metavar="NAMESPACE", help="the namespace of a nested graph")
+        add("--thread", required=True, metavar="ID", help="the thread's id")
+        add("--checkpoint", metavar="ID", help="start at this checkpoint instead of the newest")
+        ns = "the namespace of a nested graph (default: the outermost graph)"
+        add("--ns", default="", metavar="NAMESPACE", help=ns)
     if name in ("threads", "history"):
-        add("--limit", type=int, default=50, metavar="N", help="show at most N (50)")
+        add("--limit", type=int, default=50, metavar="N", help="show at most N (%(default)s)")
     if name == "prune":
-        add("--thread", action="append", metavar="ID", help="only this thread; may be repeated")
-        last = "keep the newest N of each namespace; 0 for none"
+        only = "only this thread (default: all); may be repeated"
+        add("--thread", action="append", metavar="ID", help=only)
+        last = "keep the newest N checkpoints of each thread and nested graph; 0 keeps none"
         add("--keep-last", type=int, metavar="N", help=last)
-        add("--older-than", type=float, metavar="DAYS", help="delete older checkpoints")
+        add("--older-than", type=float, metavar="DAYS", help="delete checkpoints older than this")
     run = {"threads": _threads, "history": _history, "show": _show, "prune": _prune}[name]
     parser.set_defaults(run=run)
 

@@ -28,9 +28,8 @@ KEYS = "STATEGRAPH_KEYS"
 """The environment variable from which the command line takes keys."""
 
 KEYS_HELP = (
-    "a file of the keys that encrypt what is stored, in hexadecimal or base64: the first "
-    "encrypts, all decrypt "
-    f"(default: the environment variable {KEYS})"
+    "a file with the encryption keys, in hexadecimal or base64; the first one encrypts, all of "
+    f"them decrypt (default: the environment variable {KEYS}; without it, nothing is encrypted)"
 )
 
 

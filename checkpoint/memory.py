@@ -1,7 +1,6 @@
 """A saver that keeps threads in this process, for tests and for work that need not outlive it.
 
-What a checkpoint holds is kept as bytes, so that nothing done to the live state reaches the
-history.
+Checkpoints are kept as bytes, so that changes to the live state cannot reach the history.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from .memory_chain import (
     read_state,
     rebuild,
 )
-from .memory_posts import MemoryPosts
+from .memory_records import MemoryRecords
 from .overrides import check_expected
 from .records import (
     Checkpoint,
@@ -40,7 +39,6 @@ from .records import (
     CheckpointTuple,
     Commit,
     RunnableConfig,
-    TaskWrites,
     address,
     check_checkpoint,
     check_names,
@@ -54,12 +52,12 @@ from .serde import Serializer
 from .threads import Result
 
 
-class InMemorySaver(MemoryPosts):
+class InMemorySaver(MemoryRecords):
     """Keeps threads in this process. Safe to share between threads and event loops.
 
     Args:
         serde: turns values into bytes and back.
-        retention: which checkpoints to forget as runs go on; None keeps all.
+        retention: which checkpoints to delete as runs go on; None keeps all.
 
     >>> from stategraph.checkpoint import InMemorySaver
     >>> saver = InMemorySaver()
@@ -73,7 +71,6 @@ class InMemorySaver(MemoryPosts):
         self, *, serde: Serializer | None = None, retention: Retention | None = None
     ) -> None:
         super().__init__(serde=serde, retention=retention)
-        self._threads: dict[str, dict[str, Chain]] = {}
         self._sequence = 0
         self._labels = LabelIndex()
 
@@ -158,12 +155,6 @@ class InMemorySaver(MemoryPosts):
         self, config: RunnableConfig | None, **options: Any
     ) -> Iterator[CheckpointTuple]:
         return self.list(config, **options)  # decodes one at a time, so that no event loop is held
-
-    def _chain(self, thread_id: str, checkpoint_ns: str) -> Chain | None:
-        chains = self._threads.get(thread_id)
-        if not chains:
-            return None
-        return chains.get(checkpoint_ns)
 
     def _find(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
@@ -276,30 +267,6 @@ class InMemorySaver(MemoryPosts):
         if chain is not None and len(chain.records) % EVERY == 0:
             self._prune_by_retention(thread_id)
 
-    def _record(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
-    ) -> None:
-        where = thread_id, checkpoint_ns
-        with self._lock:
-            chain = self._chain(*where) or Chain()
-            revision = chain.revisions.get(chain.head or "", 0)
-            check_expected(self, "commit_writes", where, chain.head, revision)
-            self._threads.setdefault(thread_id, {})[checkpoint_ns] = chain
-            chain.record(checkpoint_id, [*writes])
-
-    def claim(
-        self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]
-    ) -> None:
-        """Record that a run is about to answer the head's questions; see
-        `BaseCheckpointSaver.claim`."""
-        thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
-        with self._lock:
-            chain = self._chain(thread_id, checkpoint_ns) or Chain()
-            known = chain.revisions.get(checkpoint_id or "", 0)
-            if checkpoint_id is None or chain.head != checkpoint_id or known != revision:
-                raise CheckpointConflictError(thread_id, checkpoint_ns, checkpoint_id, chain.head)
-            chain.record(checkpoint_id, [*writes])
-
     def put(
         self,
         config: RunnableConfig,
@@ -307,10 +274,10 @@ class InMemorySaver(MemoryPosts):
         metadata: CheckpointMetadata,
         new_versions: Mapping[str, int],
     ) -> RunnableConfig:
-        """Store a checkpoint as the new head, whoever moved it last.
+        """Store a checkpoint as the new head, whoever moved the head last.
 
-        A value is stored if it is in `new_versions` or the parent has none; else the parent's is
-        kept.
+        A value is stored if it is in `new_versions` or the parent has none; otherwise the parent's
+        is kept.
 
         Raises:
             UnserializableError: names the channel and the place in its value.
@@ -363,9 +330,9 @@ class InMemorySaver(MemoryPosts):
                 self._labels.drop((str(thread_id), checkpoint_ns), chain.labels)
 
     def delete_for_runs(self, run_ids: Collection[str]) -> None:
-        """Forget the checkpoints, with their writes, whose metadata names one of these runs.
+        """Delete the checkpoints, with their writes, whose metadata names one of these runs.
 
-        Where the head goes, the newest checkpoint left becomes the head.
+        If the head is deleted, the newest remaining checkpoint becomes the head.
         """
         runs = check_several(run_ids, "run_ids")
         with self._lock:
@@ -382,7 +349,7 @@ class InMemorySaver(MemoryPosts):
         keep_last: int | None = None,
         older_than: timedelta | None = None,
     ) -> None:
-        """Forget old checkpoints, with their writes; see `BaseCheckpointSaver.prune`."""
+        """Delete old checkpoints, with their writes; see `BaseCheckpointSaver.prune`."""
         limits = RetentionLimits(keep_last, older_than)
         with self._lock:
             wanted = [*self._threads] if thread_ids is None else thread_ids
@@ -402,7 +369,7 @@ class InMemorySaver(MemoryPosts):
             self._keep_only(thread_id, name, staying)
 
     def copy_thread(self, source: str, target: str) -> None:
-        """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.
+        """Copy a whole thread: all namespaces, checkpoints with their ids and order, and writes.
 
         Raises:
             ValueError: the source does not exist, or the target already does.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from ..channels.base import MISSING
 from .labels import labels_of
 from .records import CHECKPOINT_FORMAT, Commit, TaskWrites
-from .retention import add_births, add_continued, find_births, nearest_kept
+from .retention import add_continued, add_origins, find_origins, nearest_kept
 from .serde import Blob
 from .serde.delta import LEAST, apply_deltas, find_delta, is_outweighed
 
@@ -145,10 +145,10 @@ def add_needed(
     stay."""
     metadata = {id: record.metadata for id, record in records.items()}.__getitem__
 
-    def births_of(id: str) -> set[str]:
-        return find_births([read_state(records[id]).seen]) & records.keys()
+    def origins_of(id: str) -> set[str]:
+        return find_origins([read_state(records[id]).seen]) & records.keys()
 
-    staying = add_births(chosen, metadata, births_of)
+    staying = add_origins(chosen, metadata, origins_of)
     return staying, add_continued(staying, metadata)
 
 
@@ -177,7 +177,7 @@ class Chain:
     long: dict[str, tuple[StoredBlob, Blob]] = field(default_factory=dict)
     """The long values that the head's last steps wrote: as stored, and whole."""
     labels: set[int] = field(default_factory=set)
-    """Those of all records; see `labels`."""
+    """The labels of all records; see `labels`."""
 
     def newest(self) -> int:
         """The sequence of the newest record; 0 if there is none."""

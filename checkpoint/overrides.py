@@ -34,6 +34,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "commit": ("put", "put_writes"),
     "commit_all": ("commit", "put", "put_writes"),
     "commit_writes": ("put_writes",),
+    "commit_records": ("commit_writes", "put_writes"),
     "claim": ("put_writes",),
     "head": ("get_tuple",),
     "run_of": ("list", "get_tuple"),
@@ -179,7 +180,7 @@ class Expectation:
     fulfilled: bool = False
 
     def fulfil(self, part: str) -> None:
-        """A part has found what is expected."""
+        """Note that a part of the call has found what is expected."""
         self.fulfilled = part == self.until
 
     def renew(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -332,6 +333,29 @@ def claim_by_parts(
         yield "commit_writes", (thread_id, checkpoint_ns, checkpoint_id, writes), {}
 
 
+def commit_records_by_parts(
+    saver: Any,
+    config: RunnableConfig,
+    revision: int | None,
+    records: Mapping[str, Sequence[TaskWrites]],
+) -> Calls:
+    """Record beside several checkpoints by `commit_writes`, if the head is as the caller knows
+    it."""
+    thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
+    where = (thread_id, checkpoint_ns)
+    head = yield "head", (address(*where),), {}
+    if checkpoint_id is None or head != checkpoint_id:
+        raise CheckpointConflictError(*where, checkpoint_id, head)
+    if not records.get(checkpoint_id):
+        # Beside the head something is recorded first, be it nothing: nobody else can after that.
+        records = {checkpoint_id: (), **records}
+    for id, writes in records.items():
+        with _expecting(Expectation(saver, *where, head, revision, "commit_writes")):
+            yield "commit_writes", (*where, id, writes), {}
+        if id == checkpoint_id and revision is not None:
+            revision += 1
+
+
 def head_by_parts(saver: Any, config: RunnableConfig) -> Calls:
     """The head's id by `get_tuple`."""
     thread_id, checkpoint_ns, _ = coordinates(config)
@@ -383,6 +407,7 @@ def _make_async(calls: Callable[..., Calls]) -> Callable[..., Any]:
 _CALLS: Mapping[str, Callable[..., Calls]] = {
     "commit_all": commit_each,
     "commit_writes": record_by_parts,
+    "commit_records": commit_records_by_parts,
     "claim": claim_by_parts,
     "head": head_by_parts,
     "run_of": run_by_parts,

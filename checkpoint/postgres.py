@@ -1,5 +1,5 @@
-"""`PostgresSaver`: threads in a Postgres database. Only how its statements are used, in few round
-trips, and what to do when the connection breaks; what a commit means is in `sql/`."""
+"""`PostgresSaver`: threads in a Postgres database. This module runs its statements in few round
+trips and handles broken connections; what a commit means is in `sql/`."""
 
 from __future__ import annotations
 
@@ -69,27 +69,27 @@ NOT_DRAWN = -1
 class PostgresSaver(SqlSaverOfFirsts):
     """Keeps threads in a Postgres database, shared by any number of machines.
 
-    A superstep is one statement, one round trip. The tables are made on first use; several programs
-    may start at once. The async methods wait on threads of the saver's own, as many as
-    there are connections. A step that was stored is as safe
-    as the server's `synchronous_commit` says. A server that was restarted is found again.
+    A superstep is one statement, one round trip. The tables are created on first use; several
+    programs may start at once. The async methods wait on the saver's own threads, as many as there
+    are connections. A stored step is as durable as the server's `synchronous_commit` says. The
+    saver reconnects to a restarted server.
 
     Args:
         conn: a connection string or URL; or an open psycopg `Connection`, which then serves this
-            saver alone and is not opened again when it breaks; or a `ConnectionPool`. What is
-            handed in stays open after `close`, and keeps its own limits of time. The address may
-            lead to a PgBouncer, whatever its mode; connections that are handed in and go through
-            one that shares sessions must be made with `prepare_threshold=None`.
+            saver alone and is not reopened when it breaks; or a `ConnectionPool`. A given
+            connection or pool stays open after `close` and keeps its own timeouts. The address may
+            be that of a PgBouncer, in any mode; given connections that go through one that shares
+            sessions must be made with `prepare_threshold=None`.
         pool_size: connections that may be open at once.
         timeout: seconds to wait for a connection, for another session's lock, or for the answer to
             one statement.
         serde: turns values into bytes and back.
         integrity: guards the stored rows; a checksum by default. `Encryption` hides them as well.
-        retention: which checkpoints to forget as runs go on; None keeps all.
+        retention: which checkpoints to delete as runs go on; None keeps all.
 
     Raises:
         StorageError: the string is not a connection string.
-        TypeError: `conn` is none of these.
+        TypeError: `conn` has another type.
         ValueError: `pool_size` or `timeout` is not above 0.
     """
 
@@ -119,8 +119,8 @@ class PostgresSaver(SqlSaverOfFirsts):
         return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
-        """Make the tables, or bring them up to date. The first use does so too; calling it again
-        does nothing.
+        """Create the tables or migrate them. The first use of the saver does so too; further calls
+        do nothing.
 
         Raises:
             StorageError: the server cannot be reached, refuses, or its tables were made by a later
@@ -208,7 +208,8 @@ class PostgresSaver(SqlSaverOfFirsts):
         return namespace, chain, writes or []
 
     def head(self, config: RunnableConfig) -> str | None:
-        """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
+        """Return the id of the newest checkpoint of the thread and namespace in `config`, or
+        None."""
         thread_id, checkpoint_ns, _ = coordinates(config)
         namespace = self._again(partial(self._find_namespace, thread_id, checkpoint_ns))
         return namespace.head_id if namespace else None
@@ -224,8 +225,8 @@ class PostgresSaver(SqlSaverOfFirsts):
         return self._again(partial(super()._read_page, *options))
 
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
-        """The newest checkpoint of the thread and namespace in `config` that a run of this id made,
-        or None."""
+        """Return the newest checkpoint of the thread and namespace in `config` that the run with
+        this id made, or None."""
         return self._again(partial(super().run_of, config, run_id))
 
     # -- write --------------------------------------------------------------------------------
@@ -235,13 +236,13 @@ class PostgresSaver(SqlSaverOfFirsts):
         at all.
 
         If the connection breaks on the way, the commit is sent again. It names the head it builds
-        on, so it is stored once; and if it is refused because the first try had arrived, that is
-        found out.
+        on, so it is stored only once; if it is refused because the first try had arrived, the saver
+        detects that.
 
         Raises:
             CheckpointConflictError: the head is not the one the commit names.
-            ConnectionLostError: the connection broke, and no other could be had: whether it is
-                stored is not known.
+            ConnectionLostError: the connection broke and no other could be opened, so the step may
+                or may not be stored.
             StorageError: the database refused; nothing of the step is stored.
         """
         self._commit_once(commit)
@@ -294,7 +295,7 @@ class PostgresSaver(SqlSaverOfFirsts):
         return bool(made)
 
     def commit_all(self, commits: Sequence[Commit]) -> None:
-        """Store supersteps of one namespace that follow one another; the first of a new one in one
+        """Store consecutive supersteps of one namespace; the first ones of a new namespace in one
         transaction (benchmarks P23, P28).
 
         Raises: what `commit` raises; of the first ones of a namespace nothing is stored then.
@@ -391,23 +392,26 @@ class PostgresSaver(SqlSaverOfFirsts):
             state = self._held_state(key, checkpoint_id)
             revision = None if state is None else state.revision
         data = pack_writes(key, checkpoint_id, revision or 0, writes)
-        if revision is not None and self._record_at(key, checkpoint_id, revision, data):
+        done: bool | None = False
+        if revision is not None:
+            done = self._record_at(key, checkpoint_id, revision, data)
+        if done:
             if expected is not None:
                 expected.fulfil("commit_writes")
             return
         with self._session(write=True) as session:
             namespace = self._lock_namespace(session, key)
-            if revision is not None and session.rows(
-                "same_writes", namespace.id, checkpoint_id, data
-            ):
+            if done is None and session.rows("same_writes", namespace.id, checkpoint_id, data):
                 return  # they had arrived after all
             check_expected(self, "commit_writes", where, namespace.head_id, namespace.revision)
             recorded = self._add_writes(session, namespace, checkpoint_id, writes)
         self._set_revision(key, checkpoint_id, recorded)
 
-    def _record_at(self, key: ThreadKey, checkpoint_id: str, revision: int, data: bytes) -> bool:
-        """Record beside the head in one statement, if it has this revision; False if it has not, or
-        the connection broke."""
+    def _record_at(
+        self, key: ThreadKey, checkpoint_id: str, revision: int, data: bytes
+    ) -> bool | None:
+        """Record beside the head in one statement, if it has this revision; False if it has not,
+        None if the connection broke."""
         names = key.thread_id, key.checkpoint_ns, checkpoint_id
         try:
             with self._statements() as session:
@@ -415,7 +419,7 @@ class PostgresSaver(SqlSaverOfFirsts):
         except ConnectionLostError as lost:
             if lost.late:
                 raise
-            return False
+            return None
         if done:
             self._set_revision(key, checkpoint_id, revision + 1)
         return bool(done)

@@ -1,5 +1,5 @@
-"""What a stored thread is made of: plain records, names, addresses. Savers keep them, the engine
-makes them."""
+"""The parts of a stored thread: plain records, names, addresses. The engine creates them, savers
+store them."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class Checkpoint(TypedDict):
 
 
 class CheckpointMetadata(TypedDict, total=False):
-    """How a checkpoint came to be. Scalars of the call's `metadata` and `configurable` are added
-    beside these.
+    """The origin of a checkpoint. Scalars of the call's `metadata` and `configurable` are added to
+    these keys.
 
     `source` is "input", "loop" (a superstep), "update" (`update_state`) or "fork"; `step` is -1 for
     the first input; `parents` maps the namespaces of enclosing graphs to their checkpoint ids.
@@ -113,12 +113,12 @@ took"""
 
 
 class CheckpointTuple(NamedTuple):
-    """A stored checkpoint and what hangs on it.
+    """A stored checkpoint with its pending writes.
 
-    `pending_writes` are ordered by task path, task id, position. `spans` tells when the tasks that
+    `pending_writes` are ordered by task path, task id, position. `spans` says when the tasks that
     wrote them ran: task id → one (began, took) per attempt, in seconds since the epoch and seconds;
     None from savers that do not keep it. `revision` changes whenever something is recorded beside
-    it, for `claim`.
+    the checkpoint, for `claim`.
     """
 
     config: RunnableConfig
@@ -167,8 +167,8 @@ UNDER_WAY = "stategraph_under_way"
 
 SLOT = "__under_way__:"
 """How the names of the channels begin that hold one such task each. `versions_seen` says under this
-name at which checkpoint that task has started, its birth: birth → version. So births are stored as
-changes, and found without a look at any value."""
+name at which checkpoint that task has started, its origin: origin → version. So origins are stored
+as changes, and found without a look at any value."""
 
 
 class TaskWrites(NamedTuple):
@@ -183,24 +183,27 @@ class TaskWrites(NamedTuple):
 
 
 class TransactionPlace(NamedTuple):
-    """Where a transaction of `transact` is recorded, and what must be so there.
+    """Where a transaction of `transact` is recorded, and what must be so then.
 
     Attributes:
-        config: names the head.
-        revision: how often something is recorded beside it; None if that is not known.
+        config: names the checkpoint beside which the record stands.
+        revision: how often something is recorded beside the head; None if that is not known.
         record_id: of the record. If it is there, the function is not called.
         isolation: of the transaction, where the database lets one choose.
+        head: the id of the head, where that may be a later checkpoint (schedule="ready"); None: it
+            is the checkpoint of `config`.
     """
 
     config: RunnableConfig
     revision: int | None
     record_id: str
     isolation: str | None = None
+    head: str | None = None
 
 
 class Transacted(NamedTuple):
-    """What a transaction has left beside a checkpoint: its record, and how often something is
-    recorded there now."""
+    """What a transaction has left: its record, and how often something is recorded beside the head
+    now."""
 
     record: TaskWrites
     revision: int
@@ -216,27 +219,26 @@ class Post(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Commit:
-    """One superstep, ready to be stored in one transaction. All values are already encoded, so that
-    nothing that happens to the live state afterwards can reach the history. Its dicts and lists are
-    the saver's to keep: nobody changes them any more.
+    """One superstep, ready to be stored in one transaction. All values are already encoded, so
+    later changes to the live state cannot reach the history. The saver may keep its dicts and
+    lists: nobody changes them any more.
 
     Attributes:
         head: the id of the newest checkpoint this run has seen in this namespace, or None.
         parent_id: the checkpoint this one continues; differs from `head` only in a fork.
-        values: the channels that changed since the parent; None for one that holds nothing any
-            more.
+        values: the channels that changed since the parent; None for one that is now empty.
         versions: the versions of those channels.
         seen: the entries of `versions_seen` that changed since the parent.
         writes: finished tasks' writes, which belong to the *parent* checkpoint.
-        carried: what tasks have left beside an earlier checkpoint that goes on in this one, after
-            an edit; it is recorded beside *this* checkpoint, in the same transaction.
-        taken: the ids of the posts that came in with this step; they are deleted in the same
-            transaction, and what they wrote is among `writes`.
+        carried: tasks' writes beside an earlier checkpoint that goes on in this one, after an edit;
+            they are recorded beside *this* checkpoint, in the same transaction.
+        taken: the ids of the posts received with this step; they are deleted in the same
+            transaction, and their writes are among `writes`.
         whole: builds the complete `Checkpoint`, for savers that store nothing else.
-        saver_state: what the saver has left with the run: in the tuple from which the run started,
-            or in its commit before. The saver reads it, and leaves here what it wants to know at
-            the next one. So it stays as long as the run that needs it. None: the saver has to read
-            the parent first.
+        saver_state: the saver's own state for this run, from the tuple with which the run started
+            or from its previous commit. The saver reads it and stores here what it needs at the
+            next commit, so it lives as long as the run. None: the saver has to read the parent
+            first.
     """
 
     thread_id: str
@@ -259,7 +261,7 @@ class Commit:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a checkpoint and the writes before it are all there is to store."""
+        """Whether there is nothing to store but a checkpoint and the writes before it."""
         return not self.carried and not self.taken
 
 

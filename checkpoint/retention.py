@@ -1,5 +1,4 @@
-"""Which checkpoints of a thread stay when it is pruned: pure decisions, the same for every
-saver."""
+"""Decides which checkpoints of a thread stay when it is pruned. Pure; the same for every saver."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ EVERY = 32
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a saver forgets by itself as runs go on. Up to `EVERY` checkpoints more than that may be
-    there at a time.
+    """What a saver deletes automatically as runs go on. Up to `EVERY` extra checkpoints may exist
+    at a time.
 
     Args:
-        keep_last: that many checkpoints of each namespace stay, the newest; None for no such limit.
-        older_than: what is older goes, but the newest of each namespace stays; None for no such
+        keep_last: the number of newest checkpoints to keep per namespace; None for no such limit.
+        older_than: delete older ones, except for the newest of each namespace; None for no such
             limit.
 
     Raises:
@@ -116,22 +115,22 @@ class RetentionLimits:
         return {id for id, _ in kept}
 
 
-def add_births(
+def add_origins(
     chosen: Collection[str],
     metadata_of: Callable[[str], Mapping[str, Any]],
-    births_of: Callable[[str], Iterable[str]],
+    origins_of: Callable[[str], Iterable[str]],
 ) -> Collection[str]:
     """The checkpoints that were chosen, and those at which tasks have started that are under way in
     one of them: a resume reads the state there.
 
     Args:
-        births_of: these, of a checkpoint.
+        origins_of: these, of a checkpoint.
     """
     marked = [each for each in chosen if UNDER_WAY in metadata_of(each)]
-    return {*chosen, *(birth for each in marked for birth in births_of(each))}
+    return {*chosen, *(origin for each in marked for origin in origins_of(each))}
 
 
-def find_births(tables: Iterable[Mapping[str, Mapping[str, int]]]) -> set[str]:
+def find_origins(tables: Iterable[Mapping[str, Mapping[str, int]]]) -> set[str]:
     """The checkpoints at which the tasks have started that are under way in one.
 
     Args:
@@ -142,7 +141,7 @@ def find_births(tables: Iterable[Mapping[str, Mapping[str, int]]]) -> set[str]:
         for name, seen in table.items():
             if name.startswith(SLOT):
                 slots.setdefault(name, seen)
-    return {birth for seen in slots.values() for birth in seen}
+    return {origin for seen in slots.values() for origin in seen}
 
 
 def add_continued(

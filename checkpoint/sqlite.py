@@ -1,5 +1,5 @@
-"""`SqliteSaver`: threads in an SQLite file. Only the connection, and who uses it when; what a
-commit means is in `sql/`."""
+"""`SqliteSaver`: threads in an SQLite file. This module manages the connection and access to it;
+what a commit means is in `sql/`."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ or prunes much lets others between."""
 class SqliteSaver(SqlSaverOfFirsts):
     """Keeps threads in an SQLite file, shared by threads, event loops and processes of one machine.
 
-    The tables are made when it is opened. The async methods wait on threads of the saver's own.
+    The tables are created when it is opened. The async methods wait on the saver's own threads.
 
     Args:
         conn: what to open: a file name, `":memory:"`, a `file:` URI; or an open connection that
             serves this saver alone, was opened with `check_same_thread=False`, and stays open after
             `close`.
         synchronous: how much is on the disk when a step's chunk reaches the reader. "full": the
-            step is. "normal", several times faster: a loss of power may take the last steps, whole
-            ones only.
+            step is. "normal", several times faster: a power failure may lose the last steps, but
+            only whole steps.
         timeout: seconds to wait for another process that writes to the file.
         serde: turns values into bytes and back.
         integrity: guards the stored rows; a checksum by default. `Encryption` hides them as well.
-        retention: which checkpoints to forget as runs go on; None keeps all.
-        read_only: only look at a file: nothing in it or beside it changes, and what would is
-            refused.
+        retention: which checkpoints to delete as runs go on; None keeps all.
+        read_only: only read the file: operations that would change it or create files beside it
+            are refused.
 
     Raises:
-        StorageError: the file cannot be opened; or it is to be read only and holds no threads.
+        StorageError: the file cannot be opened, or `read_only` is set and it holds no threads.
 
     >>> with SqliteSaver.from_conn_string(":memory:") as saver:
     ...     print(saver.get({"configurable": {"thread_id": "1"}}))
@@ -118,7 +118,7 @@ class SqliteSaver(SqlSaverOfFirsts):
         return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
-        """Nothing to do: the tables are there. For programs that call it."""
+        """Do nothing: the tables already exist. Kept for programs that call it."""
 
     def close(self) -> None:
         """Close the connection, unless it was handed in."""
@@ -140,6 +140,18 @@ class SqliteSaver(SqlSaverOfFirsts):
             self._database.check_process()
             return await self._group.call(make_repeatable(self, function), *args)
         return await super()._acall(function, *args)
+
+    @property
+    def database(self) -> Database:
+        """The connection, for data that is written together with commits; see `awrite`."""
+        return self._database
+
+    async def awrite(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Write other data on the connection, in one transaction with the waiting commits. The
+        given function is called with the lock held, perhaps once more if that transaction was
+        rolled back, and must open a session of the database."""
+        self._database.check_process()
+        return await self._group.call(function, *args)
 
     def _write(self, function: Callable[..., None], *args: Any) -> None:
         if self._transacts:
@@ -245,9 +257,10 @@ class SqliteSaver(SqlSaverOfFirsts):
 
 _ADVICE = "; once the cause is fixed, invoke(None, config) goes on from the last step of the thread"
 
+RECORDING = ("commit_writes", "commit_records", "claim")
 _GROUPED = {
     getattr(SqlSaverOfFirsts, name)
-    for name in ("commit", "commit_all", "commit_writes", "claim", "put", "put_writes")
+    for name in ("commit", "commit_all", "put", "put_writes", *RECORDING)
 }
 """What is written together with other writes that wait."""
 

@@ -51,8 +51,8 @@ Row = tuple[str, str, str, bool]
 
 def add_command(name: str, parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.epilog = "Exit code 1: something that is needed is missing or does not work."
-    db = "look at this database too: an SQLite file, or postgresql://..."
+    parser.epilog = "The exit code is 1 if something required is missing or does not work."
+    db = "check this database as well: an SQLite file, or postgresql://..."
     parser.add_argument("--db", metavar="FILE-OR-URL", help=db)
     parser.set_defaults(run=main)
 

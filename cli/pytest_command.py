@@ -49,7 +49,9 @@ def add_command(name: str, parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--thread", required=True, metavar="ID", help="the thread's id")
     parser.add_argument(
-        "--checkpoint", metavar="ID", help="only what leads to this checkpoint (default: all)"
+        "--checkpoint",
+        metavar="ID",
+        help="replay only what leads to this checkpoint (default: all)",
     )
     parser.add_argument(
         "--run",
@@ -57,13 +59,13 @@ def add_command(name: str, parser: argparse.ArgumentParser) -> None:
         metavar="NODE",
         action="append",
         default=[],
-        help="a node that the test runs for real; the others give what is stored (repeatable)",
+        help="a node that the test really runs; the others return what is stored; may be repeated",
     )
     parser.add_argument("--keys", metavar="FILE", help=KEYS_HELP)
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="the test's file (test_thread_ID.py)"
+        "-o", "--out", type=Path, metavar="FILE", help="the file to write (test_thread_ID.py)"
     )
-    parser.add_argument("--force", action="store_true", help="write over files that exist")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
     parser.set_defaults(run=main)
 
 

@@ -33,7 +33,10 @@ PAUSED = 3
 PACKAGE = Path(__file__).parents[1]
 EXAMPLES = PACKAGE / "examples"
 
-CODES = "Exit code 0: the run has ended; 1: it failed; 2: bad use; 3: it waits for an answer."
+CODES = (
+    "Exit codes: 0: the run has ended; 1: it failed; 2: the command line is wrong; 3: the run is "
+    "paused and waits for an answer."
+)
 
 
 def add_command(name: str, parser: argparse.ArgumentParser) -> None:
@@ -52,11 +55,12 @@ def add_command(name: str, parser: argparse.ArgumentParser) -> None:
     add("--thread", required=not is_new, metavar="ID", help=thread)
     if not is_new:
         text = (
-            "the answer to a question: JSON, plain text, or @FILE; once for each open question, in "
-            "the order asked (default: asked at the terminal)"
+            "the answer to a question: JSON, plain text, or @FILE; give it once for each open "
+            "question, in the order asked (default: ask at the terminal)"
         )
         add("--answer", action="append", type=read_answer, default=[], metavar="ANSWER", help=text)
-    add("--context", type=read_json, metavar="JSON", help="the context of the run, as --input")
+    context = "the context of the run: JSON, @FILE, or - for stdin"
+    add("--context", type=read_json, metavar="JSON", help=context)
     stream = "print each chunk as a line of JSON instead of the result: %(choices)s"
     add("--stream", choices=get_args(StreamMode), metavar="MODE", help=stream)
     add("--keys", metavar="FILE", help=KEYS_HELP)

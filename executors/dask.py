@@ -18,7 +18,7 @@ from distributed import Client, KilledWorker, get_worker
 from distributed.client import FutureCancelledError
 
 from .base import Executor, Lost, OnEvent, RemoteCall
-from .pools import Inbox
+from .pools import EventInbox
 from .worker import serve
 
 SECONDS_FOR_REPLY = 120.0
@@ -51,7 +51,7 @@ class DaskExecutor(Executor):
         self.given = client
         self.name = "Dask"
         self._topic = f"stategraph-{uuid.uuid4().hex}"
-        self._inboxes: dict[str, Inbox] = {}
+        self._inboxes: dict[str, EventInbox] = {}
         self._subscribed = False
         self._lock = threading.Lock()
         self._abandoned: set[Any] = set()
@@ -91,12 +91,12 @@ class DaskExecutor(Executor):
         self._abandoned.add(future)
         future.add_done_callback(self._abandoned.discard)
 
-    def _add_inbox(self, on_event: OnEvent) -> Inbox:
+    def _add_inbox(self, on_event: OnEvent) -> EventInbox:
         with self._lock:
             if not self._subscribed:
                 self.given.subscribe_topic(self._topic, self._receive)
                 self._subscribed = True
-        inbox = Inbox(on_event, lambda id: self._inboxes.pop(id, None))
+        inbox = EventInbox(on_event, lambda id: self._inboxes.pop(id, None))
         self._inboxes[inbox.id] = inbox
         return inbox
 
@@ -109,7 +109,7 @@ class DaskExecutor(Executor):
         elif inbox is not None:
             inbox.receive(sender, data)
 
-    def _reply(self, inbox: Inbox | None, request: bytes, worker: str, id: str) -> None:
+    def _reply(self, inbox: EventInbox | None, request: bytes, worker: str, id: str) -> None:
         reply = None if inbox is None else inbox.reply(request)
         with suppress(Exception):  # the worker has gone, and nobody waits
             self.given.run(deliver, id, reply, workers=[worker])
@@ -117,7 +117,7 @@ class DaskExecutor(Executor):
 
 class _DaskHandle:
     def __init__(
-        self, executor: DaskExecutor, call: RemoteCall, future: Any, inbox: Inbox | None
+        self, executor: DaskExecutor, call: RemoteCall, future: Any, inbox: EventInbox | None
     ) -> None:
         self._executor = executor
         self._call = call  # holds the scattered parts: Dask drops what nobody holds

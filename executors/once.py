@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from ..pregel.errors import GraphAbandoned, ShippingError
-from ..pregel.running import OnceRecord
+from ..pregel.running import ONCE, OnceRecord
 from .pickling import PackedError, dumps, find_culprit, loads, pack_error, unpack_error
 from .protocol import DriverTask
 
@@ -111,5 +111,6 @@ class OnceKeeper:
             return ()
         if self._is_over():
             raise GraphAbandoned
-        record = self._records[request.key] = self._task.begin_once(request.key, awaits=False)
+        record = self._task.begin_effect(ONCE, request.key, awaits=False)
+        self._records[request.key] = record
         return record.known

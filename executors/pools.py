@@ -95,7 +95,9 @@ class PoolExecutor(Executor):
 
 
 class _PoolHandle:
-    def __init__(self, executor: PoolExecutor, future: Future[Any], inbox: Inbox | None) -> None:
+    def __init__(
+        self, executor: PoolExecutor, future: Future[Any], inbox: EventInbox | None
+    ) -> None:
         self._executor = executor
         self._future = future
         self._inbox = inbox
@@ -124,7 +126,7 @@ class _PoolHandle:
 # -- events ----------------------------------------------------------------------------------------
 
 
-class Inbox:
+class EventInbox:
     """The events of one call, passed on as they come.
 
     A cluster may start a call several times. So events are counted by start, and the call is over
@@ -194,12 +196,12 @@ class Mailbox:
         # would block all.
         self._listener = Listener(backlog=64)
         self.address: Any = self._listener.address
-        self._inboxes: dict[str, Inbox] = {}
+        self._inboxes: dict[str, EventInbox] = {}
         threading.Thread(target=self._accept, name="stategraph-mailbox", daemon=True).start()
 
-    def add_inbox(self, on_event: OnEvent) -> Inbox:
+    def add_inbox(self, on_event: OnEvent) -> EventInbox:
         """A new inbox for a call."""
-        inbox = Inbox(on_event, lambda id: self._inboxes.pop(id, None))
+        inbox = EventInbox(on_event, lambda id: self._inboxes.pop(id, None))
         self._inboxes[inbox.id] = inbox
         return inbox
 

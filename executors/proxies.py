@@ -199,8 +199,8 @@ class TaskProxy:
         if self._resources.limited:
             self._send_event(dumps(("alive", None)))
 
-    def begin_once(self, key: str, *, awaits: bool, kind: str = ONCE) -> OnceRecord:
-        """Where the driver records an effect.
+    def begin_effect(self, kind: str, key: str, *, awaits: bool) -> OnceRecord:
+        """The record of an effect, which the driver keeps.
 
         Raises:
             RuntimeError: this executor cannot bring an answer back to a call that runs.

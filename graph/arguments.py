@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, NS_END, NS_SEP, START, is_handler, is_reserved
-from ..pregel.program.callables import Body, infer_name, read_callable
+from ..pregel.program.callables import NodeBody, infer_name, read_callable
 from ..pregel.types import All, Command, RetryPolicy, Validated
 from .branch import literals
 
@@ -26,7 +26,9 @@ def plain_name(where: str, name: Any) -> str:
         InvalidGraphError: it is not a string: a forgotten name, a function, a list of names.
     """
     if not isinstance(name, str):
-        raise InvalidGraphError(f"{where} {name!r}, but the name of a node must be a string")
+        own = getattr(name, "__name__", None)
+        meant = f"; did you mean {own!r}?" if own else ""
+        raise InvalidGraphError(f"{where} {name!r}, but the name of a node must be a string{meant}")
     return str.__str__(name)
 
 
@@ -190,7 +192,7 @@ def _check_policy(where: str, policy: RetryPolicy) -> None:
         )
 
 
-def read_handler(handler: Any, what: str) -> Body | None:
+def read_handler(handler: Any, what: str) -> NodeBody | None:
     """An error handler as it will be called; `what` names it in errors."""
     if handler is None:
         return None
@@ -198,7 +200,7 @@ def read_handler(handler: Any, what: str) -> Body | None:
 
 
 def read_destinations(
-    node: str, given: Mapping[str, str] | Sequence[str] | None, body: Body
+    node: str, given: Mapping[str, str] | Sequence[str] | None, body: NodeBody
 ) -> dict[str, str]:
     """Node name → label: as given, else from a `Command[Literal[...]]` return annotation."""
     if given is None:

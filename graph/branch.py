@@ -11,9 +11,9 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..pregel.errors import InvalidGraphError, InvalidRouteError, nearest
+from ..pregel.errors import InvalidGraphError, InvalidRouteError, likely, nearest
 from ..pregel.names import END, ROOT, START, TASKS
-from ..pregel.program.callables import Body
+from ..pregel.program.callables import NodeBody
 from ..pregel.program.program import Reader, ReaderPool
 from ..pregel.program.results import advice
 from ..pregel.program.writes import StateWriter, Writer, WriteScope
@@ -32,13 +32,13 @@ class BranchSpec(typing.NamedTuple):
         schema: the schema that the router's first parameter names, or None for its source's.
     """
 
-    body: Body
+    body: NodeBody
     ends: Ends | None
     schema: Any
 
 
 def read_ends(
-    path_map: Mapping[Any, str] | Iterable[str] | None, body: Body, what: str
+    path_map: Mapping[Any, str] | Iterable[str] | None, body: NodeBody, what: str
 ) -> Ends | None:
     """Where a router may go: as mapped, else as its `Literal` return annotation says, else
     anywhere. `what` names the map in errors.
@@ -127,7 +127,7 @@ class BranchWriter(Writer):
     ) -> None:
         self.name = name
         self.ends: Ends | None = spec.ends
-        self.body: Body = spec.body
+        self.body: NodeBody = spec.body
         self.keys: Sequence[str] = reads[0]
         self.coerce: Callable[[dict[str, Any]], Any] | None = reads[1]
         self.passthrough: bool = passthrough and self.coerce is None and not scope.root
@@ -233,9 +233,10 @@ class BranchWriter(Writer):
                 step = self.ends[step]
             except (KeyError, TypeError):  # TypeError: it cannot be a key at all, such as a list
                 allowed = ", ".join(repr(key) for key in self.ends)
+                close = likely(step, self.ends)
                 raise InvalidRouteError(
                     f"node {task.name!r}: the result of its router {self.name!r} must be a key of "
-                    f"its path map ({allowed}), got {step!r}{_advice(step)}"
+                    f"its path map ({allowed}), got {step!r}{close or _advice(step)}"
                 ) from None
         if step is None or step == START or not isinstance(step, str):
             raise InvalidRouteError(
@@ -316,4 +317,6 @@ def _advice(answer: Any) -> str:
         return "; return a Command from the node, not from its router"
     if isinstance(answer, str):
         return ""
+    if answer is None:
+        return "; is a return missing? END ends the run"
     return advice(answer)

@@ -16,7 +16,7 @@ from typing_extensions import TypeVar, Unpack
 from ..channels.base import Channel
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
 from ..pregel.errors import InvalidGraphError
-from ..pregel.program.callables import Body, read_callable
+from ..pregel.program.callables import NodeBody, read_callable
 from ..pregel.program.join import Join
 from ..pregel.run.checks import check_context_schema, read_observers, resolve_executor
 from ..pregel.types import (
@@ -93,7 +93,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
     """
 
     compiled_class: ClassVar[type[CompiledStateGraph[Any, Any, Any, Any]]] = CompiledStateGraph
-    """What `compile` makes."""
+    """The class of the graphs that `compile` makes."""
     first_values: ClassVar[bool] = True
     """Whether a key with a reducer starts with the default of its field."""
 
@@ -220,7 +220,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
                 what a node returns. The failed node's own edges are not followed.
             destinations: names that its `Command`s may go to, or a dict of them with labels.
             executor: where it runs, whatever `compile` or the run say; "threads" keeps it here.
-            limit: a `Limit`, or several, in each of which a task of it needs a place to start.
+            limit: a `Limit`, or several; a task of the node needs a slot in each to start.
             observer: an `Observer` of its tasks, the name of one, or several; see `compile`.
 
         Raises:
@@ -253,7 +253,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         self._warn_if_compiled("node")
         return self
 
-    def _node_schema(self, body: Body, given: Any) -> Schema:
+    def _node_schema(self, body: NodeBody, given: Any) -> Schema:
         if given is not None:
             return self._state.add(given)
         if body.schema is not None and is_schema(body.schema):
@@ -268,7 +268,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         timeout: float | timedelta | TimeoutPolicy | None = None,
         error_handler: Callable[..., Any] | None = None,
     ) -> Self:
-        """Policies for nodes without their own; see `add_node`.
+        """Set policies for nodes without their own; see `add_node`.
 
         They are filled in at compile; a later call replaces only what it gives. Error handlers
         take the defaults for retry and timeout, not for cache and handler.
@@ -360,23 +360,23 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
                 since it costs time.
             name: in drawings and errors; "StateGraph" by default.
             migrate: given a checkpoint of another version of the graph and what has changed since
-                ("node 'a' is gone", "key 'n' has changed its kind", ...), returns it as this
-                version would have it; see `stategraph.pregel.rename_node`. Without it a thread
-                with work that this version has no place for is refused.
+                ("node 'a' is gone", "key 'n' has changed its kind", ...), returns it converted to
+                this version; see `stategraph.pregel.rename_node`. Without it, a thread with
+                pending work that this version cannot run is refused.
             executor: where the functions of nodes run: "threads" (here, the default), "processes",
                 a `stategraph.executors.ProcessExecutor`, any `concurrent.futures.Executor`, a
-                `distributed.Client`, or the module `ray`. Everything else stays here. A call's own
-                `executor=` wins over this, and a node's over both.
+                `distributed.Client`, or the module `ray`. Everything else stays here. A call's
+                `executor=` overrides this, and a node's overrides both.
             on_failure: what the failure of a task does to the others of its superstep. "stop" (the
                 default): no further one starts, coroutines are cancelled, functions on threads
                 run to their ends. "finish": all are started and run to their ends. Either way
                 those that finish are kept for `invoke(None)`, and the first failure in path order
-                is raised; `get_state(...).tasks` has all. Graphs inside do as this one, unless
-                they say otherwise.
-            inbox: whether a run takes what `post` has left for its thread; one read per step.
+                is raised; `get_state(...).tasks` has all. Nested graphs inherit this setting
+                unless they set their own.
+            inbox: whether a run takes the posts of its thread (`post`); one read per step.
             observer: an `Observer` of its runs, the name of one ("module:name"), or several.
             schedule: "supersteps" (the default): tasks start together when those before have ended;
-                "ready": each when its own inputs are there, and what ends is a step of its own.
+                "ready": each starts when its own inputs are there, and each end is its own step.
 
         Raises:
             InvalidGraphError: with a sentence for every mistake.
@@ -392,7 +392,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         else:
             from .ready import check_ready
 
-            make_compiler = check_ready(schedule, self.snapshot(), (before, after), inbox)
+            make_compiler = check_ready(schedule, self.snapshot(), (before, after))
         app = compile_graph(
             self.snapshot(),
             checkpointer,

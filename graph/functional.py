@@ -35,7 +35,7 @@ from ..pregel.app import Pregel
 from ..pregel.drivers.futures import Arguments, ReturnWriter, function_name
 from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, PREVIOUS, START
-from ..pregel.program.callables import Body, infer_name, read_callable, signature_of
+from ..pregel.program.callables import NodeBody, infer_name, read_callable, signature_of
 from ..pregel.program.node import PregelNode
 from ..pregel.program.program import CompiledNode
 from ..pregel.program.results import refuse_coroutine
@@ -60,19 +60,19 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class TaskFuture(Protocol[T_co]):
-    """What the call of a `@task` returns: `.result()` in sync code, `await` in coroutines."""
+    """The result of calling a `@task`: `.result()` in sync code, `await` in coroutines."""
 
     def result(self, timeout: float | None = None) -> T_co:
-        """What the function returned; waits for it in sync code. Raises what it raised."""
+        """Return the function's result, or raise its error; waits for it in sync code."""
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the function raised, or None."""
+        """Return what the function raised, or None."""
 
     def done(self) -> bool:
         """Whether the call has ended."""
 
     def cancel(self) -> bool:
-        """Ask the call to stop; whether that is still possible."""
+        """Ask the call to stop; return whether that is still possible."""
 
     def __await__(self) -> Generator[Any, None, T_co]: ...
 
@@ -185,8 +185,8 @@ def task(
     timeout: float | timedelta | TimeoutPolicy | None = None,
     executor: Any = None,
 ) -> Any:
-    """Make the calls of a function tasks: run side by side, kept when they finish, not repeated on
-    a resume.
+    """Make a task of each call of a function: tasks run concurrently, and a resume does not repeat
+    those that have finished.
 
     With a checkpointer, what it returns is stored; the types that its return annotation names are
     registered for that.
@@ -238,7 +238,7 @@ def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]
 
     sync = None if read.sync is None else partial(_filled, read.sync, positional)
     coro = None if read.coro is None else partial(_filled, read.coro, positional)
-    body = Body(name, sync, coro, read.inject, None, None, function)
+    body = NodeBody(name, sync, coro, read.inject, None, None, function)
     declared = PregelNode(
         channels=(), triggers=(), bound=(body,), writers=(ReturnWriter(),), **policies
     )
@@ -271,8 +271,8 @@ class entrypoint(Generic[ContextT]):
 
     Args:
         checkpointer, store, cache: as in `StateGraph.compile`.
-        executor: where the `@task`s run that have none of their own; see `StateGraph.compile`. The
-            function itself runs here.
+        executor: where `@task`s without an executor run; see `StateGraph.compile`. The function
+            itself runs here.
         observer: an `Observer` of its runs, the name of one ("module:name"), or several.
         context_schema: the class of `runtime.context`.
         retry_policy, cache_policy, timeout: for the function as a whole.

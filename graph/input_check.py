@@ -68,7 +68,10 @@ class InputCheck:
             raise InvalidUpdateError(f'{text}; and the config of its schema has extra="forbid"')
         if self.keys.isdisjoint(given):
             known = _list_names(self.keys)
-            raise InvalidUpdateError(f"{text}; and none of the input's keys, which are {known}")
+            text += f"; an input needs at least one of the keys {known}"
+            if "resume" in others:
+                text += "; to answer a question, pass Command(resume=...)"
+            raise InvalidUpdateError(text)
         if isinstance(value, Mapping) and RUNNING.get() is None:
             warn(f"{text}; dropped")
 

@@ -17,12 +17,13 @@ from ..pregel.errors import StateGraphError, nearest
 from .builder import StateGraph
 
 TARGET_HELP = (
-    "module:name or path/to/file.py:name of a graph, a builder, or a function that returns one"
+    "module:name or path/to/file.py:name of a compiled graph, a StateGraph, or a function that "
+    "returns one; the name may be left out if the module holds only one graph"
 )
 
 OBSERVER_HELP = (
-    "an Observer of all runs of this process, or a class of one, such as "
-    "stategraph.otel:OpenTelemetry; may be given again"
+    "an Observer (an instance, or a class without arguments) that is told of all runs of this "
+    "process, such as stategraph.otel:OpenTelemetry; may be repeated"
 )
 
 
@@ -80,7 +81,11 @@ def _run_file(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # annotations are resolved through it
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)  # as `import` does: half a module is none
+        raise
     return module
 
 

@@ -31,13 +31,13 @@ def find_uneven(graph: GraphSpec) -> Iterator[str]:
     for mine in ways.values():
         for source in {source for way in mine for source in way}:
             starts[source] = starts.get(source, 0) + 1
-    # The last fork first: it is nearest to the node of which it is told.
+    # The last fork first: it is nearest to the node of which it reports.
     forks = [name for name in reversed(order) if starts.get(name, 0) > 1]
     if len(forks) * len(graph.edges) > LARGEST:
         return
-    told: set[str] = set()
+    reported: set[str] = set()
     for fork in forks:
-        yield from _look_from(fork, order, ways, graph, told)
+        yield from _look_from(fork, order, ways, graph, reported)
 
 
 def _list_ways(graph: GraphSpec) -> dict[str, list[Way]]:
@@ -83,12 +83,12 @@ def _look_from(
     order: Iterable[str],
     ways: Mapping[str, Iterable[Way]],
     graph: GraphSpec,
-    told: set[str],
+    reported: set[str],
 ) -> Iterator[str]:
     """A sentence for every node that branches of unequal length lead to after one node.
 
     Args:
-        told: those of which it was said; more are added.
+        reported: those of which it was said; more are added.
     """
     # How many supersteps later a node runs first; `inf` for the end of the run.
     times: dict[str, float] = {fork: 0}
@@ -102,8 +102,8 @@ def _look_from(
         times[name] = min(arrivals.values())
         if graph.nodes[name].defer:
             times[name] = inf
-        elif name not in told and len(set(arrivals.values())) > 1:
-            told.add(name)
+        elif name not in reported and len(set(arrivals.values())) > 1:
+            reported.add(name)
             yield _tell(name, fork, arrivals)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..pregel.errors import GraphWarning, InvalidGraphError
+from ..pregel.errors import GraphWarning
 from ..pregel.names import START
 from ..pregel.program.flow import find_holders, make_flow
 from ..pregel.run.checks import check_schedule
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def check_ready(
-    schedule: Schedule, spec: GraphSpec, breakpoints: tuple[Any, Any], inbox: bool
+    schedule: Schedule, spec: GraphSpec, breakpoints: tuple[Any, Any]
 ) -> type[ReadyCompiler]:
     """Refuse a graph that cannot work, and warn of one that looks wrong.
 
@@ -36,16 +36,12 @@ def check_ready(
         breakpoints: before which nodes, and after which.
 
     Raises:
-        InvalidGraphError: with a sentence for every mistake, or for everything that does not go
-            with this schedule yet.
+        InvalidGraphError: with a sentence for every mistake.
         ValueError: the schedule is unknown.
     """
     check_schedule(schedule)
     stops = [node for names in breakpoints if names != "*" for node in names]
     check_graph(spec, stops, in_supersteps=False)
-    if inbox:
-        text = "schedule='ready' does not support inbox=True yet: use update_state"
-        raise InvalidGraphError([text])
     for sentence in _find_advice(spec):
         warnings.warn(sentence, GraphWarning, stacklevel=3)
     return ReadyCompiler

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from ..pregel.names import DEFAULT_HANDLER, END, handler_name
-from ..pregel.program.callables import Body
+from ..pregel.program.callables import NodeBody
 from ..pregel.program.join import Join
 from ..pregel.types import CachePolicy, RetryPolicy, TimeoutPolicy
 from .arguments import read_destinations
@@ -29,7 +29,7 @@ class Policies:
     retry: Final[tuple[RetryPolicy, ...]] = ()
     cache: Final[CachePolicy | None] = None
     timeout: Final[TimeoutPolicy | None] = None
-    handler: Final[Body | None] = None
+    handler: Final[NodeBody | None] = None
 
     def fill_from(self, default: Policies) -> Policies:
         """These, completed with the defaults."""
@@ -54,7 +54,7 @@ class NodeSpec:
         observers: of its tasks.
     """
 
-    body: Final[Body]
+    body: Final[NodeBody]
     schema: Final[Schema]
     defer: Final[bool] = False
     metadata: Final[Mapping[str, Any]] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class GraphSpec:
         return None if self.defaults.handler is None else DEFAULT_HANDLER
 
     @cached_property
-    def handlers(self) -> dict[str, Body]:
+    def handlers(self) -> dict[str, NodeBody]:
         """The functions that handle errors, by the names of their nodes."""
         bodies = {name: node.policies.handler for name, node in self.nodes.items()}
         found = {handler_name(name): body for name, body in bodies.items() if body is not None}

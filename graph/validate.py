@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from ..pregel.errors import GraphWarning, InvalidGraphError, nearest
-from ..pregel.names import END, ROUTING, START, is_reserved, is_routing
+from ..pregel.names import END, ROOT, ROUTING, START, is_reserved, is_routing
+from ..pregel.program.program import Program
 from ..pregel.types import All
 from .branch import sends_anywhere
 from .spec import GraphSpec
@@ -46,7 +47,7 @@ def check_graph(
 
 def _find_advice(graph: GraphSpec, in_supersteps: bool) -> list[str]:
     """A sentence for everything that only looks wrong."""
-    found = [*find_unreachable(graph), *find_starving(graph)]
+    found = [*find_unreachable(graph), *find_starving(graph), *find_strangers(graph)]
     ends = [end for _, end in graph.edges if end != END]
     ends += [join.target for join in graph.joins if join.kind == "all" and join.target != END]
     # In most graphs no two edges lead to one node, and no more has to be looked at.
@@ -177,6 +178,27 @@ def find_unreachable(graph: GraphSpec) -> Iterator[str]:
                 f"node {name!r} cannot be reached by any edge or declared destination. If a node "
                 f'goes there by Command or Send, declare it: -> Command[Literal["{name}"]], '
                 f'add_node(..., destinations=["{name}"]), or a path_map'
+            )
+
+
+def find_strangers(graph: GraphSpec) -> Iterator[str]:
+    """A sentence for every graph that is a node, and neither reads nor writes a key of the graph
+    around it. One to which no edge leads may get all that it needs by `Send`s."""
+    by_edges = {end for _, end in graph.edges} | {join.target for join in graph.joins}
+    for name, node in graph.nodes.items():
+        if name not in by_edges:
+            continue
+        program = getattr(node.body.source, "program", None)
+        # An entrypoint takes and returns a bare value.
+        if not isinstance(program, Program) or isinstance(program.outputs, str):
+            continue
+        keys = program.scope.keys
+        if ROOT not in keys and keys.isdisjoint(graph.channels):
+            shown = ", ".join(map(repr, sorted(keys)))
+            yield (
+                f"node {name!r} is a graph that shares no key with the graph around it, so nothing "
+                f"goes in or comes out; its keys: {shown}. Give a key the same name in both, or "
+                "call it in a function and return what is new"
             )
 
 

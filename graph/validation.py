@@ -239,16 +239,16 @@ def _explain(error: Any, values: Mapping[str, Any], who: str, aliases: Mapping[s
     for key, reasons in of_keys.items():
         if len(reasons) > MOST_REASONS:
             reasons[MOST_REASONS:] = [f"and {len(reasons) - MOST_REASONS} more"]
-        told = "; ".join(reasons)
+        why = "; ".join(reasons)
         if key not in values:  # it is missing, or the fault is of no key alone
             what = f"nothing for the key {key!r}" if key else "values that do not fit"
-            return f"{who} {what}: {told}"
+            return f"{who} {what}: {why}"
         text = repr(values[key])
         shown = text if len(text) <= 80 else text[:77] + "..."
         others = ", ".join(map(repr, list(of_keys)[1:]))
         more = f". Others do not fit either: {others}" if others else ""
         where = "" if key == ROOT else f" for the key {key!r}"
-        return f"{who} {shown}{where}, which does not fit: {told}{more}"
+        return f"{who} {shown}{where}, which does not fit: {why}{more}"
     return f"{who} values that do not fit: {error}"
 
 

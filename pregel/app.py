@@ -64,7 +64,7 @@ class Pregel(
     EditableThreads[StateT],
     Generic[StateT, ContextT, InputT, OutputT],
 ):
-    """A graph of nodes that talk through channels, run in supersteps.
+    """A graph of nodes that communicate through channels and run in supersteps.
 
     `StateGraph.compile` usually makes it; constructing one directly is the low-level way to
     describe a graph. It holds no state of runs: any number of threads and event loops may use it at
@@ -85,17 +85,17 @@ class Pregel(
         retry_policy, cache_policy: for nodes without one of their own.
         context_schema: the class of `context`.
         name: its name in drawings and errors.
-        step_timeout: for how many seconds a superstep may run, sync nodes included, before it fails
+        step_timeout: how many seconds a superstep may run, sync nodes included, before it fails
             with `StepTimeoutError`.
-        on_failure: what the failure of a task does to the others of its superstep; None as the
-            graph around this one has it, else "stop". See `StateGraph.compile`.
+        on_failure: what the failure of a task does to the others of its superstep; None uses the
+            setting of the enclosing graph, else "stop". See `StateGraph.compile`.
         debug: whether to refuse nodes that change their input in place. This is slower: each input
             is compared before and after.
         stream_eager: whether the reader's thread stays free while a node runs, so that chunks reach
             the reader at once.
         executor: where the functions of nodes without an executor of their own run; see
             `StateGraph.compile`.
-        inbox: whether runs take what was posted to their thread; see `post`.
+        inbox: whether runs take the posts of their thread; see `post`.
         observer: an `Observer` of all its runs, the name of one ("module:name"), or several.
 
     Raises:
@@ -148,33 +148,20 @@ class Pregel(
         _flow: Flow | None = None,
         _check_input: Callable[[Any], None] = refuse_lookalike,
     ) -> None:
-        self.nodes: dict[str, PregelNode] = {
-            n: with_defaults(
-                d.build() if isinstance(d, NodeBuilder) else d, retry_policy, cache_policy
-            )
-            for n, d in nodes.items()
-        }
+        self.nodes: dict[str, PregelNode] = _build_nodes(nodes, retry_policy, cache_policy)
         selections = (input_channels, output_channels, stream_channels)
-        self.program: Program = freeze(
-            name, self.nodes, channels, selections, _scope, _joins, _flow
-        )
-        if stream_eager:
-            self.program = replace(self.program, eager=True)
+        program = freeze(name, self.nodes, channels, selections, _scope)
+        program = replace(program, joins=tuple(_joins), flow=_flow, eager=stream_eager)
         if debug:
-            self.program = with_debug(self.program, True)
+            program = with_debug(program, True)
         self.executor: Any = resolve_executor(executor)
-        if any(node.executor not in (None, LOCAL) for node in self.program.nodes.values()):
-            self.program = place_program(self.program, LOCAL, store)
-        if self.executor not in (None, LOCAL):
-            place_program(
-                self.program, self.executor, store
-            )  # what cannot run there is refused now
-        self.channels: dict[str, Any] = {**self.program.channels, **self.program.managed}
+        self.program: Program = _place_nodes(program, self.executor, store)
+        self.channels: dict[str, Any] = {**program.channels, **program.managed}
         self.input_channels = input_channels
         self.output_channels = output_channels
         self.stream_channels = stream_channels
-        self.interrupt_before = check_breakpoints(interrupt_before_nodes, self.program)
-        self.interrupt_after = check_breakpoints(interrupt_after_nodes, self.program)
+        self.interrupt_before = check_breakpoints(interrupt_before_nodes, program)
+        self.interrupt_after = check_breakpoints(interrupt_after_nodes, program)
         self.stream_mode: StreamMode = stream_mode
         self.checkpointer: Any = check_checkpointer(checkpointer)
         self.inbox: bool = inbox
@@ -190,8 +177,7 @@ class Pregel(
         if step_timeout is not None and not step_timeout > 0:
             raise ValueError(f"step_timeout must be greater than 0 seconds, got {step_timeout!r}")
         self.step_timeout = step_timeout
-        policies = (node.policies for node in self.program.nodes.values())
-        self.limited: bool = any(each is not None and each.limits for each in policies)
+        self.limited: bool = _has_limits(program)
         self.on_failure: OnFailure | None = check_on_failure(on_failure)
         self.observers: Sequence[Any] = read_observers(observer)
         self.check_input = _check_input
@@ -264,11 +250,11 @@ class Pregel(
     # -- posts -------------------------------------------------------------------------------------
 
     def post(self, config: AnyConfig, values: Any) -> None:
-        """Leave an update for a thread, which may be running, here or elsewhere. It interrupts
-        nobody and conflicts with nobody: the thread's run takes it at its next barrier after which
-        something runs, behind the writes of the tasks, and the nodes that follow see it; a run that
-        goes on takes it at its start. Until then `get_state(config).posts` shows it. It is in one
-        step of the thread, as a write of `__post__`, whatever is killed.
+        """Post an update to a thread, which may be running, here or elsewhere. It neither
+        interrupts a run nor conflicts with one: the thread's run takes it at its next barrier
+        after which something runs, after the writes of the tasks, and the nodes that follow see it;
+        a run that continues takes it at its start. Until then `get_state(config).posts` shows it.
+        It is in exactly one step of the thread, as a write of `__post__`, whatever is killed.
 
         Args:
             config: the thread, which need not exist yet.
@@ -295,8 +281,8 @@ class Pregel(
     # -- context -----------------------------------------------------------------------------------
 
     def coerce_context(self, context: Any) -> Any:
-        """The context; a dict becomes an instance of the context schema if that is a dataclass or a
-        pydantic model."""
+        """Return the context; a dict becomes an instance of the context schema if that is a
+        dataclass or a pydantic model."""
         schema = self.context_schema
         cls = get_origin(schema) or schema
         if isinstance(context, dict) and cls is not None and not issubclass(cls, dict):
@@ -345,7 +331,7 @@ class Pregel(
     def get_graph(
         self, config: RunnableConfig | None = None, *, xray: bool | int = False
     ) -> Drawing:
-        """A drawing of the graph, made from the table that runs; no code of yours is called.
+        """Return a drawing of the graph, made from the program that runs; calls no user code.
 
         Args:
             config: ignored; the drawing is the same for all.
@@ -390,8 +376,8 @@ class Pregel(
     # -- derive ------------------------------------------------------------------------------------
 
     def with_config(self, config: RunnableConfig | None = None, **settings: Any) -> Self:
-        """A copy of the graph with these settings as defaults; the config of a call is merged into
-        them."""
+        """Return a copy of the graph with these settings as defaults; the config of a call is
+        merged into them."""
         copied = self.copy()
         own = normalize(settings)  # any keys: normalize tells of typos
         copied.config = merge_configs(self.config, normalize(config), own)
@@ -407,3 +393,33 @@ class Pregel(
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, nodes={list(self.nodes)})"
+
+
+def _build_nodes(
+    nodes: Mapping[str, PregelNode | NodeBuilder],
+    retry_policy: RetryPolicy | Sequence[RetryPolicy],
+    cache_policy: CachePolicy | None,
+) -> dict[str, PregelNode]:
+    """The nodes, with the graph's policies where they have none of their own."""
+    return {
+        name: with_defaults(
+            given.build() if isinstance(given, NodeBuilder) else given, retry_policy, cache_policy
+        )
+        for name, given in nodes.items()
+    }
+
+
+def _place_nodes(program: Program, executor: Any, store: Any) -> Program:
+    """The program with each node where its own executor says. What cannot run on the graph's
+    executor is refused now, though that is chosen anew in each call."""
+    if any(node.executor not in (None, LOCAL) for node in program.nodes.values()):
+        program = place_program(program, LOCAL, store)
+    if executor not in (None, LOCAL):
+        place_program(program, executor, store)
+    return program
+
+
+def _has_limits(program: Program) -> bool:
+    """Whether some node has a `Limit`."""
+    policies = (node.policies for node in program.nodes.values())
+    return any(each is not None and each.limits for each in policies)

@@ -12,12 +12,17 @@ class RunControl:
 
     `request_drain` may be called from any thread, and by a node. The run stores everything and ends
     with `GraphDrained` before its next superstep.
+
+    Attributes:
+        paused: how a run on a thread has ended that had this handle: whether it has paused, with
+            questions, asleep or at a breakpoint. None before, and after an error.
     """
 
-    __slots__ = ("drain_reason",)
+    __slots__ = ("drain_reason", "paused")
 
     def __init__(self) -> None:
         self.drain_reason: str | None = None
+        self.paused: bool | None = None
 
     def request_drain(self, reason: str = "shutdown") -> None:
         """Ask the run to stop before its next superstep. Only the first call counts."""
@@ -28,6 +33,10 @@ class RunControl:
     def drain_requested(self) -> bool:
         """Whether `request_drain` was called."""
         return self.drain_reason is not None
+
+    def end(self, *, paused: bool) -> None:
+        """A run has ended without an error."""
+        self.paused = paused
 
 
 class Ending:
@@ -46,7 +55,8 @@ class Ending:
 
 
 class TimedControl(RunControl):
-    """That of a run with a deadline: when it has come, the run stops as if it had been asked to.
+    """The control of a run with a deadline: when that has come, the run stops as if it had been
+    asked to.
 
     Args:
         around: by which others ask it to stop.
@@ -56,6 +66,7 @@ class TimedControl(RunControl):
     __slots__ = ("_around", "_at", "deadline")
 
     def __init__(self, around: RunControl, deadline: datetime) -> None:
+        self.paused = None
         self._around, self._at = around, deadline.timestamp()
         self.deadline: datetime = deadline
 
@@ -76,3 +87,7 @@ class TimedControl(RunControl):
     def request_drain(self, reason: str = "shutdown") -> None:
         """Ask the run to stop before its next superstep, and those that share its control."""
         self._around.request_drain(reason)
+
+    def end(self, *, paused: bool) -> None:
+        """The run has ended without an error."""
+        self._around.end(paused=paused)

@@ -69,11 +69,11 @@ class InvalidGraphError(StateGraphError, ValueError):
 
 
 class GraphChangedError(StateGraphError):
-    """A thread was stored by an earlier version of the graph, and this version cannot go on with
-    its pending work.
+    """An earlier version of the graph stored the thread, and this version cannot continue its
+    pending work.
 
     Attributes:
-        lost: the nodes, joins, keys and channels that this version lacks, or has as another kind.
+        lost: the nodes, joins, keys and channels that this version lacks or whose kind has changed.
     """
 
     def __init__(self, where: str, lost: Sequence[str]) -> None:
@@ -97,7 +97,7 @@ class NodeTimeoutError(StateGraphError):
 
     Attributes:
         node: its name.
-        elapsed: for how many seconds the attempt had run.
+        elapsed: how long the attempt had run, in seconds.
         kind: which of the two limits it exceeded, "run" or "idle".
         timeout: that limit, in seconds.
         limit: the same.
@@ -150,7 +150,7 @@ class ShippingError(StateGraphError, TypeError):
 
     Attributes:
         node: its name.
-        path: where the value stands, such as `state["clients"][0]`.
+        path: where the value is, such as `state["clients"][0]`.
     """
 
     def __init__(self, node: str, path: str, why: str) -> None:
@@ -218,10 +218,10 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
     """An answer cannot be given to any pending question.
 
     Attributes:
-        reason: "not_pending"; "ambiguous"; "answered" (another run has brought an answer and has
-            not ended yet); "asleep" (all that is left of the thread sleeps); or "nested" (several
-            answers were given at an old checkpoint, some of them for nested graphs, which start
-            over there).
+        reason: "not_pending"; "ambiguous"; "answered" (another run supplied an answer and has
+            not ended yet); "asleep" (all remaining tasks of the thread sleep); or "nested" (the
+            call gave several answers at an old checkpoint, some of them for nested graphs, which
+            start over there).
         interrupt_ids: the ids that the answers named.
         pending_ids: the ids of the questions that wait for an answer.
     """
@@ -259,8 +259,8 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
 
 
 class GraphRecursionError(StateGraphError, RecursionError):
-    """The call reached `recursion_limit` with work left. What was done is stored; `invoke(None)`
-    goes on."""
+    """The call reached `recursion_limit` with work left. Completed steps are stored;
+    `invoke(None)` continues."""
 
 
 class StepTimeoutError(StateGraphError, TimeoutError):
@@ -338,10 +338,10 @@ class GraphAbandoned(GraphBubbleUp):
 
 
 class GraphDrained(GraphBubbleUp):
-    """The run stopped between two supersteps because a drain was requested; `invoke(None)` goes on.
+    """The run stopped between two supersteps on a drain request; `invoke(None)` continues it.
 
     Attributes:
-        reason: the one given to `request_drain`.
+        reason: the reason passed to `request_drain`.
     """
 
     def __init__(self, reason: str = "shutdown") -> None:
@@ -350,8 +350,8 @@ class GraphDrained(GraphBubbleUp):
 
 
 class ThreadBusyError(StateGraphError):
-    """A call with `multitask=` came while a run of its thread was live, for which it could not or
-    would not wait. Nothing of it has run."""
+    """A call with `multitask=` found a live run on its thread and could not or would not wait for
+    it. No part of the call has run."""
 
 
 class GraphWarning(UserWarning):
@@ -379,6 +379,12 @@ def nearest(name: object, known: Iterable[str]) -> str:
         return f"did you mean {close[0]!r}?"
     shown = ", ".join(repr(n) for n in names[:10]) + (", ..." if len(names) > 10 else "")
     return f"known: {shown or 'none'}"
+
+
+def likely(name: object, known: Iterable[object]) -> str:
+    """The end of a sentence about an unknown name: the likely correction, or nothing."""
+    text = nearest(name, (one for one in known if isinstance(one, str)))
+    return f"; {text}" if text.startswith("did") else ""
 
 
 # Stored with a thread or a job, they come back as themselves, for who catches them there.

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
+from .errors import warn
 from .types import Interrupt
 
 EndStatus: TypeAlias = Literal["finished", "paused", "failed", "stopped"]
-"""How a run or a task has ended. `paused`: it asks questions, or is held by a breakpoint.
-`stopped`: it was cancelled or drained, or its reader has left."""
+"""How a run or a task ended. `paused`: it asks questions or stopped at a breakpoint.
+`stopped`: it was cancelled or drained, or its reader closed the stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """Which run. Equal for all events of one call of a graph, so it may be the key of a dict; a
-    nested graph has a run of its own.
+    """Identifies a run. Equal for all events of one call of a graph, so it works as a dict key. A
+    nested graph has its own run.
 
     Attributes:
-        id: made for this call, different for every other one.
+        id: unique to this call.
         graph: the graph's name.
         thread_id, run_id: as the config has them, or None.
         ns: which nested graph; "" for a whole graph.
@@ -44,16 +46,16 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInfo:
-    """Which task: one execution of a node, or one call of a `@task`. Equal for all events of one
-    task in one run, retries included.
+    """Identifies a task: one execution of a node, or one call of a `@task`. Equal for all events of
+    one task in one run, retries included.
 
     Attributes:
         run: the run that it belongs to.
         id: the task's id, which is also its `runtime.idempotency_key`.
         node: the name of its node, or of its `@task`.
         step: the number of the step on the thread in which it starts.
-        attempt: which try this is, from 1.
-        carried: in the process of an executor: what `carry` gave for the task; else empty.
+        attempt: the number of this attempt, from 1.
+        carried: in an executor's process, what `carry` returned for the task; else empty.
     """
 
     run: RunInfo
@@ -66,13 +68,13 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operation:
-    """What a task asks of a model or a tool: by `call_model`, `create_agent` or a `ToolNode`.
+    """A request of a task to a model or a tool, by `call_model`, `create_agent` or a `ToolNode`.
 
     Attributes:
         kind: "chat": a model is asked; "execute_tool": a tool is called.
         name: of the model, if it has one, or of the tool.
-        provider: who offers the model, such as "openai".
-        call_id: by which the model knows the call of a tool.
+        provider: the provider of the model, such as "openai".
+        call_id: the model's id for the tool call.
         options: of the request to the model.
         response: what is known of the model's answer once `call` has returned, as far as the model
             tells: `id`, `model`, `finish_reasons`, `input_tokens`, `output_tokens`.
@@ -87,19 +89,19 @@ class Operation:
 
 
 class Observer:
-    """Is told what runs do, and may surround the code of their nodes. Derive from it and define
-    what you need; whatever you leave out costs nothing.
+    """Receives the events of runs, and may wrap the code of their nodes. Derive from it and define
+    the methods you need; those you leave out cost nothing.
 
     Give it to `compile(observer=...)`, to a node (`add_node(..., observer=...)`: its tasks only),
     to a call (`invoke(..., observer=...)`), to a `Worker`, or to all runs of the process
-    (`add_observer`). Nested graphs are observed by those of the run around them, too.
+    (`add_observer`). The observers of a run also observe its nested graphs.
 
-    Methods are called at once, on the thread and in the context where it happens, and may be called
-    from several threads at a time: keep them short. They must not wait. What one raises is logged
-    once (logger "stategraph") and does not change the run.
+    The engine calls methods at once, on the thread and in the context of the event, possibly from
+    several threads at a time: keep them short, and do not block in them. An exception is logged
+    once (logger "stategraph") and does not affect the run.
 
     `around`, `around_operation` and their twins run where the node's function runs, which may be
-    another process. An observer that defines one of them is pickled for that; one that was given by
+    another process. An observer that defines one of them is pickled for that process; one given by
     name ("module:name") is imported there instead.
 
     >>> class Count(Observer):
@@ -107,6 +109,17 @@ class Observer:
     ...     def task_ended(self, task, status, seconds, error):
     ...         self.ended += 1
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Warn of a method whose name is almost that of an event: nobody would ever call it."""
+        super().__init_subclass__(**options)
+        events = [name for name in vars(Observer) if not name.startswith("_")]
+        for name in vars(cls):
+            if not name.startswith("_") and not hasattr(cls.__base__, name):
+                meant = get_close_matches(name, events, n=1, cutoff=0.85)
+                if meant:
+                    text = f"{cls.__name__}.{name} is no event of an Observer"
+                    warn(f"{text}; did you mean {meant[0]!r}?")
 
     # -- the run -----------------------------------------------------------------------------------
 
@@ -116,10 +129,10 @@ class Observer:
     def thread_loaded(
         self, run: RunInfo, checkpoint_id: str, metadata: Mapping[str, Any]
     ) -> None:
-        """The run goes on from a stored checkpoint. Not called for a new thread.
+        """The run continues from a stored checkpoint. Not called for a new thread.
 
         Args:
-            metadata: of that checkpoint, with what `carry` gave to the run that made it.
+            metadata: of that checkpoint, with what `carry` returned for the run that made it.
         """
 
     def run_ended(
@@ -139,7 +152,7 @@ class Observer:
         """
 
     def step_ended(self, run: RunInfo, step: int, seconds: float) -> None:
-        """A superstep has ended, however it did; its commit is part of the time.
+        """A superstep has ended, in whatever way; `seconds` includes its commit.
 
         With schedule="ready" it ends with the first of the tasks that are under way.
         """
@@ -155,7 +168,7 @@ class Observer:
     def task_restored(
         self, task: TaskInfo, status: EndStatus, error: BaseException | None
     ) -> None:
-        """A task does not run, since an earlier call has stored how it ended."""
+        """A task does not run because an earlier call stored its outcome."""
 
     def task_cached(self, task: TaskInfo) -> None:
         """The result of a task was found in the cache. `task_ended` follows."""
@@ -164,19 +177,19 @@ class Observer:
         """An attempt has raised. `task_retried` or `task_ended` follows."""
 
     def task_retried(self, task: TaskInfo, error: BaseException, delay: float) -> None:
-        """The next attempt begins in so many seconds. `task` is that of the attempt that failed."""
+        """The next attempt begins in `delay` seconds. `task` describes the failed attempt."""
 
     def task_ended(
         self, task: TaskInfo, status: EndStatus, seconds: float, error: BaseException | None
     ) -> None:
-        """A task that had started has ended, all attempts and the time between them included."""
+        """A started task has ended. `seconds` covers all attempts and the time between them."""
 
     def question_asked(self, task: TaskInfo, question: Interrupt) -> None:
         """A task pauses with this question, or is found waiting for its answer. `task_ended` or
         `task_restored` follows."""
 
     def question_answered(self, task: TaskInfo, question_id: str) -> None:
-        """A task that has ended used the answer to this question, which the call had brought."""
+        """A task that has ended used the answer to this question, which came with the call."""
 
     # -- storing, and what goes wrong --------------------------------------------------------------
 
@@ -189,7 +202,7 @@ class Observer:
         """
 
     def conflicted(self, run: RunInfo, error: BaseException) -> None:
-        """Another run has written to the thread: nothing of this one is stored any more."""
+        """Another run has written to the thread: the engine stores nothing more of this one."""
 
     def worker_lost(self, task: TaskInfo, error: BaseException) -> None:
         """A worker of an executor died while it ran the task."""
@@ -197,14 +210,14 @@ class Observer:
     # -- surrounding -------------------------------------------------------------------------------
 
     def around(self, task: TaskInfo, call: Callable[[], Any]) -> Any:
-        """Surrounds each attempt of a node or `@task` that is a plain function, or of a nested
+        """Wrap each attempt of a node or `@task` that is a plain function, or of a nested
         graph in a sync run. Context variables that you set are seen by what `call` runs.
 
         Args:
             call: calls the function; it may be called again.
 
         Returns:
-            What counts as the function's result: `call()`'s, or one of your own.
+            The function's result: that of `call()`, or another one.
         """
         return call()
 
@@ -215,7 +228,7 @@ class Observer:
     def around_operation(
         self, task: TaskInfo, operation: Operation, call: Callable[[], Any]
     ) -> Any:
-        """Surrounds what a task asks of a model or a tool, as `around` surrounds the task."""
+        """Wrap a request to a model or a tool, as `around` wraps the task."""
         return call()
 
     async def aaround_operation(
@@ -225,13 +238,13 @@ class Observer:
         return await call()
 
     def carry(self, about: RunInfo | TaskInfo | None) -> Mapping[str, str]:
-        """What goes with it to others, as strings.
+        """Return strings to pass along with a run, a task or a job.
 
         Args:
-            about: of a run, what each of its checkpoints keeps in its metadata; `thread_loaded`
-                shows it to the run that goes on from there. Of a task, what its attempts on
-                executors find in `TaskInfo.carried`. None: what a job that is submitted now takes
-                along in its config's metadata.
+            about: for a run, each of its checkpoints keeps the strings in its metadata, and
+                `thread_loaded` shows them to the run that continues from there. For a task, its
+                attempts on executors find them in `TaskInfo.carried`. For None, a job submitted
+                now takes them along in its config's metadata.
         """
         return {}
 

@@ -73,7 +73,7 @@ def read_one(given: Any, nodes: frozenset[str] | None) -> Watcher:
     if not isinstance(observer, Observer):
         raise TypeError(
             'observer must be an Observer, "module:name" of one, or a list of these, '
-            f"got {given!r}"
+            f"got {given!r}{'; pass an instance, not the class' if isinstance(given, type) else ''}"
         )
     return Watcher(observer, nodes, name)
 

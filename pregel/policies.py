@@ -21,6 +21,7 @@ class TimeoutPolicy:
             does.
 
     Raises:
+        TypeError: a limit is neither a number nor a timedelta.
         ValueError: a limit is not greater than 0, or `refresh_on` is something else.
     """
 
@@ -34,7 +35,13 @@ class TimeoutPolicy:
             if isinstance(value, timedelta):
                 value = value.total_seconds()
                 object.__setattr__(self, name, value)
-            if value is not None and not value > 0:
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise TypeError(
+                    f"{name} must be a number of seconds or a timedelta, got {value!r}"
+                )
+            if not value > 0:
                 raise ValueError(f"{name} must be greater than 0 seconds, got {value!r}")
         if self.refresh_on not in ("auto", "heartbeat"):
             raise ValueError(f"refresh_on must be 'auto' or 'heartbeat', got {self.refresh_on!r}")

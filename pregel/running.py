@@ -1,4 +1,4 @@
-"""The task whose code is running, in one context variable, and the effect that it is having.
+"""The task whose code is running, in one context variable, and the effect that it performs.
 
 Nothing here starts, waits or stores.
 """
@@ -80,41 +80,41 @@ class AnswerLookup(Protocol):
         """The `Interrupt` that is recorded under this id, or None."""
 
     def reject(self, question: str) -> None:
-        """An answer did not fit its question: no later call takes it up."""
+        """Drop an answer that did not fit its question, so that no later call takes it up."""
 
 
 class OnceRecord(Protocol):
-    """Where it is recorded what an effect has returned that a task has once."""
+    """The record of what an effect has returned that a task performs once."""
 
     @property
     def known(self) -> tuple[Any, ...]:
-        """That, as a one-item tuple; empty if the effect is still to be had."""
+        """What the effect returned, as a one-item tuple; empty if it is still to be performed."""
 
     def save(self, result: Any) -> Any:
         """Record it; on an event loop, what is to be awaited."""
 
 
 class TransactionRecord(Protocol):
-    """Where a transaction is recorded."""
+    """The record of a transaction."""
 
     @property
     def result(self) -> Any:
-        """What it has returned."""
+        """What the transaction's function has returned."""
 
     def run(self, asked: Transaction) -> Any:
-        """Have it, unless it was had before; on an event loop, what is to be awaited."""
+        """Run the transaction, unless it is recorded; on an event loop, what is to be awaited."""
 
 
 EFFECT: ContextVar[str | None] = ContextVar("stategraph_effect", default=None)
-"""The effect that is had in this context, as its call, such as `runtime.once('charge')`; or
+"""The effect that runs in this context, as its call, such as `runtime.once('charge')`; or
 None."""
 
 
 def refuse_in_effect(what: str) -> None:
-    """Refuse what would let an effect end before its time, or be had again.
+    """Refuse what would let an effect end before its time, or be repeated.
 
     Raises:
-        RuntimeError: an effect is being had in this context.
+        RuntimeError: an effect runs in this context.
     """
     having = EFFECT.get()
     if having is not None:
@@ -133,7 +133,7 @@ def refuse_in_transaction(what: str) -> None:
 
 
 def begin_once(key: str, *, awaits: bool) -> OnceRecord:
-    """Where the running task records an effect.
+    """The record of an effect of the running task.
 
     Raises:
         TypeError: the key is not a string.
@@ -143,16 +143,16 @@ def begin_once(key: str, *, awaits: bool) -> OnceRecord:
     task = running("runtime.once()")
     refuse_in_effect("runtime.once()")
     _note_key(task, key)
-    record: OnceRecord = task.begin_once(key, awaits=awaits)
+    record: OnceRecord = task.begin_effect(ONCE, key, awaits=awaits)
     return record
 
 
 def begin_transaction(key: str, *, awaits: bool) -> TransactionRecord:
-    """Where the running task records a transaction; raises as `begin_once`."""
+    """The record of a transaction of the running task; raises as `begin_once`."""
     task = running("runtime.transaction()")
     refuse_in_effect("runtime.transaction()")
     _note_key(task, key, TRANSACTION)
-    record: TransactionRecord = task.begin_once(key, awaits=awaits, kind=TRANSACTION)
+    record: TransactionRecord = task.begin_effect(TRANSACTION, key, awaits=awaits)
     return record
 
 
@@ -180,28 +180,28 @@ class SleepRequest(NamedTuple):
     durable_after: float | timedelta
 
 
-class Sleep(Protocol):
+class PendingSleep(Protocol):
     """A sleep of a task that is recorded, or is being recorded. Both of its methods let the task
     pause if it is long."""
 
     def wait(self) -> None:
-        """Until it is over, on this thread."""
+        """Wait until it is over, on this thread."""
 
     async def wait_async(self) -> None:
-        """Until it is over, on this event loop."""
+        """Wait until it is over, on this event loop."""
 
 
-def begin_sleep(request: SleepRequest, *, awaits: bool) -> Sleep:
+def begin_sleep(request: SleepRequest, *, awaits: bool) -> PendingSleep:
     """A sleep of the running task."""
     task = running("runtime.sleep()")
     refuse_in_effect("runtime.sleep()")
-    sleep: Sleep = task.begin_sleep(request, awaits=awaits)
+    sleep: PendingSleep = task.begin_sleep(request, awaits=awaits)
     return sleep
 
 
 @contextmanager
 def effect(key: str, kind: str = ONCE) -> Iterator[None]:
-    """In this context an effect is had."""
+    """Mark this context as that of an effect."""
     token = EFFECT.set(f"{kind}({key!r})")
     try:
         yield

@@ -15,10 +15,9 @@ from typing_extensions import TypeVar
 
 from .control import RunControl
 from .running import (
-    ONCE,
     AnswerLookup,
     OnceRecord,
-    Sleep,
+    PendingSleep,
     SleepRequest,
     Transaction,
     begin_once,
@@ -57,7 +56,7 @@ class ExecutionInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeError:
-    """What an error handler gets.
+    """The argument of an error handler: which node failed, and how.
 
     Attributes:
         node: the name of the node that failed.
@@ -74,7 +73,7 @@ def _no_op(_: Any = None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Runtime(Generic[ContextT_co]):
-    """What a node gets that takes a parameter `runtime`.
+    """The object that a node receives through its parameter `runtime`.
 
     Attributes:
         context: what the call passed as `context=`; an instance of the graph's context schema, if
@@ -83,7 +82,7 @@ class Runtime(Generic[ContextT_co]):
         stream_writer: sends one custom event to the reader of the stream.
         previous: the value that the last run of an entrypoint saved on this thread.
         execution_info: the ids and the attempt of the current task.
-        control: the handle by which the run can be asked to stop.
+        control: the handle for asking the run to stop.
         idempotency_key: pass it to external services. It is the same for every retry and resume of
             this task, and a new one in a fork.
         heartbeat: a function that tells an idle timeout that the node is alive.
@@ -118,27 +117,27 @@ class Runtime(Generic[ContextT_co]):
     def once(
         self, key: str, function: Callable[P, ResultT], /, *args: P.args, **kwargs: P.kwargs
     ) -> ResultT:
-        """Have an effect once: call the function, and record what it returns before returning that.
-        When the task runs again (a retry, a resume, another process) the function is not called;
-        what it has returned is.
+        """Perform an effect once: call the function, record its result, then return it.
+        When the task runs again (a retry, a resume, another process), return the recorded result
+        without calling the function.
 
-        The record belongs to the task: the next turn of a loop, a fork and a new input have the
-        effect again. `update_state` takes it along if it leads to the task again. A crash between
-        the effect and its record repeats the effect, so hand `idempotency_key` on to whoever can
-        make use of it. An exception is not recorded.
+        The record belongs to the task: the next turn of a loop, a fork and a new input repeat
+        the effect. `update_state` carries it over if it leads to the task again. A crash between
+        the effect and its record repeats the effect, so pass `idempotency_key` to services that
+        support one. Exceptions are not recorded.
 
-        Without a checkpointer it is remembered for further attempts of the task in this call only.
+        Without a checkpointer the record lasts for the attempts of the task in this call only.
 
         Args:
             key: tells the effect from the others of the task.
-            function: called with the other arguments. What it returns must be something that a
-                checkpoint can store, such as the id of what it has made.
+            function: called with the other arguments. Its result must be something that a
+                checkpoint can store, such as the id of what it created.
 
         Raises:
-            ValueError: this attempt has come to the same key before.
+            ValueError: this attempt has already used the key.
             RuntimeError: outside of a node, inside of another effect, with `durability="exit"`, or
                 in a coroutine, where `aonce` is awaited.
-            UnserializableError: what it has returned cannot be stored. The effect was had.
+            UnserializableError: the result cannot be stored. The effect has happened.
 
         >>> def charge(state: dict, runtime: Runtime) -> dict:
         ...     receipt = runtime.once("charge", lambda: "receipt 1")
@@ -198,26 +197,26 @@ class Runtime(Generic[ContextT_co]):
         key: str | None = None,
         durable_after: float | timedelta = 10.0,
     ) -> None:
-        """Let the task go on later.
+        """Pause the task until later.
 
-        The time at which it goes on is recorded first. A retry, a resume and another process find
-        it there; `update_state` takes it along if it leads to the task again, a fork and a new
-        input start without it.
+        The wake-up time is recorded first. A retry, a resume and another process find it there.
+        `update_state` carries it over if it leads to the task again; a fork and a new input start
+        without it.
 
         A short sleep waits in place. A long one pauses the task, as a question does: `invoke`
         returns with the time under `"__sleep__"` (`wake_at` of `get_state`), and no thread is held.
         `invoke(None)` before that time runs no task that sleeps and returns the same. After it,
-        *the node runs again from its start*, and this call returns at once. So what stands before
-        it is done again: have effects by `once`.
+        *the node runs again from its start*, and this call returns at once. The code before the
+        call therefore runs again: perform effects with `once`.
 
         A graph that stores nothing waits in place, however long it takes.
 
         Args:
             seconds: for how long, in seconds or as a timedelta.
             until: or until when, with a time zone.
-            key: tells the sleep from the others of the task. Without it, it is known by its place
-                among those without a key; so give one to sleeps that are come to side by side, or
-                only sometimes.
+            key: tells the sleep from the others of the task. Without a key, a sleep is identified
+                by its position among those without one; so give a key to sleeps that run
+                concurrently or only sometimes.
             durable_after: with more than this left, in seconds or as a timedelta, the task pauses.
 
         Raises:
@@ -256,14 +255,14 @@ class Runtime(Generic[ContextT_co]):
         isolation: str | None = None,
         **kwargs: Any,
     ) -> ResultT:
-        """Call `function(connection, ...)` in a database transaction in which what it returns is
-        recorded, too: what it has written and the record are both there, or neither. A task that
-        runs again is given the record, as with `once`.
+        """Call `function(connection, ...)` in a database transaction that also records its result:
+        either both its writes and the record are stored, or neither is. A task that runs again
+        gets the recorded result, as with `once`.
 
         The superstep is stored later: if the node fails afterwards, or the thread is edited, forked
-        or given new input, what was written stays. The function must be short, use nothing but the
+        or given new input, the writes stay. The function must be short, use nothing but the
         connection (no graph, nor the saver), and not end the transaction. It is called again, up to
-        5 times, if Postgres has undone it because others were in its way.
+        5 times, if Postgres rolled it back because of concurrent transactions.
 
         Args:
             key: tells the transaction from the other effects of the task.
@@ -279,8 +278,8 @@ class Runtime(Generic[ContextT_co]):
             NotImplementedError: the saver has no transactions.
             RuntimeError: as `once`; and on an executor, without a checkpointer, or if the function
                 has used the saver or a graph, or ended the transaction.
-            UnserializableError: what it has returned cannot be stored. The transaction was undone.
-            ValueError: this attempt has come to the same key before; no such isolation.
+            UnserializableError: the result cannot be stored. The transaction was rolled back.
+            ValueError: this attempt has already used the key; no such isolation.
         """
         record = begin_transaction(key, awaits=False)
         record.run(Transaction(key, function, args, kwargs, on, isolation))
@@ -296,7 +295,7 @@ class Runtime(Generic[ContextT_co]):
         isolation: str | None = None,
         **kwargs: Any,
     ) -> ResultT:
-        """`transaction` for coroutines. The function is a plain one, and is called on a thread."""
+        """`transaction` for coroutines. The function must be a plain one; it runs on a thread."""
         record = begin_transaction(key, awaits=True)
         waited = record.run(Transaction(key, function, args, kwargs, on, isolation))
         if waited is not None:
@@ -304,7 +303,7 @@ class Runtime(Generic[ContextT_co]):
         return record.result  # type: ignore[no-any-return]
 
     def override(self, **changes: Any) -> Runtime[ContextT_co]:
-        """A copy in which some attributes are replaced."""
+        """Return a copy with some attributes replaced."""
         return replace(self, **changes)
 
 
@@ -351,18 +350,19 @@ class Running(Protocol):
     def call(self, node: Any, arguments: Any) -> Any:
         """Start a `@task` call; its future."""
 
-    def begin_once(self, key: str, *, awaits: bool, kind: str = ONCE) -> OnceRecord:
-        """Where an effect is recorded; of a transaction, a `TransactionRecord`.
+    def begin_effect(self, kind: str, key: str, *, awaits: bool) -> OnceRecord:
+        """The record of an effect; of a transaction, a `TransactionRecord`.
 
         Args:
-            awaits: the caller can await that it is.
+            kind: `ONCE` or `TRANSACTION`.
+            awaits: the caller can await that the effect is recorded.
         """
 
-    def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> Sleep:
+    def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> PendingSleep:
         """A sleep that is recorded, or is being recorded.
 
         Args:
-            awaits: the caller can await that it is.
+            awaits: the caller can await that it is recorded.
         """
 
 

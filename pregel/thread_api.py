@@ -72,7 +72,7 @@ class StoredThreads(Generic[ValuesT]):
         subgraph: Subgraph | None = None,
         version: Version = "v1",
     ) -> StateSnapshot[Any]:
-        """The state of a thread at its newest checkpoint, or at the one that `config` names.
+        """Return the state of a thread at its newest checkpoint, or at the one that `config` names.
 
         Args:
             config: the thread; with a `checkpoint_ns`, a nested graph's part of it.
@@ -166,13 +166,13 @@ class StoredThreads(Generic[ValuesT]):
         limit: int | None = None,
         version: Version = "v1",
     ) -> Iterator[StateSnapshot[Any]]:
-        """The checkpoints of a thread, newest first, each as it was when its superstep began.
+        """Yield the checkpoints of a thread, newest first, each as it was when its superstep began.
 
         Args:
             config: the thread; with a `checkpoint_ns`, a nested graph's part of it.
-            filter: keys of the metadata and the values that they must have.
+            filter: metadata keys and the values that they must have.
             before: only checkpoints that are older than the one that this config names.
-            limit: the highest number of checkpoints.
+            limit: the maximum number of checkpoints.
             version: as in `get_state`.
 
         Raises:
@@ -310,7 +310,7 @@ class StoredThreads(Generic[ValuesT]):
             yield levels[0] if len(levels) == 1 else levels, graph
 
     def explain(self, config: AnyConfig) -> dict[str, NodeStatus]:
-        """Why each node would run now, or would not.
+        """Explain why each node would or would not run now.
 
         Returns:
             node name → `NodeStatus`, with a sentence that names triggers and open joins.
@@ -336,9 +336,9 @@ class StoredThreads(Generic[ValuesT]):
         if found is None:
             return empty_snapshot(where)
         if UNDER_WAY in found.metadata:
-            from .run.births import find_births
+            from .run.origins import find_origins
 
-            found = yield from find_births(found)
+            found = yield from find_origins(found)
         checkpoint_id = where["configurable"].get("checkpoint_id")
         graph = self.nested(ns_of(where))
         snapshot = graph._snapshot(found, typed, live=checkpoint_id is None)

@@ -1,10 +1,10 @@
-"""Puts the server together: an ASGI app that offers graphs over HTTP."""
+"""Assembles the server: an ASGI app that serves graphs over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -24,7 +24,7 @@ from .errors import Refused
 from .guards import Limited, OriginCheck
 from .limits import OpenRequests, OpenRuns
 from .page.dead_letters import DeadLetters
-from .page.files import Page
+from .page.files import PageFiles
 from .page.lists import PageLists
 from .page.views import Views
 from .protocols import Protocols
@@ -32,12 +32,14 @@ from .records import Records
 from .routes.assistants import Assistants
 from .routes.runs import RunRoutes
 from .routes.schedules import Schedules
+from .routes.sessions import Sessions
 from .routes.store import StoreRoutes
 from .routes.thread_streams import ThreadStreams
 from .routes.threads import Threads
 from .runs.in_process import Runs
 from .runs.runner import Runner
 from .service import Auth, Service, answer
+from .store_lock import StoreLock
 from .webhooks import Allowed, Webhooks
 
 MEGABYTE: Final = 1024 * 1024
@@ -62,43 +64,43 @@ def create_app(
     integrity: Integrity | None = None,
     webhooks: Sequence[str] = (),
 ) -> Starlette:
-    """An ASGI app that offers graphs over HTTP, as the official clients of LangGraph's server
-    speak it. Run it with uvicorn, or mount it in an app of your own.
+    """Return an ASGI app that serves graphs over HTTP to the official clients of LangGraph's
+    server. Run it with uvicorn, or mount it in another app.
 
-    Runs go on in the event loop of the app. Each is stored before it begins: after a crash the next
-    app on the same database goes on with those that had not ended.
+    Runs execute in the event loop of the app. Each is stored before it begins: after a crash the
+    next app on the same database goes on with those that had not ended.
 
     Args:
         graphs: the graphs, by the names that clients use.
-        checkpointer: where threads are kept; in memory by default. One for all graphs.
-        store: where assistants, threads and runs are kept, and what nodes find as `runtime.store`;
-            in memory by default.
-        auth: says who sends a request: it takes the request and returns the user's id, or None for
-            nobody, and may be a coroutine function. Each user sees its own threads only.
+        checkpointer: the saver of the threads, shared by all graphs; in memory by default.
+        store: holds assistants, threads and runs, and is what nodes find as `runtime.store`; in
+            memory by default.
+        auth: identifies the sender of a request: it takes the request and returns the user's id, or
+            None to refuse it. It may be a coroutine function. Each user sees its own threads only.
         hosts: the names under which the server answers; others get 403, which keeps pages of other
             sites away from a server on loopback. None for any name, which needs `auth`.
-        most_bytes: the longest body of a request.
+        most_bytes: the maximum size of a request's body.
         most_runs: how many runs may be under way or waiting at once; further ones get 429. Servers
-            with a `queue` count those of all servers, and learn of others' within a second.
-        most_runs_of_one: how many of them may be one user's. Without `auth` it has no effect.
-        most_requests: how many requests may be open at once; further ones get 429. A stream is one
+            with a `queue` count the runs of all servers, with up to a second's delay.
+        most_runs_of_one: how many of them one user may have. Without `auth` it has no effect.
+        most_requests: how many requests may be open at once; further ones get 429. A stream counts
             for as long as it is read, a wait until its run ends.
-        most_requests_of_one: how many of them may be one user's. Without `auth` it has no effect.
+        most_requests_of_one: how many of them one user may have. Without `auth` it has no effect.
         drain_seconds: how long a server that stops waits for its runs to reach their next step. An
             ASGI server ends the lifespan after its connections, which may be streams that never
             end: call `app.state.begin_to_stop()` when it gets the signal, from any thread.
 
-        queue: the address of a Postgres database; then runs are jobs in its queue, which this
-            process and any others work on, and several servers may share the database. It must be
-            that of `checkpointer` and `store`.
-        workers: how many runs of each graph this process does at once, with a queue; 0 leaves all
-            to others (`stategraph work MODULE:GRAPH --as NAME`).
+        queue: the address of a Postgres database. Runs become jobs in its queue, which this and
+            other processes work on, and several servers may share the database. `checkpointer` and
+            `store` must use the same database.
+        workers: how many runs of each graph this process executes at once, with a queue; 0 leaves
+            all to others (`stategraph work MODULE:GRAPH --as NAME`).
         integrity: guards the rows of the queue; all workers and servers need the same.
-        webhooks: the addresses to which runs may let their ends be sent, by their beginnings, such
-            as "https://example.com/hooks/"; none by default.
+        webhooks: prefixes of the addresses to which runs may have their ends sent, such as
+            "https://example.com/hooks/"; none by default.
 
     Raises:
-        ValueError: there is no graph, a webhook is no plain URL, or the app is open to everybody
+        ValueError: there is no graph, a webhook is not a plain URL, or the app is open to everybody
             without `auth`.
     """
     if not graphs:
@@ -123,20 +125,23 @@ def create_app(
     service.webhooks = Allowed(webhooks)
     schedules, protocols = Schedules(service), Protocols(service)
 
+    lock = StoreLock(memory) if queue is None else nullcontext()
+
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        await service.open()
-        background = [asyncio.create_task(schedules.fire_for_ever())]
-        if not service.webhooks.is_empty:
-            sender = Webhooks(service.webhooks, records)
-            background.append(asyncio.create_task(sender.send_for_ever()))
-        try:
-            yield
-        finally:
-            for task in background:
-                task.cancel()
-            await service.runs.close(drain_seconds)
-            await protocols.close()
+        with lock:
+            await service.open()
+            background = [asyncio.create_task(schedules.fire_for_ever())]
+            if not service.webhooks.is_empty:
+                sender = Webhooks(service.webhooks, records)
+                background.append(asyncio.create_task(sender.send_for_ever()))
+            try:
+                yield
+            finally:
+                for task in background:
+                    task.cancel()
+                await service.runs.close(drain_seconds)
+                await protocols.close()
 
     async def ok(_: Request) -> Response:
         return answer({"ok": True})
@@ -155,6 +160,7 @@ def create_app(
                 RunRoutes,
                 Threads,
                 ThreadStreams,
+                Sessions,
                 Assistants,
                 StoreRoutes,
                 PageLists,
@@ -164,7 +170,7 @@ def create_app(
         ),
         schedules,
         protocols,
-        Page(),
+        PageFiles(),
     ]
     routes = [route for room in rooms for route in room.routes()]
     handlers: Any = {Refused: _refuse, HTTPException: _refuse, Exception: _fail}

@@ -1,9 +1,11 @@
-"""The bodies of requests, as pydantic checks them. A field that is not known is passed over, as
-newer clients send more; one that is known and not offered is refused."""
+"""The bodies of requests, checked by pydantic. An unknown field is ignored, since newer clients
+send more, unless its name is close to that of a missing field; a known field that the server does
+not support is refused."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -17,6 +19,7 @@ from pydantic import (
 
 from .body_fields import (
     LATEST_SECONDS,
+    Channel,
     Config,
     Many,
     Modes,
@@ -27,6 +30,7 @@ from .body_fields import (
     ThreadMetadata,
     check_goto,
     check_update,
+    list_ends,
 )
 
 
@@ -34,6 +38,26 @@ class Body(BaseModel):
     """What all bodies share."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
+
+    names: ClassVar[set[str]] = set()
+    """The fields of all bodies: clients send some of them where they have no meaning."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Note the fields of a body."""
+        cls.names.update(cls.model_fields)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_misspelt(cls, given: Any) -> Any:
+        for name in given if isinstance(given, dict) else ():
+            if name in cls.names:
+                continue
+            left = [field for field in cls.model_fields if field not in given]
+            meant = get_close_matches(str(name), left, n=1, cutoff=0.85)
+            if meant:
+                raise ValueError(f"there is no field {name!r}; did you mean {meant[0]!r}?")
+        return given
 
 
 class Page(Body):
@@ -157,8 +181,25 @@ class ThreadStreamQuery(Body):
     stream_mode: list[Literal["run_modes", "lifecycle", "state_update"]]
 
 
+class CommandRequest(Body):
+    """A command of a session."""
+
+    id: int = Field(ge=0)
+    method: str
+    params: Many = {}
+
+
+class SubscriptionBody(Body):
+    """Which events a session wants."""
+
+    channels: list[Channel] = Field(min_length=1)
+    namespaces: list[list[str]] | None = None
+    depth: int | None = Field(None, ge=0)
+    since: int | None = Field(None, ge=0)
+
+
 class PruneBody(Body):
-    """Of which threads the checkpoints go."""
+    """The threads whose checkpoints are pruned."""
 
     thread_ids: list[str]
     strategy: Literal["delete", "keep_latest"] = "delete"
@@ -190,8 +231,7 @@ class CommandBody(Body):
     @property
     def nodes(self) -> list[str]:
         """The nodes that it goes to."""
-        ends = self.goto if isinstance(self.goto, list) else [self.goto] if self.goto else []
-        return [end["node"] if isinstance(end, dict) else end for end in ends]
+        return [end["node"] if isinstance(end, dict) else end for end in list_ends(self.goto)]
 
     @model_validator(mode="after")
     def _is_something(self) -> Self:

@@ -1,4 +1,4 @@
-"""The types of fields in the bodies of requests that have a rule of their own."""
+"""The types of fields in request bodies that need a special rule."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator
 
+from .sessions.translate import CHANNELS, CUSTOM
+
 Strategy = Literal["reject", "interrupt", "rollback", "enqueue"]
 Mode = Literal[
-    "values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug"
+    "values",
+    "updates",
+    "messages",
+    "messages-tuple",
+    "custom",
+    "tasks",
+    "checkpoints",
+    "debug",
+    "events",
 ]
 Order = Literal["asc", "desc"]
 Many = dict[str, Any]
@@ -23,6 +33,13 @@ def _check_modes(asked: Any) -> Any:
             offered = ", ".join(get_args(Mode))
             raise ValueError(f"the stream mode {mode!r} is not offered; offered are: {offered}")
     return asked
+
+
+def _check_channel(channel: str) -> str:
+    if channel not in CHANNELS and not (channel.startswith(CUSTOM) and channel != CUSTOM):
+        offered = ", ".join([*CHANNELS, f"{CUSTOM}NAME"])
+        raise ValueError(f"the channel {channel!r} is not offered; offered are: {offered}")
+    return channel
 
 
 def _check_graph_id(metadata: Many) -> Many:
@@ -71,6 +88,13 @@ def check_goto(goto: Any) -> Any:
     return goto
 
 
+def list_ends(goto: Any) -> list[Any]:
+    """The ends of a `goto`: one, a list of them, or none."""
+    if isinstance(goto, list):
+        return goto
+    return [goto] if goto else []
+
+
 def _refuse(why: str) -> BeforeValidator:
     """Lets only None be the value of a field that clients have and this server has not."""
 
@@ -81,6 +105,7 @@ def _refuse(why: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+Channel = Annotated[str, AfterValidator(_check_channel)]
 Modes = Annotated[Mode | list[Mode], BeforeValidator(_check_modes)]
 NoTtl = Annotated[None, _refuse("ttl of threads is not offered: prune or delete them")]
 Config = Annotated[Many, AfterValidator(_check_config)]

@@ -1,6 +1,6 @@
-"""`python -m stategraph serve`: graphs over HTTP, in this process, until SIGTERM or SIGINT.
+"""`python -m stategraph serve`: serve graphs over HTTP, in this process, until SIGTERM or SIGINT.
 
-Reads the command line, and does no work itself.
+Only reads the command line; other modules do the work.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import gc
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -22,14 +23,14 @@ from ..checkpoint.sql.redact import is_conninfo
 from ..extras import install_command
 from ..graph.loader import OBSERVER_HELP, TARGET_HELP, find_graph, load
 from ..pregel.app import Pregel
-from ..pregel.errors import StateGraphError
+from ..pregel.errors import StateGraphError, likely
 from ..pregel.observers import add_observer
 from ..store.base import BaseStore
 
 _SERVE = (
-    "Offer graphs over HTTP, as the official clients of LangGraph's server speak it, until SIGTERM "
-    "or SIGINT: then each run pauses behind its superstep, and the next server goes on with it. A "
-    "second signal ends the server at once."
+    "Serve graphs over HTTP, for the official clients of LangGraph's server and for a browser. On "
+    "SIGTERM or SIGINT each run pauses after its current superstep, and the next server on the "
+    "same database continues it. A second signal ends the server at once."
 )
 
 _COLLECTOR = (10_000, 5, 50)
@@ -41,28 +42,28 @@ _DRAIN_SECONDS = 10
 
 
 def add_command(_: str, parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command to its parser."""
     parser.description = _SERVE
     add = parser.add_argument
-    text = f"NAME={TARGET_HELP}; without a name, what stands behind the colon"
+    text = f"{TARGET_HELP}. Clients call it NAME (default: the name after the colon)"
     add("graphs", nargs="+", metavar="[NAME=]GRAPH", help=text)
     place = "where threads and runs are stored: an SQLite file, or postgresql://..."
     add("--db", metavar="FILE-OR-URL", help=f"{place} (default: in memory)")
     add("--host", default="127.0.0.1", help="the address to listen on (%(default)s)")
-    add("--port", type=int, default=2024, help="0 for any that is free (%(default)s)")
-    who = "module:name of a function that takes a request and returns the user's id, or None"
-    add("--auth", metavar="MODULE:NAME", help=f"{who}; needed to listen beyond loopback")
-    name = "a name under which the server answers, beside the loopback's; may be given again"
+    add("--port", type=int, default=2024, help="the port; 0 takes any free one (%(default)s)")
+    who = "a function that takes a request and returns the user's id, or None to refuse it"
+    add("--auth", metavar="MODULE:NAME", help=f"{who}; required unless --host is loopback")
+    name = "a host name under which clients reach the server, besides loopback; may be repeated"
     add("--name", action="append", default=[], metavar="HOST", help=name)
     add("--keys", metavar="FILE", help=KEYS_HELP)
     add("--observer", action="append", default=[], metavar="MODULE:NAME", help=OBSERVER_HELP)
-    many = "how many runs of each graph this process does at once, with a Postgres database"
+    many = "with a Postgres database: how many runs of each graph this process does at once"
     add("--workers", type=int, default=4, metavar="N", help=f"{many} (%(default)s)")
-    others = "leave all runs to other processes: stategraph work GRAPH --as NAME --db URL"
+    others = "leave all runs to workers: stategraph work GRAPH --as NAME --db URL"
     add("--no-workers", action="store_const", const=0, dest="workers", help=others)
-    text = "the beginning of addresses to which runs may let their ends be sent; may be given again"
+    text = "allow webhooks to addresses that begin with this URL; may be repeated"
     add("--webhooks", action="append", default=[], metavar="URL", help=text)
-    text = "print a line for each request"
+    text = "log each request"
     add("--access-log", action="store_true", help=text)
     parser.set_defaults(run=_serve)
 
@@ -72,6 +73,7 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         import uvicorn  # noqa: F401 - to say what is missing before graphs are loaded
 
         from .app import LOOPBACK, create_app
+        from .store_lock import StoreLock
     except ImportError as error:
         parser.error(f"serving needs {error.name}: {install_command('serve')}")
     if asked.host not in LOOPBACK and not asked.auth:
@@ -84,6 +86,10 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         auth = _load(asked.auth) if asked.auth else None
         serde = next(iter(graphs.values())).serde
         with _storage(asked, serde) as (saver, store):
+            queue = asked.db if asked.db and is_conninfo(asked.db) else None
+            if store is not None and queue is None:
+                with StoreLock(store):  # or say why not: once it serves, there would be a trace
+                    pass
             app = create_app(
                 graphs,
                 checkpointer=saver,
@@ -92,7 +98,7 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
                 webhooks=asked.webhooks,
                 hosts=frozenset({*LOOPBACK, asked.host, *asked.name}),
                 drain_seconds=_DRAIN_SECONDS,
-                queue=asked.db if asked.db and is_conninfo(asked.db) else None,
+                queue=queue,
                 workers=asked.workers,
                 integrity=encryption_of_keys(asked.keys, os.environ),
             )
@@ -156,19 +162,29 @@ def _graphs(targets: Sequence[str]) -> dict[str, Pregel]:
     for target in targets:
         name, _, place = target.rpartition("=")
         graph = find_graph(place)
-        name = name or place.rpartition(":")[2]
+        name = name or _name_of(place)
         if name in found:
             raise ValueError(f"two graphs have the name {name!r}: write NAME={place}")
         found[name] = graph
     return found
 
 
+def _name_of(place: str) -> str:
+    """The name of a graph that was given none: what stands behind the colon, or the module's."""
+    _, colon, name = place.rpartition(":")
+    if colon:
+        return name
+    return Path(name).stem if name.endswith(".py") else name.rpartition(".")[2]
+
+
 def _load(target: str) -> Any:
     """A function, by its name on a command line."""
     place, _, name = target.rpartition(":")
-    found = getattr(load(place), name, None) if place else None
+    module = load(place) if place else None
+    found = getattr(module, name, None)
     if not callable(found):
-        raise ValueError(f"--auth must be module:name of a function, got {target!r}")
+        meant = likely(name, vars(module)) if module else ""
+        raise ValueError(f"--auth must be module:name of a function, got {target!r}{meant}")
     return found
 
 
@@ -184,14 +200,14 @@ def _storage(
         saver = stack.enter_context(
             open_saver(asked.db, serde, asked.keys, write=True, create=True)
         )
-        yield saver, stack.enter_context(_store(asked.db))
+        yield saver, stack.enter_context(_store(asked.db, saver))
 
 
-def _store(db: str) -> Any:
+def _store(db: str, saver: Any) -> Any:
     if is_conninfo(db):
         from ..store.postgres import PostgresStore
 
         return PostgresStore.from_conn_string(db)
     from ..store.sqlite import SqliteStore
 
-    return SqliteStore.from_conn_string(os.fspath(db))
+    return SqliteStore.from_conn_string(os.fspath(db), saver=saver)

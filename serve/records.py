@@ -1,5 +1,5 @@
-"""What the server knows beside the threads' checkpoints: assistants, threads, runs. Kept in a
-`Store`, so that memory, SQLite and Postgres hold it alike."""
+"""The server's records beside the threads' checkpoints: assistants, threads, runs. They are kept in
+a `Store`, so memory, SQLite and Postgres work the same way."""
 
 from __future__ import annotations
 
@@ -40,6 +40,9 @@ class Changes(NamedTuple):
 NOTHING_ELSE: Final = Changes()
 Found = TypeVar("Found")
 
+DELETED: Final = "is_deleted"
+"""A thread that has it is being deleted: nothing begins on it any more."""
+
 TRIES: Final = 30
 """How often a change is tried that meets those of other servers."""
 
@@ -78,10 +81,14 @@ class Records:
 
     A record is a JSON object. Its `owner` is a user's id, or "" where there are no users; those
     that everybody may read have None. A user finds the own ones and those of everybody.
+
+    Attributes:
+        deliveries: set whenever this process has written a webhook that is to be sent.
     """
 
     def __init__(self, store: BaseStore) -> None:
         self._store = store
+        self.deliveries: asyncio.Event = asyncio.Event()
         self._locks: WeakValueDictionary[tuple[Kind, str], asyncio.Lock] = WeakValueDictionary()
 
     def lock(self, kind: Kind, id: str) -> asyncio.Lock:
@@ -127,6 +134,12 @@ class Records:
         item = await self._store.aget(_space(kind, *within), id)
         return None if item is None else dict(item.value)
 
+    async def find_all(self, *places: tuple[Kind, str, *tuple[str, ...]]) -> list[Record | None]:
+        """Several records, each by its kind, its id and the records within which it lies."""
+        ops = [GetOp(_space(kind, *within), id) for kind, id, *within in places]
+        found = await self._store.abatch(ops)
+        return [dict(item.value) if isinstance(item, Item) else None for item in found]
+
     async def put(self, *records: Put, seen: Sequence[Put] = ()) -> None:
         """Write records, or delete those that are None; all or none.
 
@@ -135,7 +148,7 @@ class Records:
 
         Raises:
             ItemChangedError: one of those is not so any more, and nothing was written. A store of
-                a user's own is never asked: such a server must be the only one.
+                a user's own is asked before the write: such a server must be the only one.
             Refused: an id of one, or something in it, cannot be stored.
         """
         for _, id, record, *_ in records:
@@ -146,8 +159,14 @@ class Records:
         checks: list[Op] = []
         if isinstance(self._store, LocalStore):
             checks = [UnchangedOp(_space(kind, *more), id, each) for kind, id, each, *more in seen]
+        else:
+            for kind, id, each, *more in seen:
+                if await self.find(kind, id, *more) != each:
+                    raise ItemChangedError(_space(kind, *more), id)
         puts = [PutOp(_space(kind, *within), id, record) for kind, id, record, *within in records]
         await self._store.abatch([*checks, *puts])
+        if any(kind == "webhooks" and record is not None for kind, _, record, *_ in records):
+            self.deliveries.set()
 
     async def search(
         self,
@@ -231,8 +250,8 @@ def sort(records: list[Record], by: str | None, order: str | None) -> list[Recor
 
 
 def select(record: Record, fields: Sequence[str] | None) -> Record:
-    """Of a record what clients see, or those fields of it that they want."""
-    shown = {key: value for key, value in record.items() if key != "owner"}
+    """The part of a record that clients see, or the fields of it that they want."""
+    shown = {key: value for key, value in record.items() if key not in ("owner", DELETED)}
     return shown if not fields else {key: shown[key] for key in fields if key in shown}
 
 

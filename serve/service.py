@@ -1,4 +1,4 @@
-"""What all routes share: the graphs, the records, the runs, and who asks."""
+"""What all routes share: the graphs, the records, the runs, and the user of a request."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from .errors import Refused
 from .limits import OpenRequests
 from .records import Record, Records, may_see, now
 from .runs.runner import Runner
-from .runs.thread_events import ThreadNews
+from .runs.thread_runs import ThreadNews
 from .webhooks import Allowed
 
 Auth = Callable[[Request], Awaitable[str | None] | str | None]
-"""Says who asks: the id of a user, who finds the own threads only; None refuses the request."""
+"""Returns the id of the user who sends a request, or None to refuse it. Users see only their own
+threads."""
 
 BODY_SECONDS: float = 30.0
 """The body of a request has to come within so long."""
@@ -67,7 +68,7 @@ class Service:
     _own: dict[str, Record] = field(default_factory=dict)
 
     async def user(self, request: Request) -> str | None:
-        """Who asks; None without `auth`.
+        """The user who sends a request; None without `auth`.
 
         Raises:
             Refused: it is nobody known, one with too many requests, or the app around this one has

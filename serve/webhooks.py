@@ -1,9 +1,9 @@
-"""Webhooks: the end of a run is sent to an address that the run names, if whoever started the
-server has allowed it.
+"""Webhooks: the server sends the end of a run to an address that the run names, if the server's
+operator has allowed it.
 
-What is to be sent is stored in the write that ends the run, so that a server that is stopped or
-killed loses none: the next one sends it. It is sent at least once; a receiver knows a second one by
-its `run_id`.
+The write that ends the run also stores the delivery, so a server that is stopped or killed loses
+none: the next one sends it. Delivery is at least once; a receiver recognizes a duplicate by its
+`run_id`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import http.client
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -33,7 +33,8 @@ TIMEOUT: Final = 10.0
 """A receiver has to answer each read within so many seconds."""
 CLAIM: Final = 60.0
 """Seconds after which another server takes over what one has begun to send."""
-SECONDS_BETWEEN_LOOKS: Final = 0.5
+SECONDS_BETWEEN_LOOKS: Final = 5.0
+"""How often a server looks for what others have left. It knows of what it has written itself."""
 MOST_AT_ONCE: Final = 8
 _PORTS: Final = {"http": 80, "https": 443}
 _RETRIED: Final = (408, 425, 429)
@@ -155,17 +156,29 @@ class Webhooks:
         server."""
         try:
             while True:
+                self._records.deliveries.clear()  # before the look, so that none is overlooked
+                seconds = SECONDS_BETWEEN_LOOKS
                 try:
-                    for delivery in await self._records.search("webhooks"):
-                        if seconds_until(delivery["next_at"]) <= 0:
-                            await self._claim(delivery)
+                    seconds = min(seconds, await self._send_due())
                 except Exception:
                     LOG.exception("webhooks could not be sent; it is tried again")
-                await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._records.deliveries.wait(), max(seconds, 0.0))
         finally:
             for each in self._sending:
                 each.cancel()
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _send_due(self) -> float:
+        """Begin to send what is due. Returns the seconds until the next is."""
+        waits = [SECONDS_BETWEEN_LOOKS]
+        for delivery in await self._records.search("webhooks"):
+            seconds = seconds_until(delivery["next_at"])
+            if seconds > 0:
+                waits.append(seconds)
+            else:
+                await self._claim(delivery)
+        return min(waits)
 
     async def _claim(self, delivery: Record) -> None:
         """Begin to send, unless another server does."""
@@ -188,13 +201,16 @@ class Webhooks:
         id, tries = delivery["run_id"], delivery["tries"]
         wrong, may_retry = await self._try(delivery)
         if wrong is None:
-            await self._end(delivery, {"status": "delivered", "tries": tries})
+            puts = await self._last_puts(delivery, {"status": "delivered", "tries": tries})
         elif may_retry and tries <= len(PAUSES):
-            later = {**delivery, "next_at": _in(PAUSES[tries - 1])}
-            await self._records.put(("webhooks", id, later))
+            puts = [("webhooks", id, {**delivery, "next_at": _in(PAUSES[tries - 1])})]
         else:
             LOG.warning("the webhook of the run %s was given up: %s", id, wrong)
-            await self._end(delivery, {"status": "failed", "tries": tries, "error": wrong})
+            became = {"status": "failed", "tries": tries, "error": wrong}
+            puts = await self._last_puts(delivery, became)
+        # A run that was parked may have ended meanwhile: then that is still to be sent.
+        with suppress(ItemChangedError):
+            await self._records.put(*puts, seen=[("webhooks", id, delivery)])
 
     async def _try(self, delivery: Record) -> tuple[str | None, bool]:
         """Send once: what is wrong, and whether a further try may help."""
@@ -212,14 +228,14 @@ class Webhooks:
             return None, False
         return f"it answered {status}", status >= 500 or status in _RETRIED
 
-    async def _end(self, delivery: Record, became: Mapping[str, Any]) -> None:
-        """Note on the run what became of its webhook."""
+    async def _last_puts(self, delivery: Record, became: Mapping[str, Any]) -> list[Put]:
+        """What is written when nothing more is sent: the run tells what became of its webhook."""
         run_id, thread_id = delivery["run_id"], delivery["thread_id"]
         run = await self._records.find("runs", run_id, thread_id)
-        changes: list[Put] = [("webhooks", run_id, None)]
+        puts: list[Put] = [("webhooks", run_id, None)]
         if run is not None:
-            changes.append(("runs", run_id, {**run, "webhook": dict(became)}, thread_id))
-        await self._records.put(*changes)
+            puts.append(("runs", run_id, {**run, "webhook": dict(became)}, thread_id))
+        return puts
 
 
 def _post(address: Address, body: bytes) -> int:

@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
@@ -127,13 +127,19 @@ class LocalStore(BaseStore, ABC):
     # -- what a subclass answers, always under the lock --------------------------------------------
 
     def _transaction(self, write: bool, alone: bool = False) -> AbstractContextManager[Any]:
-        """Around the reads, then around the writes of a batch; `alone`: there is only one, and it
-        is not a search."""
+        """Around the reads, then around the writes of a batch; `alone`: all of them are done by
+        one `_find_all`, or there is only one write."""
         return nullcontext()
 
     @abstractmethod
     def _find(self, namespace: Namespace, key: str, now: float) -> ItemRow | None:
         """The live row at a place."""
+
+    def _find_all(
+        self, places: Sequence[tuple[Namespace, str]], now: float
+    ) -> dict[tuple[Namespace, str], ItemRow | None]:
+        """The live rows at several places, as they are at one moment."""
+        return {place: self._find(*place, now) for place in places}
 
     @abstractmethod
     def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[ItemRow, None, None]:
@@ -253,10 +259,14 @@ class LocalStore(BaseStore, ABC):
         with self._lock:
             now = self._clock()
             if plan.reads:
-                alone = len(plan.reads) == 1 and not isinstance(plan.reads[0][1], SearchOp)
+                places = [
+                    (op.namespace, op.key) for _, op in plan.reads if isinstance(op, GetOp)
+                ]
+                alone = len(places) == len(plan.reads)
                 with self._transaction(write=False, alone=alone):
+                    rows = self._find_all(places, now)
                     for position, op in plan.reads:
-                        results[position] = self._answer(op, now, vectors, touched)
+                        results[position] = self._answer(op, now, vectors, rows, touched)
             # In a transaction of its own: reads that refresh nothing take no write lock.
             if touched or plan.puts or plan.unchanged:
                 alone = len(touched) + len(plan.puts) + len(plan.unchanged) == 1
@@ -265,10 +275,9 @@ class LocalStore(BaseStore, ABC):
         return results
 
     def _write(self, plan: Plan, touched: list[ItemRow], now: float) -> None:
-        for (namespace, key), value in plan.unchanged.items():
-            found = self._find(namespace, key, now)
-            if (None if found is None else found.value) != value:
-                raise ItemChangedError(namespace, key)
+        for place, found in self._find_all([*plan.unchanged], now).items():
+            if (None if found is None else found.value) != plan.unchanged[place]:
+                raise ItemChangedError(*place)
         for row in touched:
             self._touch(row, now + cast(float, row.ttl) * MINUTE)
         for put in plan.puts.values():
@@ -294,6 +303,7 @@ class LocalStore(BaseStore, ABC):
         op: GetOp | SearchOp | ListNamespacesOp,
         now: float,
         vectors: Vectors,
+        rows: Mapping[tuple[Namespace, str], ItemRow | None],
         touched: list[ItemRow],
     ) -> Result:
         if isinstance(op, ListNamespacesOp):
@@ -301,7 +311,7 @@ class LocalStore(BaseStore, ABC):
         found: list[tuple[ItemRow, float | None]] = []
         if isinstance(op, SearchOp):
             found = self._page(op, now, vectors.queries.get(op.query or ""))
-        elif (row := self._find(op.namespace, op.key, now)) is not None:
+        elif (row := rows[op.namespace, op.key]) is not None:
             found = [(row, None)]
         refresh = op.refresh_ttl
         if refresh is None:

@@ -1,7 +1,7 @@
 """`PostgresStore`: rows in one Postgres table. Same calls, same results as `InMemoryStore`.
 
-Only the table and its statements, which are constants; what a batch means is in `batch`, and
-filters are met by the same functions as everywhere, not in SQL.
+Only the table and its statements, which are constants; what a batch means is in `batch`. Filters
+run in the same functions as for all stores, not in SQL.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -88,6 +88,16 @@ _FIND = f"""
     SELECT seq, {_COLUMNS}, NULL, NULL FROM stategraph_items
     WHERE {_NAMED} AND (expires IS NULL OR expires > $3)
 """
+# LIMIT: each place is looked up by the index, whatever the planner knows of the table.
+_FIND_ALL = f"""
+    SELECT found.* FROM unnest($1::bytea[], $2::bytea[]) AS wanted (namespace, key)
+    CROSS JOIN LATERAL (
+        SELECT seq, {_COLUMNS}, NULL, NULL FROM stategraph_items AS item
+        WHERE sha256(item.namespace) = sha256(wanted.namespace)
+            AND sha256(item.key) = sha256(wanted.key) AND (expires IS NULL OR expires > $3)
+        LIMIT 1
+    ) AS found
+"""
 _SCAN = f"SELECT seq, {_COLUMNS}, NULL, NULL FROM stategraph_items WHERE {_BELOW}"
 _SCAN_VECTORS = f"SELECT seq, {_COLUMNS}, dims, vectors FROM stategraph_items WHERE {_BELOW}"
 _NAMESPACES = (
@@ -127,12 +137,12 @@ _SWEEP = """
 class PostgresStore(LocalStore):
     """A store in a Postgres database, shared by any number of machines.
 
-    The table is made on first use. The async methods wait on threads of the store's
-    own, as many as there are connections.
+    It creates the table on first use. The async methods wait on the store's own threads, as many as
+    there are connections.
 
     Args:
         conn: a connection string or URL; or an open psycopg `Connection`, which then serves this
-            store alone; or a `ConnectionPool`. What is handed in stays open after `close`.
+            store alone; or a `ConnectionPool`. A given connection or pool stays open after `close`.
         index: how to find items by meaning; None for no such index.
         ttl: how long items live; None for ever, unless a put says otherwise.
         clock: seconds since 1970; asked once per batch.
@@ -142,7 +152,7 @@ class PostgresStore(LocalStore):
 
     Raises:
         StorageError: the string is not a connection string.
-        TypeError: `conn` is none of these.
+        TypeError: `conn` has another type.
         ValueError: `pool_size` or `timeout` is not above 0.
     """
 
@@ -172,7 +182,7 @@ class PostgresStore(LocalStore):
         return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
-        """Make the table, or bring it up to date. The first use does so too; calling it again does
+        """Create the table or migrate it. The first use of the store does so too; further calls do
         nothing.
 
         Raises:
@@ -191,10 +201,10 @@ class PostgresStore(LocalStore):
         return self._server.size
 
     def reopen(self) -> Callable[[], PostgresStore]:
-        """How another process opens the same tables: by the connection string, with all that the
-        environment of this one adds to it, or by that of a connection that was handed in, its
-        password and schema included. A subclass whose `__init__` takes other arguments must say
-        itself."""
+        """Return a function with which another process opens the same tables: by the connection
+        string and what this process's environment adds to it, or by that of the given connection,
+        including its password and schema. A subclass whose `__init__` takes other arguments must
+        override it."""
         address, local = self._server.address()
         if self._tables is None:
             self._tables = _Tables(
@@ -238,6 +248,16 @@ class PostgresStore(LocalStore):
             return None
         return self._row(found[0])
 
+    def _find_all(
+        self, places: Sequence[tuple[Namespace, str]], now: float
+    ) -> dict[tuple[Namespace, str], ItemRow | None]:
+        if len(places) < 2:
+            return super()._find_all(places, now)
+        named = [(encode_namespace(namespace), key) for namespace, key in dict.fromkeys(places)]
+        rows = map(self._row, self._wire.rows(_FIND_ALL, named, now))
+        found = {(row.namespace, row.key): row for row in rows}
+        return {place: found.get(place) for place in places}
+
     def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[ItemRow, None, None]:
         low, high = below(prefix)
         edge, size = NEWEST, PAGE
@@ -274,9 +294,9 @@ class PostgresStore(LocalStore):
         if plan.unchanged or len(plan.puts) + len(touched) > 1:
             rows = ((row.namespace, row.key) for row in touched)
             places = {*plan.puts, *plan.unchanged, *rows}
-            self._wire.rows(_LOCK, sorted({_lock_of(*place) for place in places}))
-        if len(plan.puts) > 1:
-            seqs = sorted(seq for (seq,) in self._wire.rows(_RESERVE, len(plan.puts)))
+            locks = sorted({_lock_of(*place) for place in places})
+            _, found = self._wire.rows_inside((_LOCK, locks), (_RESERVE, len(plan.puts)))
+            seqs = sorted(seq for (seq,) in found)
             self._mine.seqs = dict(zip(plan.puts, seqs, strict=True))
             plan = replace(plan, puts=dict(sorted(plan.puts.items(), key=lambda put: put[0])))
         super()._write(plan, sorted(touched, key=lambda row: (row.namespace, row.key)), now)

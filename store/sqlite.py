@@ -1,7 +1,7 @@
 """`SqliteStore`: rows in one SQLite table. Same calls, same results as `InMemoryStore`.
 
-Only the table and its statements, which are constants; what a batch means is in `batch`, and
-filters are met by the same functions as everywhere, not in SQL.
+Only the table and its statements, which are constants; what a batch means is in `batch`. Filters
+run in the same functions as for all stores, not in SQL.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote
 
 from ..checkpoint.errors import StorageError
 from ..checkpoint.opening import Opening
-from ..checkpoint.sql.sqlite_database import Database, Target, identity_of
+from ..checkpoint.sql.sqlite_database import Database, GroupWriter, Target, identity_of
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import ItemRow, LocalStore, Plan
 from .machine import this_machine
@@ -77,14 +78,20 @@ _SWEEP = "DELETE FROM store_items WHERE expires <= ?"
 class SqliteStore(LocalStore):
     """A store in an SQLite file, shared by threads and by processes of one machine.
 
-    The async methods wait on a thread of the store's own. A connection that is handed in must serve
-    this store alone, be opened with `check_same_thread=False`, and stays open after `close`.
+    The async methods wait on the store's own thread. A given connection must serve this store
+    alone and be opened with `check_same_thread=False`; it stays open after `close`.
 
     Args:
         conn: a connection, or what to open: a file name, `":memory:"`, a `file:` URI.
         index: how to find items by meaning; None for no such index.
         ttl: how long items live; None for ever, unless a put says otherwise.
         clock: seconds since 1970; asked once per batch.
+        saver: a `SqliteSaver` on the same file, which must stay open as long as this store is used.
+            Async writes use its connection: those that wait together with commits of threads join
+            their transaction and are as durable.
+
+    Raises:
+        ValueError: the saver's file is another one.
 
     >>> with SqliteStore.from_conn_string(":memory:") as store:
     ...     store.put(("users", "7"), "likes", {"drink": "tea"})
@@ -99,19 +106,40 @@ class SqliteStore(LocalStore):
         index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
         clock: Callable[[], float] = time.time,
+        saver: GroupWriter | None = None,
     ) -> None:
         super().__init__(index=index, ttl=ttl, clock=clock)
         self._database = Database(conn, _SCHEMA)
+        self._saver = saver
+        if saver is not None:
+            path = self._database.path()
+            if path is None or path != saver.database.path():
+                self._database.close()
+                raise ValueError(f"saver must be on the same file as the store, {str(conn)!r}")
+            # The same store on the connection of the saver, whose lock whoever writes there holds.
+            self._grouped = copy(self)
+            self._grouped._database, self._grouped._lock = saver.database, nullcontext()
 
     @classmethod
     def from_conn_string(
-        cls, conn_string: str, *, index: IndexConfig | None = None, ttl: TTLConfig | None = None
+        cls,
+        conn_string: str,
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        saver: GroupWriter | None = None,
     ) -> Opening[Self]:
         """Open a store for the length of a `with` or `async with` block, then close it."""
-        return Opening(cls, conn_string, index=index, ttl=ttl)
+        return Opening(cls, conn_string, index=index, ttl=ttl, saver=saver)
+
+    @property
+    def path(self) -> str | None:
+        """The absolute path of the file; None for a database in memory."""
+        with self._lock:
+            return self._database.path()
 
     def setup(self) -> None:
-        """Nothing to do: the tables were made when the store opened. Here for programs that call
+        """Do nothing: the tables exist since the store was opened. Kept for programs that call
         it."""
 
     def close(self) -> None:
@@ -126,14 +154,14 @@ class SqliteStore(LocalStore):
         return 1  # there is one connection
 
     def reopen(self) -> Callable[[], SqliteStore] | None:
-        """How another process on this machine opens the same file; None for a database in memory. A
-        subclass whose `__init__` takes other arguments must say itself.
+        """Return a function with which another process on this machine opens the same file; None
+        for a database in memory. A subclass whose `__init__` takes other arguments must override
+        it.
 
         Raises:
-            StorageError: the file is not there any more.
+            StorageError: the file no longer exists.
         """
-        with self._lock:
-            path = self._database.path()
+        path = self.path
         if path is None:
             return None
         inode = identity_of(path)
@@ -146,6 +174,8 @@ class SqliteStore(LocalStore):
         return super()._execute(plan, vectors)
 
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
+        if self._saver is not None and (plan.puts or plan.unchanged):
+            return await self._saver.awrite(self._grouped._execute, plan, vectors)
         return await self._acall(self._execute, plan, vectors)
 
     def _transaction(self, write: bool, alone: bool = False) -> AbstractContextManager[Any]:

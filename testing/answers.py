@@ -36,6 +36,7 @@ class AnswerBook:
             )
         self._answers = answers
         self._used = 0
+        self._asked: list[Any] = []
 
     def answer(self, questions: Sequence[Interrupt]) -> Command | None:
         """The command that answers these questions, as far as there are answers; None if there is
@@ -44,8 +45,26 @@ class AnswerBook:
         given = {id: answer for id, answer in found.items() if answer is not OPEN}
         return Command(resume=given) if given else None
 
+    def check_asked(self, left: Sequence[Interrupt]) -> None:
+        """Refuse answers to questions that were not asked, if others were left open.
+
+        Args:
+            left: the questions without an answer.
+
+        Raises:
+            ValueError: a mapping has keys that were not asked.
+        """
+        if not left or not isinstance(self._answers, Mapping):
+            return
+        unasked = [key for key in self._answers if key not in self._asked]
+        if unasked:
+            names = ", ".join(map(repr, unasked))
+            asked = ", ".join(f"{question.value!r:.200}" for question in left)
+            raise ValueError(f"answers: no question is {names}; open: {asked}")
+
     def _find(self, question: Interrupt) -> Any:
         answers = self._answers
+        self._asked.append(question.value)
         if callable(answers):
             return answers(question)
         if isinstance(answers, Mapping):

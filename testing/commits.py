@@ -1,4 +1,5 @@
-"""Checks of whole supersteps: commit, commit_writes, claim, run_of, head. No graph runs here."""
+"""Checks of whole supersteps: commit, commit_writes, commit_records, claim, run_of, head. No graph
+runs here."""
 
 from __future__ import annotations
 
@@ -140,6 +141,69 @@ def only_one_run_may_bring_an_answer(harness: Harness) -> None:
         [("next", "a", 3), ("task", "a", 1)],
         "writes after a claim by a caller that had read again",
     )
+
+
+@register_check("commit")
+def what_tasks_have_left_is_recorded_beside_each_checkpoint(harness: Harness) -> None:
+    """Tasks of several checkpoints are under way at once; what each asks stands beside its own."""
+    run = harness.run()
+    for id in ("1", "2", "3"):
+        run.step(id, a=id)
+    records = {id: [run.task(f"of {id}", [("a", id)])] for id in ("1", "3", "2")}
+    harness.call("commit_records", harness.at("3"), harness.need().revision, records)
+    harness.reopen()
+    for id in ("1", "2", "3"):
+        assert_same(harness.pending(id), [(f"of {id}", "a", id)], f"writes beside {id!r}")
+    assert_raises(
+        CheckpointConflictError,
+        "records of a caller whose head is another",
+        harness.call,
+        "commit_records",
+        harness.at("2"),
+        None,
+        {"1": [run.task("late", [("a", 9)])]},
+    )
+    assert_same(harness.pending("1"), [("of 1", "a", "1")], "writes after it")
+    run.step("4", a=4)
+    harness.reads_back(run)
+
+
+@register_check("commit", "commit_records")
+def what_is_recorded_elsewhere_counts_beside_the_head(harness: Harness) -> None:
+    """Of two runs that work from one head, and record beside an earlier checkpoint, one goes on;
+    the other stores nothing."""
+    run = harness.run()
+    run.step("1", a=1)
+    run.step("2", a=2)
+    revision = harness.need().revision or 0
+    first = {"1": [run.task("task", [("a", 1)])]}
+    harness.call("commit_records", harness.at("2"), revision, first)
+    harness.reopen()
+    assert_same(harness.need().revision, revision + 1, "the revision of the head")
+    late = {id: [run.task("late", [("a", 9)])] for id in ("1", "2")}
+    assert_raises(
+        CheckpointConflictError,
+        "a second record from the same revision",
+        harness.call,
+        "commit_records",
+        harness.at("2"),
+        revision,
+        late,
+    )
+    assert_same(
+        (harness.pending("1"), harness.pending("2")),
+        ([("task", "a", 1)], []),
+        "writes beside both checkpoints",
+    )
+    harness.call("commit_records", harness.at("2"), revision + 1, late)
+    harness.reopen()
+    assert_same(harness.pending("2"), [("late", "a", 9)], "writes of a caller that had read again")
+    assert_same(harness.need().revision, revision + 2, "the revision of the head")
+    run.step("3", a=3, writes=[("other", [("a", 3)])])
+    harness.reopen()
+    expected = [("late", "a", 9), ("other", "a", 3)]
+    assert_same(sorted(harness.pending("2")), expected, "writes after the next step")
+    harness.reads_back(run)
 
 
 @register_check("commit")

@@ -1,4 +1,4 @@
-"""What a check is, and how it says what is wrong. No check lives here, and nothing of pytest."""
+"""Defines a check and how it reports failure. Contains no checks and does not use pytest."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ NEEDS = {
         "writer per thread"
     ),
     "claim": "it inherits claim(), which lets several runs bring an answer at once",
+    "commit_records": (
+        "it inherits commit_records(), which records beside one checkpoint after another"
+    ),
     "delete_for_runs": "it has no delete_for_runs()",
     "copy_thread": "it has no copy_thread()",
     "prune": "it has no prune()",
@@ -30,10 +33,10 @@ NEEDS = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One rule that savers keep.
+    """One rule that savers must keep.
 
     Attributes:
-        name: the rule in short; unique.
+        name: a short, unique name of the rule.
         group: the capability it belongs to, such as "list" or "crash".
         about: what it means and why it matters.
         run: raises `CheckFailed`, or whatever the saver raised, if the rule is broken.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from ..visualize.labels import TIMES
 from ..visualize.model import GraphEdge, GraphModel, GraphNode
 from ..visualize.svg import Mark, draw_svg
 from ..visualize.text import draw_ascii
-from .recording import RecordedStep
+from .recording import RecordedRun, RecordedTask
 from .thread_reader import destinations, read_thread
 
 NEVER = "never"
@@ -36,9 +37,10 @@ class Outcome(NamedTuple):
     """One answer of a router.
 
     Attributes:
-        node: behind which the router stands.
-        router: its name.
-        answer: as text: a key of its path map, the name of a node, or `Send`.
+        node: the node whose router it is.
+        router: the router's name.
+        answer: as text: a key of its path map, the name of a node (also that of a `Send` whose node
+            is declared), or `Send`.
     """
 
     node: str
@@ -50,7 +52,7 @@ class Outcome(NamedTuple):
 
 
 class GraphCoverage:
-    """What has run of one graph.
+    """The coverage of one graph.
 
     Attributes:
         model: the graph as it is drawn.
@@ -99,19 +101,19 @@ class GraphCoverage:
 
     @property
     def missed_nodes(self) -> list[str]:
-        """The ids of the nodes that never ran."""
+        """Return the ids of the nodes that never ran."""
         kinds = ("node", "subgraph")
         return [n.id for n in self.model.nodes if n.kind in kinds and not self.nodes[n.id]]
 
     @property
     def missed_edges(self) -> list[tuple[str, str]]:
-        """The ends of the edges that were never taken."""
+        """Return the ends of the edges that were never taken."""
         ends = ((edge.source, edge.target) for edge in self.model.edges)
         return [each for each in ends if not self.edges[each]]
 
     @property
     def missed_outcomes(self) -> list[Outcome]:
-        """The declared answers that no router gave."""
+        """Return the declared answers that no router gave."""
         return [each for each in self.declared if not self.outcomes[each]]
 
     @property
@@ -141,7 +143,7 @@ class GraphCoverage:
         return f"{label!r}, which handles the errors of {handled!r}"
 
     def draw_svg(self, path: str | Path | None = None) -> str:
-        """The graph with what has run marked, as SVG; also written to `path` if that is given."""
+        """Return the graph as SVG, with what has run marked; also write it to `path` if given."""
         nodes = self._all_nodes()
         marks = {
             node.id: Mark("done", f"{TIMES}{self.nodes[node.id]:,}")
@@ -217,7 +219,7 @@ Key = tuple[str, tuple[str, ...]]
 
 
 class Coverage:
-    """What has run of several graphs.
+    """The coverage of several graphs.
 
     Attributes:
         graphs: by name and nodes; a nested graph by itself.
@@ -229,8 +231,8 @@ class Coverage:
             self.of(app)
 
     def of(self, app: CompiledGraph) -> GraphCoverage:
-        """What has run of one graph. Copies of it, such as those of `replace`, count as the same;
-        so do others with its name and its nodes."""
+        """Return the coverage of one graph. Copies of it, such as those of `replace`, count as the
+        same graph; so do others with its name and its nodes."""
         program = app.program
         key = (program.name, tuple(program.nodes))
         known = self.graphs.get(key)
@@ -242,35 +244,33 @@ class Coverage:
         return known
 
     def add_thread(self, app: Pregel[Any, Any, Any, Any], config: RunnableConfig) -> None:
-        """Count what a stored thread went through, wherever it has run: on workers, or in processes
-        that were killed. What its routers answered is not stored; nor are attempts that failed and
-        were made again.
+        """Count what a stored thread ran, even on workers or in processes that were killed. The
+        answers of its routers are not stored; nor are failed attempts that were retried.
 
         Args:
-            app: the graph that made it, with its saver.
+            app: the graph that ran the thread, with its saver.
             config: names the thread.
 
         Raises:
-            ThreadError: the thread is not stored as a whole; see `read_thread`.
+            ThreadError: the thread is not stored completely; see `read_thread`.
         """
         for run in read_thread(app, config).runs:
-            self._add_steps(app, run.steps, app.checkpointer.serde)
+            self._add_run(app, run, app.checkpointer.serde)
 
-    def _add_steps(
-        self, app: CompiledGraph, steps: Sequence[RecordedStep], serde: Serializer
+    def _add_run(
+        self, app: CompiledGraph, run: RecordedRun | RecordedTask, serde: Serializer
     ) -> None:
+        """Count the steps of a graph: those of a whole run, or of a task that ran a nested one."""
         graph = self.of(app)
         graph.start()
-        for number, step in enumerate(steps):
-            if number == 0:  # what a router behind START has led to
-                graph.take_edges(START, [task.node for task in step])
-            for task in step:
-                graph.count_node(task.node)
-                if task.goto:
-                    graph.take_edges(task.node, (from_json(each, serde) for each in task.goto))
-                inside = app.program.nested.get(task.node)
-                if inside is not None and task.steps:
-                    self._add_steps(inside, task.steps, serde)
+        graph.take_edges(START, run.from_start)
+        for task in chain.from_iterable(run.steps):
+            graph.count_node(task.node)
+            if task.goto:
+                graph.take_edges(task.node, (from_json(each, serde) for each in task.goto))
+            inside = app.program.nested.get(task.node)
+            if inside is not None and task.steps:
+                self._add_run(inside, task, serde)
 
     def add(self, other: Coverage) -> None:
         """Count what has run elsewhere, too."""
@@ -319,8 +319,8 @@ class Coverage:
 
 @contextmanager
 def measure_coverage(*apps: CompiledGraph) -> Iterator[Coverage]:
-    """Measure which nodes, edges and answers of routers run inside of the `with` block, in all
-    graphs of this process.
+    """Measure which nodes, edges and router answers occur inside the `with` block, in all graphs of
+    this process.
 
     Args:
         apps: graphs that are reported even if they do not run.
@@ -381,10 +381,14 @@ class _Counter(EngineObserver):
         """A router has answered."""
         graph, node = self._graphs[info.run], info.node
         for each in answer if isinstance(answer, (list, tuple)) else (answer,):
-            shown = "Send" if isinstance(each, Send) else str(each)
-            graph.outcomes[Outcome(node, infer_name(router), shown)] += 1
+            to = each.node if isinstance(each, Send) else str(each)
+            outcome = Outcome(node, infer_name(router), to)
+            if isinstance(each, Send) and outcome not in graph.declared:
+                outcome = outcome._replace(answer="Send")
+            graph.outcomes[outcome] += 1
         if node == START:  # which is no task that observers are told of
             graph.take_edges(START, destinations(writes))
+
 
 def _is_taken(edge: GraphEdge, targets: set[str]) -> bool:
     if edge.source == START and edge.certain:

@@ -16,7 +16,7 @@ from .processes import KillAt, Ledger, ProcessEnd, Processes
 STEPS = 8
 LANES = 3
 ROUNDS = 4
-WRITING = ("commit", "commit_writes", "put", "put_writes")
+WRITING = ("commit", "commit_writes", "commit_records", "put", "put_writes")
 
 
 def script(run: Commits) -> None:
@@ -109,6 +109,43 @@ def _whole(harness: Harness, acknowledged: int, where: str) -> None:
     model.call, model.head = harness.call, ids[-1] if ids else None
     model.step("more", a="more")
     assert_same(harness.need().checkpoint, model.expected["more"], f"{where}: the step after it")
+
+
+def recording(suite: SaverSource, folder: Path, at: int | None) -> int:
+    """Record beside several checkpoints; killed at a call inside the saver. How many calls there
+    were."""
+    with Harness(suite, folder, SYNC) as harness:
+        run = harness.run()
+        for step in range(3):
+            run.step(f"{step}", a=step)
+        config, revision = harness.at("2"), harness.need().revision
+        kill = KillAt(at)
+        kill.around(harness.saver, "commit_records")
+        harness.saver.commit_records(config, revision, _records(run))
+    return kill.calls
+
+
+def _records(run: Commits) -> dict[str, Any]:
+    return {f"{step}": [run.task(f"task {step}", [("a", step)])] for step in range(3)}
+
+
+@register_check("crash", "durable", "commit_records", modes=(SYNC,))
+def a_kill_leaves_records_beside_all_checkpoints_or_none(harness: Harness) -> None:
+    """Killed between any two things that commit_records() does: of several questions that were
+    asked at once none is there alone."""
+    harness.close()
+    with Processes() as processes:
+        calls = processes.one(recording, harness.suite, harness.folder / "dry", None)
+        for number, at in enumerate(points(harness, calls, 6)):
+            (ended,) = processes.run((recording, harness.suite, harness.folder / f"{number}", at))
+            _died(ended, f"call {at} of {calls}")
+            with harness.fresh(f"{number}") as after:
+                recorded = [len(after.pending(f"{step}")) for step in range(3)]
+                assert_that(
+                    recorded in ([0, 0, 0], [1, 1, 1]),
+                    f"killed at call {at} of {calls} in commit_records(): records beside each "
+                    f"checkpoint are {recorded}",
+                )
 
 
 def tidying(suite: SaverSource, folder: Path, method: str, given: Any, at: int | None) -> int:

@@ -1,6 +1,6 @@
-"""One node of a graph, run alone: with a state, a runtime and answers that the test gives.
+"""Runs one node of a graph alone, with a state, a runtime and answers that the test supplies.
 
-The node runs in its own graph, so its edges and routers are asked, too; the graph stops behind it.
+The node runs in its own graph, so its edges and routers run too; the graph stops after it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from .thread_reader import destinations
 
 @dataclass(frozen=True, slots=True)
 class NodeRun:
-    """What a node has done.
+    """The outcome of a single node's run.
 
     Attributes:
-        node: its name.
-        returned: what its function has returned; None if it waits for an answer.
+        node: the node's name.
+        returned: what its function returned; None if it waits for an answer.
         writes: (key, value) of the state in the order in which it wrote them, before reducers.
         goto: where the run would go on: the nodes that its edges, routers, joins and commands lead
             to, and `Send`s; `(END,)` if it ends here. Empty if it waits for an answer.
-        questions: that wait for an answer.
-        state: behind it, as `get_state` shows it.
+        questions: the questions that wait for an answer.
+        state: the state after the node, as `get_state` shows it.
         events: what it sent to the stream writer.
     """
 
@@ -73,27 +73,29 @@ def run_node(
     store: Any = None,
     retry: bool = False,
 ) -> NodeRun:
-    """Run one node of a graph with what you give it, and stop behind it.
+    """Run one node of a graph with the given input, and stop after it.
 
-    It runs as it does in the graph: its parameters are injected, its writes are checked, its edges
-    and routers are asked. Its error handler is left out, so that its error reaches the test.
+    It runs as in the graph: its parameters are injected, its writes are checked, its edges and
+    routers run. Its error handler is left out, so that its error reaches the test.
 
     Args:
         app: a compiled graph. Its saver is not used.
-        node: its name; in a nested graph its path, such as `"research:search"`.
-        state: what the state holds; keys may be left out. Reducers are not asked.
-        sent: what a `Send` brings, for a node that is given that and not the state.
-        answers: to its questions: a list in their order, a dict by what is asked, or a function of
-            the `Interrupt`. A question without an answer stays open and is in `questions`.
+        node: the node's name; in a nested graph its path, such as `"research:search"`.
+        state: the values of the state; keys may be left out. Reducers do not run.
+        sent: the argument of a `Send`, for a node that gets that instead of the state.
+        answers: the answers to its questions: a list in their order, a dict by what is asked, or a
+            function of the `Interrupt`. A question without an answer stays open and is in
+            `questions`.
         config: as for `invoke`, such as `{"configurable": {"user": 7}}`.
-        context: what `runtime.context` is.
-        store: the store of the graph, instead of its own.
-        retry: try again as its retry policies say; else it has one attempt.
+        context: the value of `runtime.context`.
+        store: a store to use instead of the graph's own.
+        retry: retry as the node's retry policies say; by default it has one attempt.
 
     Raises:
-        ValueError: there is no such node.
-        TypeError: `app` is no graph built with `StateGraph`, or the state is of no kind that it
-            takes.
+        ValueError: there is no such node; or an answer is to a question that it did not ask, and
+            another question is open.
+        TypeError: `app` was not built with `StateGraph`, or the state has a type that it does not
+            accept.
         Exception: what the node raised.
 
     >>> from stategraph import START, StateGraph
@@ -211,7 +213,10 @@ class _Stage(EngineObserver):
     def go_on(self, snapshot: StateSnapshot) -> Command | None:
         """What answers the questions of the node; None if it is done, or nobody answers."""
         self.snapshot = snapshot
-        return self.answers.answer(snapshot.interrupts) if snapshot.interrupts else None
+        given = self.answers.answer(snapshot.interrupts) if snapshot.interrupts else None
+        if given is None:
+            self.answers.check_asked(snapshot.interrupts)
+        return given
 
     @contextmanager
     def listen(self) -> Iterator[None]:

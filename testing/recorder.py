@@ -1,7 +1,7 @@
-"""Records runs of a graph, and runs it again as it was recorded.
+"""Records runs of a graph, and replays them.
 
-A recorded node does not run again if the test says so: it gives what is in the recording, so that
-routers, joins, reducers and the other nodes are tested without a network.
+On request a node does not run in a replay but returns what was recorded, so that routers, joins,
+reducers and the other nodes are tested without a network.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..pregel.superstep.interrupts import interrupt
 from ..pregel.types import Command, Interrupt, RunnableConfig, Send
 from .answers import OPEN, AnswerBook, Answers
 from .asserts import CheckFailed
-from .births import one_at_a_time
 from .comparing import Difference, find_difference, hide_ids, rename_ids
 from .fakes import find_node, replace
+from .origins import one_at_a_time
 from .recording import RecordedRun, RecordedTask, Recording
 from .thread_reader import destinations, read_thread
 
@@ -35,7 +35,7 @@ class ReplayDiffers(CheckFailed):
     """A run differs from its recording. The text names the first difference.
 
     Attributes:
-        difference: that.
+        difference: the first difference.
         now: the recording of the new run.
     """
 
@@ -58,11 +58,12 @@ def record(
     Args:
         app: a compiled graph. Its saver is not used.
         inputs: what `invoke` is given; several go to the same thread one after another.
-        answers: to questions: a list in their order, a dict by what is asked, or a function of the
-            `Interrupt`. A question without an answer ends the run.
+        answers: the answers to questions: a list in their order, a dict by what is asked, or a
+            function of the `Interrupt`. A question without an answer ends the run.
         config, context: as for `invoke`.
 
     Raises:
+        ValueError: an answer is to a question that was not asked, and another question is open.
         Exception: what a node raised.
     """
     stage = _Stage(app, config)
@@ -72,6 +73,7 @@ def record(
             stage.interrupts = stage.app.invoke(
                 todo, stage.thread, version="v2", durability="sync", context=context
             ).interrupts
+    book.check_asked(stage.interrupts)
     return read_thread(stage.app, stage.thread)
 
 
@@ -91,6 +93,7 @@ async def arecord(
                 todo, stage.thread, version="v2", durability="sync", context=context
             )
             stage.interrupts = result.interrupts
+    book.check_asked(stage.interrupts)
     return read_thread(stage.app, stage.thread)
 
 
@@ -109,11 +112,11 @@ def replay(
     Random ids (UUIDs), such as those of messages, may differ.
 
     Args:
-        recording: or the path of its file.
+        recording: the recording, or the path of its file.
         app: the graph. Its saver is not used.
-        recorded: nodes that do not run: they give what is in the recording, questions included.
-            Names; paths such as `"research:search"` in nested graphs; "*" for all of the graph
-            itself. A node that holds a graph is given as a whole.
+        recorded: nodes that do not run but return what was recorded, questions included. Names;
+            paths such as `"research:search"` in nested graphs; "*" for all nodes of the graph
+            itself. A node that holds a graph is replayed as a whole.
         ignore: keys and fields whose values are not compared, at any depth, such as
             `["created_at"]`.
         config, context: as for `invoke`.
@@ -124,7 +127,7 @@ def replay(
     Raises:
         ReplayDiffers: an `AssertionError` that names the first difference: the step, the node, and
             its input, question, write, route or error.
-        ValueError: the file is no recording, or a node of `recorded` does not exist.
+        ValueError: the file is not a recording, or a node of `recorded` does not exist.
         OSError: the file cannot be read.
     """
     player = _Player(recording, app, recorded, config)

@@ -1,14 +1,14 @@
-"""A recorded run as plain records, and its file. Nothing is run or compared here.
+"""A recorded run as plain records, and its file. This module runs and compares nothing.
 
 All values are in the form of `checkpoint.serde.json_form`, so a recording can be read and compared
-without the classes of the program that it is of.
+without the recorded program's classes.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -34,7 +34,8 @@ class RecordedTask:
         goto: where its edges, routers and commands led: names and `Send`s.
         questions: what it asked, each as {"asks": ...}, with "answer" if it was answered.
         error: what it raised, as text; "" if nothing.
-        steps: of the nested graph that it ran.
+        steps: the steps of the nested graph that it ran.
+        from_start: where START of that graph led. Known only of a stored thread, and in no file.
     """
 
     node: str
@@ -44,6 +45,7 @@ class RecordedTask:
     questions: tuple[Mapping[str, Any], ...] = ()
     error: str = ""
     steps: tuple[RecordedStep, ...] = ()
+    from_start: tuple[str, ...] = field(default=(), compare=False)
 
     def asked(self) -> Iterator[Mapping[str, Any]]:
         """Its questions; those of the nested graph that it ran in their order."""
@@ -80,12 +82,14 @@ class RecordedRun:
     Attributes:
         input: what `invoke` was given.
         state: at the end.
+        from_start: as of a `RecordedTask`.
     """
 
     input: Any
     steps: tuple[RecordedStep, ...]
     end: End
     state: Any
+    from_start: tuple[str, ...] = field(default=(), compare=False)
 
     def tasks(self) -> Iterator[tuple[str, RecordedTask]]:
         """All tasks with the paths of their nodes, those of nested graphs before the task that ran
@@ -132,7 +136,7 @@ class Recording:
 
         Raises:
             OSError: it cannot be read.
-            ValueError: it is no recording, or one of a later version.
+            ValueError: it is not a recording, or one of a later version.
         """
         try:
             return cls.from_json(json.loads(Path(path).read_text("utf-8")))

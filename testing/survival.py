@@ -1,5 +1,5 @@
-"""Holds a graph of the user's against what the engine guarantees: killed and resumed, delivered
-again and raced at everything that it stores, it must end as if nothing had happened.
+"""Checks a user's graph for what the engine guarantees: killed and resumed, delivered again and
+raced at every write to storage, it must end as if nothing had happened.
 
 A kill is simulated in this process: the saver raises at one of its calls and stores nothing more,
 as if the process had died there. `os.kill` for real is what `crash` and tests/chaos do.
@@ -29,8 +29,8 @@ from ..pregel.program.program import is_async
 from ..pregel.types import Command, Interrupt
 from .answers import AnswerBook, Answers
 from .asserts import CheckFailed
-from .births import one_at_a_time
 from .comparing import find_difference
+from .origins import one_at_a_time
 from .recording import Recording
 from .thread_reader import ThreadError, read_thread
 
@@ -47,13 +47,13 @@ MOST_CALLS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """What `survives` has tried.
+    """The trials that `survives` ran.
 
     Attributes:
         stored: what the graph stores, in order: "the commit of step 2", ...
         trials: how many runs were harmed.
-        repeated: effects that were had more often in some trial than without harm, with the most
-            that one trial has repeated them. Wrap them in `runtime.once`, or hand the
+        repeated: effects that some trial produced more often than the undisturbed run, with the
+            most that one trial has repeated them. Wrap them in `runtime.once`, or pass the
             `idempotency_key` on.
     """
 
@@ -84,20 +84,19 @@ def survives(
     on with its thread at the same moment. Each trial must take the same steps with the same writes
     as the undisturbed run, and have the same effects.
 
-    First the graph runs twice without harm: a node that does something else each time is told as
-    not deterministic, and nothing is tried.
+    First the graph runs twice undisturbed: a node that does something else each time is reported as
+    not deterministic, and no trial is run.
 
     It runs on threads in memory: the graph's own saver is not used. Not from within an event loop.
 
     Args:
         app: a compiled graph.
         input: what `invoke` is given.
-        answers: to its questions, as in `record`.
-        effects: gives what was done outside of the graph since it was last called, such as the
-            mails in a fake outbox, and forgets it. Each effect of the undisturbed run must be had,
-            and no other.
-        once: no effect may be had more often than without harm. Else repeats are only counted: a
-            node that was cut off runs again, and so do its effects.
+        answers: the answers to its questions, as in `record`.
+        effects: returns and clears the side effects since its last call, such as the mails in a
+            fake outbox. A trial must have each effect of the undisturbed run, and no other.
+        once: no effect may occur more often than in the undisturbed run. Otherwise repeats are only
+            counted: a node that was killed runs again, and so do its effects.
         ignore: keys and fields whose values are not compared, such as `["created_at"]`.
         config, context: as for `invoke`.
 
@@ -105,8 +104,8 @@ def survives(
         What was tried.
 
     Raises:
-        CheckFailed: a trial ended otherwise; the text names what was done to it, and the step, the
-            node and what differed. Or a node is not deterministic.
+        CheckFailed: a trial ended differently; the text names the disturbance, the step, the node
+            and the difference. Or a node is not deterministic.
         Exception: what a node raised in the undisturbed run.
 
     >>> from stategraph import START, StateGraph

@@ -28,11 +28,12 @@ from ..pregel.names import (
     split_number,
     triggered_node,
 )
+from ..pregel.program.program import Program
 from ..pregel.run.snapshots import View, view
 from ..pregel.run.task_records import NOTHING_RECORDED, TaskRecord
 from ..pregel.superstep.task import Task
 from ..pregel.types import Send
-from .births import Births, find_ended
+from .origins import Origins, find_ended
 from .recording import End, RecordedRun, RecordedStep, RecordedTask, Recording
 
 
@@ -41,11 +42,11 @@ class ThreadError(ValueError):
 
 
 def read_thread(app: Pregel[Any, Any, Any, Any], config: RunnableConfig) -> Recording:
-    """What a stored thread went through, as a recording.
+    """Return the history of a stored thread as a recording.
 
     Args:
-        app: the graph that made it, with its saver.
-        config: names the thread; with a checkpoint id, the line that leads to that.
+        app: the graph that ran the thread, with its saver.
+        config: names the thread; with a checkpoint id, the line that leads to that checkpoint.
 
     Raises:
         ThreadError: nothing is stored, or not all of it: its first checkpoints were pruned, it was
@@ -86,11 +87,12 @@ class _ThreadReader:
         given = self._input(line[0])
         steps = list(self._steps(level, line))
         program = level.graph.program
-        births = Births(program, line) if program.starts_ready else None
-        last = view(program, line[-1], live=False) if births is None else births.view(line[-1])
+        origins = Origins(program, line) if program.starts_ready else None
+        last = view(program, line[-1], live=False) if origins is None else origins.view(line[-1])
         end = _end_of(last)
         state = last.machine.output(self.app.program.stream)
-        return RecordedRun(self._form(given), tuple(steps), end, self._form(state))
+        from_start = _read_start(program, line[0])
+        return RecordedRun(self._form(given), tuple(steps), end, self._form(state), from_start)
 
     def _input(self, first: CheckpointTuple) -> Any:
         """What a run was given whose first checkpoint this is."""
@@ -114,11 +116,11 @@ class _ThreadReader:
         for before, after in itertools.pairwise(line):
             _check_neighbours(self.thread_id, before, after)
         program = level.graph.program
-        births = Births(program, line) if program.starts_ready else None
+        origins = Origins(program, line) if program.starts_ready else None
         for number, found in enumerate(line):
-            seen = view(program, found, live=False) if births is None else births.view(found)
+            seen = view(program, found, live=False) if origins is None else origins.view(found)
             is_last = number == len(line) - 1
-            step = tuple(self._tasks(level, seen, found, births, is_last=is_last))
+            step = tuple(self._tasks(level, seen, found, origins, is_last=is_last))
             if step:
                 yield step
 
@@ -127,28 +129,29 @@ class _ThreadReader:
         level: _Level,
         seen: View,
         found: CheckpointTuple,
-        births: Births | None,
+        origins: Origins | None,
         *,
         is_last: bool,
     ) -> Iterator[RecordedTask]:
         failed = is_last and any(_record_of(seen, task).error is not None for task in seen.tasks)
-        ended = None if births is None or is_last else find_ended(seen, found)
+        ended = None if origins is None or is_last else find_ended(seen, found)
         for task in seen.tasks:
             known = _record_of(seen, task)
             if task.name == START or (ended is not None and task.id not in ended):
                 continue
             if is_last and not (known.error if failed else known.wrote or known.interrupts):
                 continue  # not begun, or cut off by the failure of another
-            if births is None:
+            if origins is None:
                 yield self._task(level, task, known, found)
             else:
-                started, birth = births.find_start(task, found)
-                yield self._task(level, started, known, birth)
+                started, origin = origins.find_start(task, found)
+                yield self._task(level, started, known, origin)
 
     def _task(
         self, level: _Level, task: Task, known: TaskRecord, found: CheckpointTuple
     ) -> RecordedTask:
         writes = known.writes if known.finished else []
+        nested = list(self._nested(level, task, found))
         return RecordedTask(
             node=task.name,
             input=self._form(task.input),
@@ -156,7 +159,10 @@ class _ThreadReader:
             goto=tuple(map(self._form, destinations(writes))) if known.finished else (),
             questions=tuple(self._questions(known)),
             error="" if known.error is None else _text_of(known.error),
-            steps=tuple(self._nested(level, task, found)),
+            steps=tuple(step for inner, line in nested for step in self._steps(inner, line)),
+            from_start=tuple(
+                name for inner, line in nested for name in _read_start(inner.graph.program, line[0])
+            ),
         )
 
     def _questions(self, known: TaskRecord) -> Iterator[Mapping[str, Any]]:
@@ -166,8 +172,10 @@ class _ThreadReader:
                 asked["answer"] = self._form(known.answers[question.id])
             yield asked
 
-    def _nested(self, level: _Level, task: Task, found: CheckpointTuple) -> Iterator[RecordedStep]:
-        """The steps of the graphs that the task ran beside this checkpoint."""
+    def _nested(
+        self, level: _Level, task: Task, found: CheckpointTuple
+    ) -> Iterator[tuple[_Level, list[CheckpointTuple]]]:
+        """The graphs that the task ran beside this checkpoint, each with its own checkpoints."""
         base = coordinates(found.config)[2]
         for key, child in level.graph.program.nested.items():
             name, number = split_number(key)
@@ -180,11 +188,18 @@ class _ThreadReader:
                 each for each in stored if each.metadata.get("parents", {}).get(level.ns) == base
             ]
             if mine:
-                line = _line(mine, None)
-                yield from self._steps(_Level(child, ns), line)
+                yield _Level(child, ns), _line(mine, None)
 
     def _form(self, value: Any) -> Any:
         return to_json(value, self.serde)
+
+
+def _read_start(program: Program, first: CheckpointTuple) -> tuple[str, ...]:
+    """Where START led in the run whose first checkpoint this is."""
+    seen = view(program, first, live=False)
+    starts = [_record_of(seen, task) for task in seen.tasks if task.name == START]
+    steps = [step for known in starts for step in destinations(known.writes)]
+    return tuple(step.node if isinstance(step, Send) else step for step in steps)
 
 
 def _text_of(error: BaseException) -> str:

@@ -22,9 +22,13 @@ def _returning(harness: Harness, value: Any, calls: list[Any]) -> Callable[[Any]
 
 
 def _transact(
-    harness: Harness, id: str, revision: int | None, function: Callable[[Any], TaskWrites]
+    harness: Harness,
+    id: str,
+    revision: int | None,
+    function: Callable[[Any], TaskWrites],
+    head: str | None = None,
 ) -> Transacted:
-    place = TransactionPlace(address("t", "", id), revision, "effect")
+    place = TransactionPlace(address("t", "", id), revision, "effect", head=head)
     done: Transacted = harness.call("transact", place, function)
     return done
 
@@ -41,6 +45,37 @@ def a_transaction_is_recorded_beside_the_head(harness: Harness) -> None:
     again = _transact(harness, "1", None, _returning(harness, 8, calls))
     assert_same((again.record.task_id, again.revision), ("effect", 1), "the record that was there")
     assert_same(calls, [7], "calls of the function")
+
+
+@register_check("transactions", "transact", "commit")
+def a_transaction_is_recorded_where_its_task_has_started(harness: Harness) -> None:
+    """A task may have started at an earlier checkpoint than the head; who runs it again looks
+    there. Another run that works from the head is told."""
+    run = harness.run()
+    run.step("1", a=1)
+    run.step("2", a=2)
+    calls: list[Any] = []
+    done = _transact(harness, "1", 0, _returning(harness, 7, calls), head="2")
+    assert_same(done.revision, 1, "how often something is recorded beside the head")
+    harness.reopen()
+    assert_same(
+        (harness.pending("1"), harness.pending("2")),
+        ([("effect", RETURN, 7)], []),
+        "writes beside both checkpoints",
+    )
+    again = _transact(harness, "1", None, _returning(harness, 8, calls), head="2")
+    assert_same(again.record.task_id, "effect", "the record that was there")
+    other = TransactionPlace(address("t", "", "1"), 0, "another", head="2")
+    late = _returning(harness, 9, calls)
+    assert_raises(
+        CheckpointConflictError, "another's record", harness.call, "transact", other, late
+    )
+    assert_raises(
+        CheckpointConflictError, "another head", _transact, harness, "1", 1, late, head="1"
+    )
+    assert_same(calls, [7], "calls of the function")
+    run.step("3", a=3)
+    harness.reads_back(run)
 
 
 @register_check("transactions", "transact")

@@ -1,7 +1,9 @@
 """A Postgres server of the tests' own: made in a temporary folder, on a free loopback port, gone afterwards.
 
-`import cluster` and take the fixture `postgres`: a fresh, empty schema as a connection string. Where the server's
-programs are missing, such tests are skipped with that reason; with STATEGRAPH_REQUIRE_POSTGRES set they fail.
+`import cluster` and take a fixture, which gives a connection string: `postgres` to a new schema, `emptied` to one in
+which the package's tables stand, without rows. Making the tables takes five times as long as most tests, so a test takes
+`postgres` only if it looks at how they are made, alters them, or makes roles of its own. Where the server's programs are
+missing, such tests are skipped with that reason; with STATEGRAPH_REQUIRE_POSTGRES set they fail.
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ import socket
 import subprocess
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -30,6 +35,30 @@ SETTINGS = (
     "shared_buffers = 32MB",
     "log_min_messages = fatal",
 )
+
+EMPTY = """
+DO $$
+DECLARE
+    kind "char";
+    name text;
+BEGIN
+    SET LOCAL lock_timeout = '10s';
+    SET LOCAL client_min_messages = error;
+    CREATE SCHEMA IF NOT EXISTS {schema};
+    FOR kind, name IN
+        SELECT relkind, format('%I.%I', nspname, relname) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
+        WHERE nspname = '{schema}' AND relkind IN ('r', 'S') AND relname <> 'stategraph_migrations' ORDER BY relkind
+    LOOP
+        IF kind = 'S' THEN
+            PERFORM setval(name::regclass, 1, false);
+        ELSIF name NOT LIKE '{schema}.stategraph\\_%' THEN
+            EXECUTE 'DROP TABLE ' || name;
+        ELSE
+            EXECUTE 'DELETE FROM ' || name;
+        END IF;
+    END LOOP;
+END $$
+"""
 
 
 def programs() -> Path | None:
@@ -59,6 +88,8 @@ class Cluster:
         with open(self._data / "pg_hba.conf", "a") as clients:
             clients.write(f"host all all {host}/24 trust\n")
         self._names = count()
+        self._console: psycopg.Connection[Any] | None = None
+        self._idle: list[str] = []
         self.start()
 
     def _call(self, program: str, *args: object) -> None:
@@ -98,12 +129,38 @@ class Cluster:
     def schema(self) -> str:
         """A connection string that sees a new, empty schema."""
         name = f"test_{next(self._names)}"
-        with psycopg.connect(self.console(self.address), autocommit=True) as connection:
-            connection.execute(f"CREATE SCHEMA {name}")  # type: ignore[arg-type]
-        return f"{self.address} options='-c search_path={name}'"
+        self._execute(f"CREATE SCHEMA {name}")
+        return self._address_of(name)
+
+    @contextmanager
+    def emptied(self) -> Iterator[str]:
+        """A connection string that sees a schema of earlier tests, without what is not the package's and without rows.
+        It is nobody else's until the end of the context."""
+        name = self._idle.pop() if self._idle else f"used_{next(self._names)}"
+        self._execute(EMPTY.format(schema=name))
+        yield self._address_of(name)
+        self._idle.append(name)
+
+    def _address_of(self, schema: str) -> str:
+        return f"{self.address} options='-c search_path={schema}'"
+
+    def _execute(self, statement: str) -> None:
+        """On a connection that is kept: a new one takes longer than all statements of most tests."""
+        for _ in range(2):
+            if self._console is None:
+                self._console = psycopg.connect(self.console(self.address), autocommit=True)
+            try:
+                self._console.execute(statement)  # type: ignore[arg-type]
+                return
+            except psycopg.OperationalError:  # a test has restarted the server
+                self._console.close()
+                self._console = None
+        raise ConnectionError(f"{statement} finds no server at {self.address}")
 
     def remove(self) -> None:
         """Stop it and delete its folder."""
+        if self._console is not None:
+            self._console.close()
         if (self._data / "postmaster.pid").exists():
             self.stop("immediate")
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -143,8 +200,15 @@ def remove_shared() -> None:
 
 @pytest.fixture
 def postgres() -> str:
-    """A connection string to a fresh, empty schema of the tests' server."""
+    """A connection string to a new schema of the tests' server."""
     return shared().schema()
+
+
+@pytest.fixture
+def emptied() -> Iterator[str]:
+    """A connection string to a schema of the tests' server in which the package's tables may stand, without rows."""
+    with shared().emptied() as conninfo:
+        yield conninfo
 
 
 class Proxy:

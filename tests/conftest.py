@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,14 @@ settings.register_profile("quick", deadline=None, derandomize=True, max_examples
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50)  # .ci/run asks for it
 settings.register_profile("full", deadline=None, max_examples=1000)
 settings.load_profile("quick")  # `pytest --hypothesis-profile=full` searches longer, with new random graphs
+
+LONGEST = """
+    conformance executors flow transaction workers postgres_saver races sleep counts stream_nested examples demo
+    protocol store inbox pytest_plugin layout properties memory_keys processes nested_time_travel long_pruning
+    call_threads extract job_durability public live docs delays once live_threads history_model
+"""
+"""The test files that take longest, in order. `make test` gives each worker a whole file: were a long one the last, all
+others would wait for it."""
 
 POOL_THREADS = "stategraph"
 """The names of the engine's own threads begin so. They are daemons, and outlive a run on purpose."""
@@ -87,6 +97,32 @@ class Drive:
         return self.call(app, "update_state", config, values, *args, **kwargs)
 
 
+def each_case(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """As `pytest.mark.parametrize`, but all cases are one test and share its fixtures: for tables of cases that take
+    less time than pytest takes for a test. All of them are tried; those that fail are named."""
+    arguments = names.split(", ")
+
+    def make(test: Callable[..., None]) -> Callable[..., None]:
+        @wraps(test)
+        def try_all(**fixtures: Any) -> None:
+            failed: list[Exception] = []
+            for case in cases:
+                try:
+                    test(**fixtures, **dict(zip(arguments, case if len(arguments) > 1 else [case], strict=True)))
+                except Exception as error:
+                    error.add_note(f"{names} = {case!r}")
+                    failed.append(error)
+            if failed:
+                raise ExceptionGroup(f"{test.__name__}: some cases fail", failed)
+
+        signature = inspect.signature(test)
+        fixtures = [each for name, each in signature.parameters.items() if name not in arguments]
+        try_all.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+        return try_all
+
+    return make
+
+
 @pytest.fixture(params=["sync", "async"], scope="module")  # not per function: hypothesis tests use it too
 def drive(request: pytest.FixtureRequest) -> Drive:
     """Runs the test twice: once through the sync faces, once through the async ones."""
@@ -112,8 +148,9 @@ def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fails a test that leaves an asyncio task pending, or a thread that is no daemon of the engine's."""
+def no_leaks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test that leaves an asyncio task pending, a thread that is no daemon of the engine's, or a module of its
+    folder `tmp_path`: another test would import it in the place of its own."""
     before = set(threading.enumerate())
     pending: list[str] = []
     run = asyncio.run
@@ -134,6 +171,18 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for thread in left:
         thread.join(timeout=1)  # one that is about to end is no leak
     assert not [thread for thread in left if thread.is_alive()], f"threads were left running: {left}"
+    if (folder := request.node.funcargs.get("tmp_path")) is not None:
+        strangers = forget_modules(folder)
+        assert not strangers, f"modules were left in sys.modules: {strangers}"
+
+
+def forget_modules(folder: Path) -> list[str]:
+    """Import no more what lies in this folder; the names of what was imported from there."""
+    files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    found = [name for name, file in files.items() if file and file.startswith(str(folder))]
+    for name in found:
+        del sys.modules[name]
+    return found
 
 
 async def _pending_tasks() -> list[str]:
@@ -151,10 +200,23 @@ def _is_pool(thread: threading.Thread) -> bool:
     return thread.daemon and thread.name.startswith(POOL_THREADS)
 
 
-def pytest_collection_finish() -> None:
-    """Keep what was collected out of every later collection of garbage: some 600,000 objects that stay to the end."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage meanwhile: it is a third of the time that collecting the tests takes. What was made stays to
+    the end, some 600,000 objects, and is kept out of every later collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files come first; all tests of a file stay together, in their order."""
+    ranks = {f"test_{name}.py": rank for rank, name in enumerate(LONGEST.split())}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
 
 
 def pytest_sessionfinish() -> None:

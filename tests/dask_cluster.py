@@ -6,10 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-distributed = pytest.importorskip("distributed")
-
-import dask
 from conftest import Drive
 from executor_suite import LONG
 
@@ -21,6 +17,10 @@ def no_leaks() -> None:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
+    """Loads Dask, which takes half a second: only in the process whose tests use it."""
+    distributed = pytest.importorskip("distributed")
+    import dask
+
     settings = {
         "distributed.scheduler.allowed-failures": 0,  # so that it is the engine that counts
         "distributed.comm.timeouts.connect": "10s",

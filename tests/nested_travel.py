@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import operator
+import warnings
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from paused import CFG, Ran, seen
 from typing_extensions import TypedDict
 
-from stategraph import START, Command, InMemorySaver, StateGraph, interrupt
+from stategraph import START, Command, GraphWarning, InMemorySaver, StateGraph, interrupt
 
 ORDER = ["a", "m", "s", "i", "j", "t", "n", "z"]
 """All nodes in the order in which they run: a and z of the root, m and n of `mid`, the others of `in`."""
@@ -56,7 +57,10 @@ def chain(schema: Any, bodies: dict[str, Any], checkpointer: Any) -> Any:
     builder = StateGraph(schema)
     for last, (name, body) in zip([START, *bodies], bodies.items(), strict=False):
         builder.add_node(name, body).add_edge(last, name)
-    return builder.compile(checkpointer=checkpointer)
+    with warnings.catch_warnings():
+        # The model follows each graph's own log.
+        warnings.filterwarnings("ignore", ".* shares no key with the graph around it", GraphWarning)
+        return builder.compile(checkpointer=checkpointer)
 
 
 def nest(ran: list[str], mid: Any, inmost: Any, saver: Any) -> Any:

@@ -326,12 +326,11 @@ def test_threads_hold_no_saver_alive(tmp_path: Path) -> None:
 
 
 def test_a_call_on_a_thread_of_its_own_leaves_none() -> None:
-    before = threading.active_count()
-    assert asyncio.run(call_on_thread(lambda: threading.current_thread().daemon))
-    for thread in threading.enumerate():
-        if thread.name == "stategraph-calls":
-            thread.join(WAIT)
-    assert threading.active_count() <= before
+    used: list[threading.Thread] = []
+    asyncio.run(call_on_thread(lambda: used.append(threading.current_thread())))
+    assert used[0].daemon
+    used[0].join(WAIT)
+    assert not used[0].is_alive()
 
 
 def test_a_cache_with_threads_can_be_pickled() -> None:

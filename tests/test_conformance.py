@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -95,21 +95,39 @@ class TestSqliteSaverInMemory(Ours):
 class TestPostgresSaver(Ours):
     """A folder stands for a schema of the tests' own server."""
 
-    def where(self, folder: Path) -> tuple[str, str]:
-        """(the server's address, a schema)"""
+    emptied: Mapping[Path, str] = {}
+    """Folders that stand for a schema in which the tables are already."""
+
+    def test_saver(self, case: Any, tmp_path: Path) -> None:
+        self.server()  # before any process is started, which is to find it
+        if "size" in case.check.needs:  # what earlier tests have left would be reused, and not be seen to grow
+            self.run(case, tmp_path)
+            return
+        with cluster.shared().emptied() as schema:
+            self.emptied = {tmp_path / "storage": schema}
+            self.run(case, tmp_path)
+
+    def where(self, folder: Path) -> str:
+        if folder in self.emptied:
+            return self.emptied[folder]
+        return f"{self.server()} options='-c search_path={self.schema(folder)}'"
+
+    def server(self) -> str:
         if SERVER not in os.environ:
             os.environ[SERVER] = cluster.shared().address
-        return os.environ[SERVER], "checks_" + hashlib.sha1(str(folder).encode()).hexdigest()
+        return os.environ[SERVER]
+
+    def schema(self, folder: Path) -> str:
+        return "checks_" + hashlib.sha1(str(folder).encode()).hexdigest()
 
     def connect(self, folder: Path) -> Any:
-        server, schema = self.where(folder)
-        return closing(psycopg.connect(f"{server} options='-c search_path={schema}'", autocommit=True))
+        return closing(psycopg.connect(self.where(folder), autocommit=True))
 
     def open(self, folder: Path) -> Any:
-        server, schema = self.where(folder)
-        with self.connect(folder) as connection:
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-        return PostgresSaver.from_conn_string(f"{server} options='-c search_path={schema}'", pool_size=4)
+        if folder not in self.emptied:
+            with self.connect(folder) as connection:
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema(folder)}")
+        return PostgresSaver.from_conn_string(self.where(folder), pool_size=4)
 
     def tables(self, connection: Any) -> list[str]:
         found = connection.execute(
@@ -473,7 +491,7 @@ class CopiesOneByOne(SqliteSaver):
 @caught_by("an_answer_is_taken_once", "an_answer_is_taken_once_by_many_processes")
 class ClaimsAfterALook(SqliteSaver):
     def claim(self, config: Any, revision: Any, writes: Any) -> None:
-        time.sleep(0.002)  # as if it had looked before
+        time.sleep(0.05)  # as if it had looked before
         self.commit_writes(*coordinates(config), writes)
 
 
@@ -552,6 +570,23 @@ class DeleteKeepsWrites(InMemorySaver):
 class ClaimsBlindly(InMemorySaver):
     def claim(self, config: Any, revision: Any, writes: Any) -> None:
         self.commit_writes(*coordinates(config), writes)
+
+
+@caught_by("what_is_recorded_elsewhere_counts_beside_the_head")
+class CountsWhereItStands(InMemorySaver):
+    """What is recorded beside an earlier checkpoint leaves the head as it was."""
+
+    def commit_records(self, config: Any, revision: Any, records: Any) -> None:
+        super().commit_records(config, revision, records)
+        thread_id, ns, head = coordinates(config)
+        self._threads[thread_id][ns].revisions[head or ""] -= 1
+
+
+@caught_by("a_kill_leaves_records_beside_all_checkpoints_or_none")
+class RecordsOneByOne(SqliteSaver):
+    def commit_records(self, config: Any, revision: Any, records: Any) -> None:
+        for id, writes in records.items():
+            self.commit_writes(*coordinates(config)[:2], id, writes)
 
 
 @caught_by("a_commit_stores_checkpoint_writes_and_head")

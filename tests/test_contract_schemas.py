@@ -305,7 +305,7 @@ def schema_of(schema: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore:Item .fixed. on TypedDict")  # pydantic says that it does not guard ReadOnly
 @pytest.mark.parametrize("schema", [int | None, list[int], Model, Aliased, Generic_[int], Data, Typed, Partial, Cat | Dog], ids=str)
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None)
 @given(data=st.data())
 def test_an_answer_fits_the_schema_of_its_question_if_and_only_if_it_is_taken(schema: Any, data: st.DataObject) -> None:
     def ask(state: State) -> State:

@@ -58,16 +58,26 @@ def test_what_has_run_is_counted(drive: Drive) -> None:
     assert (found.edges[START, "sort"], found.edges["sort", "one"], found.edges["sort", "work"]) == (3, 2, 1)
     assert found.missed_nodes == []
     assert found.missed_edges == [("sort", "two"), ("sort", END)]
-    assert found.outcomes == {Outcome("sort", "route", "one"): 2, Outcome("sort", "route", "Send"): 1}
-    assert [each.answer for each in found.missed_outcomes] == ["two", "stop", "work"]
+    assert found.outcomes == {Outcome("sort", "route", "one"): 2, Outcome("sort", "route", "work"): 1}
+    assert [each.answer for each in found.missed_outcomes] == ["two", "stop"]
     assert coverage.report().splitlines() == [
-        "shop: 69 %, 4 of 4 nodes, 6 of 8 edges, 1 of 4 outcomes of routers",
+        "shop: 75 %, 4 of 4 nodes, 6 of 8 edges, 2 of 4 outcomes of routers",
         "    missed: edge 'sort' -> 'two'",
         "    missed: edge 'sort' -> END",
         "    missed: route() behind 'sort': 'two'",
         "    missed: route() behind 'sort': 'stop'",
-        "    missed: route() behind 'sort': 'work'",
     ]
+
+
+def test_a_send_to_a_declared_node_is_that_answer_and_another_one_is_a_send() -> None:
+    graph = StateGraph(State).add_node("work", work).add_node("rest", work)
+    graph.add_conditional_edges(START, route, ["work", "rest"])
+    graph.add_conditional_edges("work", lambda state: [Send("rest", state)])
+    app = graph.compile()
+    with measure_coverage(app) as coverage:
+        app.invoke({"kind": "many"})
+    assert [each.answer for each in coverage.of(app).outcomes] == ["work", "Send"]
+    assert [each.answer for each in coverage.of(app).missed_outcomes] == ["rest"]
 
 
 def test_a_graph_that_does_not_run_is_reported_if_it_is_named() -> None:
@@ -191,3 +201,19 @@ def test_a_stored_thread_can_be_counted_wherever_it_has_run(drive: Drive) -> Non
     for key, graph in here.graphs.items():
         assert found.graphs[key].nodes == graph.nodes
         assert {edge: count for edge, count in found.graphs[key].edges.items() if count} == dict(graph.edges)
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_thread_with_schedule_ready_counts_all_that_a_router_behind_start_has_led_to(drive: Drive, is_nested: bool) -> None:
+    """Its first step holds only the task that ended first."""
+    graph = StateGraph(State).add_node("one", work).add_node("two", work).add_node("three", work)
+    graph.add_conditional_edges(START, lambda state: ["one", "two"], ["one", "two", "three"]).add_edge("one", "three")
+    app = graph.compile(None if is_nested else InMemorySaver(), schedule="ready")
+    if is_nested:
+        app = StateGraph(State).add_node("inside", app).add_edge(START, "inside").compile(InMemorySaver())
+    thread: Any = {"configurable": {"thread_id": "1"}, "max_concurrency": 1}
+    drive.invoke(app, {"kind": ""}, thread)
+    found = Coverage()
+    found.add_thread(app, thread)
+    edges = list(found.graphs.values())[-1].edges
+    assert [edges[START, name] for name in ("one", "two", "three")] == [1, 1, 0]

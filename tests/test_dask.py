@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 pytest.register_assert_rewrite("executor_suite")
-distributed = pytest.importorskip("distributed")
 
 from conftest import Drive
 from dask_cluster import *
@@ -15,10 +14,11 @@ from executor_graphs import row, where
 from executor_suite import play
 
 from stategraph.executors import resolve_executor
-from stategraph.executors.dask import DaskExecutor
 
 
 def test_a_client_means_one_executor(client: Any) -> None:
+    from stategraph.executors.dask import DaskExecutor
+
     assert resolve_executor(client) is resolve_executor(client)
     assert isinstance(resolve_executor(client), DaskExecutor)
 
@@ -28,7 +28,7 @@ def test_a_run_is_equal_to_the_local_one(drive: Drive, client: Any) -> None:
 
 
 def test_a_closed_client_says_so(drive: Drive, client: Any) -> None:
-    other = distributed.Client(client.scheduler.address)
+    other = type(client)(client.scheduler.address)
     other.close()
     for size in (1, 100_000):
         with pytest.raises(RuntimeError, match="this distributed.Client is closed"):

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 pytest.register_assert_rewrite("executor_suite")
-pytest.importorskip("distributed")
 
 from dask_cluster import *
 from executor_suite import *

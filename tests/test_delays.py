@@ -19,7 +19,7 @@ from stategraph.workers import Queue, tables
 from stategraph.workers.jobs import JobEnd
 from stategraph.workers.session import MOST_WOKEN, Terms, WorkerSession
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 TERMS = Terms("counting", "tester", 3, 20)
 DAY = timedelta(days=1)
 LONG: Any = {"poll": 300.0}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from described import Described, build
 from drawn import DRAWN, graph, joined, router
-from hypothesis import given, settings
+from hypothesis import given
 from random_graphs import graphs
 
 import stategraph
@@ -93,7 +93,6 @@ def apart(one: Box, other: Box) -> bool:
 
 @needs_any
 @given(graphs())
-@settings(max_examples=15)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 def test_a_layout_by_graphviz_has_a_place_for_everything(described: Described) -> None:
     model = build(described, stategraph).get_graph(xray=True).model

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import forget_modules
 
 from stategraph.__main__ import main
+from stategraph.graph.loader import NotFoundError, load
 
 MODULE = """
 from __future__ import annotations
@@ -63,11 +65,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "deep" / "json.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    known = set(sys.modules)
     yield tmp_path
-    for name in ("a_module", "only_one", "broken", "json_"):
-        if name not in known:
-            sys.modules.pop(name, None)
+    forget_modules(tmp_path)
 
 
 def draw(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -144,6 +143,13 @@ def test_what_cannot_be_done_is_said(capsys: pytest.CaptureFixture[str], words: 
     shown = capsys.readouterr()
     assert ended.value.code == 2 and shown.out == ""
     assert complaint in shown.err and "Traceback" not in shown.err
+
+
+def test_a_file_that_failed_is_loaded_whole_once_it_is_mended(here: Path) -> None:
+    with pytest.raises(NotFoundError, match="typo.py cannot be imported"):
+        load("typo.py")
+    (here / "typo.py").write_text(MODULE)
+    assert load("typo").app is sys.modules["typo"].app
 
 
 def test_it_runs_as_a_command(here: Path) -> None:

@@ -38,7 +38,7 @@ from stategraph.store import BaseStore
 from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,7 @@ def declared(described: Described, levels: int, inside: str = "") -> tuple[set[s
 
 
 @given(graphs(), st.sampled_from([False, True, 0, 1, 2]))
-@settings(max_examples=60)
+@settings(max_examples=2 * settings.default.max_examples)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 def test_a_drawing_shows_what_was_declared_and_nothing_else(described: Described, xray: bool | int) -> None:
     drawing = build(described, stategraph, probe=refuse).get_graph(xray=xray)
@@ -91,7 +91,6 @@ def holders(name: str) -> list[str]:
 
 
 @given(graphs())
-@settings(max_examples=15)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 def test_the_networkx_graph_is_the_same(described: Described) -> None:
     drawing = build(described, stategraph, probe=refuse).get_graph(xray=True)

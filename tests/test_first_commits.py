@@ -138,6 +138,62 @@ def test_a_reader_sees_nothing_that_is_held(tmp_path: Path) -> None:
         assert list(chunks) == [{"text": "b"}]
 
 
+def test_what_is_streamed_of_the_input_is_stored_with_start(drive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: list[int] = []
+    together, alone = SqliteSaver.commit_all, SqliteSaver.commit
+
+    def count_together(self: Any, commits: Any) -> None:
+        stored.append(len(commits))
+        together(self, commits)
+
+    def count_alone(self: Any, commit: Any) -> None:
+        stored.append(1)
+        alone(self, commit)
+
+    graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
+    with SqliteSaver.from_conn_string(":memory:") as saver:
+        app = graph.compile(checkpointer=saver)
+        monkeypatch.setattr(SqliteSaver, "commit_all", count_together)
+        monkeypatch.setattr(SqliteSaver, "commit", count_alone)
+        modes = ["values", "updates", "checkpoints"]
+        chunks = drive.stream(app, {"text": "a"}, HERE, stream_mode=modes)
+        assert stored == [2, 1]
+        steps = [chunk["metadata"]["step"] for mode, chunk in chunks if mode == "checkpoints"]
+        assert steps == [-1, 0, 1]
+        assert [chunk for mode, chunk in chunks if mode != "checkpoints"] == [
+            {"text": "a"}, {"node": {"text": "b"}}, {"text": "b"},
+        ]  # fmt: skip
+
+
+def test_a_reader_is_shown_nothing_that_could_not_be_stored(drive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Any, commits: Any) -> None:
+        raise OSError("the disk is full")
+
+    seen: list[Any] = []
+
+    class Reader:
+        """Keeps what it has read, however the stream ends."""
+
+        def stream(self, *args: Any) -> Any:
+            for chunk in app.stream(*args):
+                seen.append(chunk)
+                yield chunk
+
+        async def astream(self, *args: Any) -> Any:
+            async for chunk in app.astream(*args):
+                seen.append(chunk)
+                yield chunk
+
+    graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
+    with SqliteSaver.from_conn_string(":memory:") as saver:
+        app = graph.compile(checkpointer=saver)
+        monkeypatch.setattr(SqliteSaver, "commit_all", refuse)
+        with pytest.raises(OSError, match="disk is full"):
+            drive.stream(Reader(), {"text": "a"}, HERE)
+        assert seen == []
+        assert saver.get_tuple(HERE) is None
+
+
 def test_of_two_that_begin_a_thread_one_wins_and_the_other_leaves_nothing() -> None:
     with SqliteSaver.from_conn_string(":memory:") as saver:
         graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")

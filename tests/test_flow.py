@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -22,10 +21,8 @@ from stategraph import (
     Send,
     StateGraph,
 )
-from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.checkpoint.sqlite import SqliteSaver
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
 
@@ -87,12 +84,6 @@ CASES = {
 }
 
 
-def compile_case(case: Case, saver: Any = None, **options: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what compile says of such graphs is tested where it is said
-        return build(case.graph, case.script).compile(checkpointer=saver, **options)
-
-
 def compiled(case: Case | str, script: Script | None = None, saver: Any = None, **options: Any) -> Any:
     graph, script = (case.graph, case.script) if isinstance(case, Case) else (case, script)
     with warnings.catch_warnings():
@@ -106,18 +97,6 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* waits for ", category=GraphWarning)
         yield
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def saver(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[Any]:
-    with ExitStack() as stack:
-        if request.param == "memory":
-            yield InMemorySaver()
-        elif request.param == "sqlite":
-            yield stack.enter_context(SqliteSaver.from_conn_string(str(tmp_path / "flow.db")))
-        else:
-            url = request.getfixturevalue("postgres")
-            yield stack.enter_context(PostgresSaver.from_conn_string(url))
 
 
 def finish(drive: Any, app: Any, given: Any, config: Any = CONFIG) -> str:
@@ -153,10 +132,10 @@ def test_stopped_before_every_step_and_resumed_by_a_fresh_graph(
     for _ in range(20):
         app = compiled(case, saver=saver, interrupt_before="*")
         result = drive.invoke(app, given, CONFIG, durability=durability)
+        state = drive.get_state(app, CONFIG)
         # A question is asked by a node that runs, and so not at a breakpoint.
-        asked = any(task.interrupts for task in drive.get_state(app, CONFIG).tasks)
-        given = Command(resume="yes") if asked else None
-        if not drive.get_state(app, CONFIG).next:
+        given = Command(resume="yes") if any(task.interrupts for task in state.tasks) else None
+        if not state.next:
             break
     assert show(result["log"]) == case.steps
 
@@ -191,7 +170,7 @@ def test_new_input_amid_a_wave_forgets_what_is_late(drive: Any) -> None:
 # -- an unmet number -------------------------------------------------------------------------------------------------
 
 
-def test_a_number_that_was_not_met_is_told_once_per_graph(drive: Any) -> None:
+def test_a_join_whose_number_is_not_reached_warns_once_per_graph(drive: Any) -> None:
     app = compiled(CASES[5])
     with pytest.warns(GraphWarning, match="^d got a, waits for 2 of a, b, c$"):
         drive.invoke(app, {"log": []})
@@ -200,7 +179,7 @@ def test_a_number_that_was_not_met_is_told_once_per_graph(drive: Any) -> None:
         drive.invoke(app, {"log": []})
 
 
-def test_nothing_is_told_where_nobody_came(drive: Any) -> None:
+def test_a_join_that_no_predecessor_has_reached_does_not_warn(drive: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         drive.invoke(compiled(CASES[21]), {"log": []})
@@ -260,7 +239,7 @@ def test_an_edit_of_a_wave_that_can_go_no_further_opens_it(drive: Any) -> None:
 # -- questions, failures, Sends --------------------------------------------------------------------------------------
 
 
-def test_who_waits_for_an_answer_has_not_arrived(drive: Any) -> None:
+def test_a_node_that_waits_for_an_answer_has_not_reached_the_join(drive: Any) -> None:
     app = compiled(CASES[26], saver=InMemorySaver())
     drive.invoke(app, {"log": []}, CONFIG)
     assert drive.get_state(app, CONFIG).next == ("a",)
@@ -272,7 +251,7 @@ def test_joins_that_wait_only_for_each_other_open_in_one_step(drive: Any) -> Non
     assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b / p(a) q(b)"
 
 
-def test_who_waits_for_a_circle_waits_until_it_has_run(drive: Any) -> None:
+def test_a_join_that_waits_for_a_circle_waits_until_it_has_run(drive: Any) -> None:
     graph = "S>a S>b S>c [a,q]reachable>p [b,p]reachable>q [c,q]reachable>r"
     assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b c / p(a) q(b) / r(c+q)"
 
@@ -350,7 +329,7 @@ UNDECLARED: Mapping[str, tuple[str, Script]] = {
 
 
 @pytest.mark.parametrize("how", UNDECLARED)
-def test_where_a_join_waits_for_whoever_can_come_nodes_go_where_they_declare(drive: Any, how: str) -> None:
+def test_before_a_reachable_join_nodes_go_only_where_they_declare(drive: Any, how: str) -> None:
     graph, script = UNDECLARED[how]
     with pytest.raises(InvalidUpdateError, match=r"'x' goes to 'b', which it does not declare.*destinations=\['b'\]"):
         drive.invoke(compiled(graph, script), {"log": []})
@@ -382,7 +361,7 @@ def test_an_error_handler_declares_where_it_goes_by_its_annotation(drive: Any) -
 # -- explain ---------------------------------------------------------------------------------------------------------
 
 
-def test_explain_says_who_has_come(drive: Any) -> None:
+def test_explain_names_the_predecessors_that_are_missing(drive: Any) -> None:
     app = compiled(CASES[5], saver=InMemorySaver())
     drive.invoke(app, {"log": []}, CONFIG)
     found = drive.call(app, "explain", CONFIG)["d"]
@@ -401,7 +380,7 @@ HELD: Any = {
 
 
 @pytest.mark.parametrize("case", HELD)
-def test_explain_names_whom_a_join_waits_for_that_is_not_open_yet(drive: Any, case: str) -> None:
+def test_explain_names_the_nodes_for_which_a_join_still_waits(drive: Any, case: str) -> None:
     graph, asking, names = HELD[case]
     app = compiled(graph, {name: ["ask"] for name in asking}, saver=InMemorySaver())
     drive.invoke(app, {"log": []}, CONFIG)
@@ -447,7 +426,7 @@ UNEVEN = {
 
 
 @pytest.mark.parametrize("graph", UNEVEN)
-def test_a_node_that_branches_of_unequal_length_lead_to_is_told(graph: str) -> None:
+def test_compile_warns_of_a_node_that_branches_of_unequal_length_run_again(graph: str) -> None:
     assert advice(graph) == [UNEVEN[graph]]
 
 
@@ -465,7 +444,7 @@ def test_a_node_that_branches_of_unequal_length_lead_to_is_told(graph: str) -> N
         "S>END S>a>END",
     ],
 )
-def test_nothing_is_told_where_only_a_run_tells_or_a_node_runs_once(graph: str) -> None:
+def test_compile_does_not_warn_where_a_node_runs_once_or_only_a_run_decides(graph: str) -> None:
     assert advice(graph) == []
 
 

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -20,6 +21,8 @@ from stategraph.checkpoint.overrides import expecting
 from stategraph.checkpoint.records import TaskWrites, address
 from stategraph.checkpoint.sql import group_commit as module
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.store import GetOp, ItemChangedError, PutOp, UnchangedOp
+from stategraph.store.sqlite import SqliteStore
 from stategraph.testing import Commits
 
 WAIT = 20
@@ -361,3 +364,82 @@ def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_thread(
     assert trace.counts["COMMIT"] <= stored / 20 + runs  # runs read before they begin, one transaction each
     assert len(hops) <= stored / 20 + runs
     assert len(heads(path_of(saver))) == runs
+
+
+# -- a store on the file of a saver ------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(saver: SqliteSaver) -> Iterator[SqliteStore]:
+    with SqliteStore.from_conn_string(path_of(saver), saver=saver) as opened:
+        yield opened
+
+
+def test_what_a_store_writes_is_one_transaction_with_commits(saver: SqliteSaver, store: SqliteStore) -> None:
+    trace = Trace(saver)
+    writes: list[Callable[[], Awaitable[Any]]] = []
+    for number in range(MANY):
+        writes.append(lambda n=number: saver.acommit(first_commit(saver, str(n))))  # type: ignore[misc]
+        writes.append(lambda n=number: store.aput(("a",), str(n), {"n": n}))  # type: ignore[misc]
+    assert asyncio.run(together(saver, writes)) == [None] * 2 * MANY
+    assert (trace.counts["BEGIN"], trace.counts["COMMIT"], trace.counts["SAVEPOINT"]) == (1, 1, 2 * MANY)
+    assert len(heads(path_of(saver))) == MANY
+    assert {item.value["n"] for item in store.search(("a",), limit=MANY)} == {*range(MANY)}
+
+
+def test_a_store_alone_writes_without_a_savepoint(saver: SqliteSaver, store: SqliteStore) -> None:
+    trace = Trace(saver)
+    write = lambda: store.aput(("a",), "1", {"n": 1})  # noqa: E731
+    assert asyncio.run(together(saver, [write])) == [None]
+    assert (trace.counts["BEGIN"], trace.counts["COMMIT"]) == (1, 1) and "SAVEPOINT" not in trace.counts
+
+
+def test_a_batch_of_a_store_that_is_refused_sinks_nobody(saver: SqliteSaver, store: SqliteStore) -> None:
+    stale = [UnchangedOp(("a",), "1", {"n": 0}), PutOp(("a",), "1", {"n": 2}), PutOp(("a",), "2", {"n": 2})]
+    writes: list[Callable[[], Awaitable[Any]]] = [
+        lambda: store.aput(("a",), "1", {"n": 1}),
+        lambda: store.abatch(stale),
+        lambda: saver.acommit(first_commit(saver, "t")),
+    ]
+    ended = asyncio.run(together(saver, writes))
+    assert ended[0] is ended[2] is None and isinstance(ended[1], ItemChangedError)
+    assert heads(path_of(saver)) == {"t": "0"}
+    assert [item.value for item in store.search(("a",))] == [{"n": 1}]
+
+
+def test_a_batch_that_reads_and_writes_reads_first(store: SqliteStore) -> None:
+    async def ask() -> list[Any]:
+        await store.aput(("a",), "1", {"n": 1})
+        return await store.abatch([PutOp(("a",), "1", {"n": 2}), GetOp(("a",), "1")])
+
+    _, found = asyncio.run(ask())
+    assert found.value == {"n": 1}
+    assert store.get(("a",), "1").value == {"n": 2}  # type: ignore[union-attr]
+
+
+def test_what_a_store_wrote_is_made_again_if_its_group_is_undone(saver: SqliteSaver, store: SqliteStore) -> None:
+    undone = saver._database.group
+    tries = []
+
+    @contextmanager
+    def undo_once() -> Iterator[None]:
+        with undone():
+            yield
+            tries.append(1)
+            if len(tries) == 1:
+                raise StorageError("it was undone")
+
+    saver._group._group = undo_once
+    writes: list[Callable[[], Awaitable[Any]]] = [
+        lambda: store.aput(("a",), "1", {"n": 1}),
+        lambda: saver.acommit(first_commit(saver, "t")),
+    ]
+    assert asyncio.run(together(saver, writes)) == [None, None]
+    assert heads(path_of(saver)) == {"t": "0"}
+    assert [item.value for item in store.search(("a",))] == [{"n": 1}]
+
+
+def test_the_saver_of_a_store_must_have_its_file(saver: SqliteSaver, tmp_path: Path) -> None:
+    for other in (tmp_path / "other", ":memory:"):
+        with pytest.raises(ValueError, match="saver must be on the same file as the store"):
+            SqliteStore(other, saver=saver)

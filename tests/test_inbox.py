@@ -27,7 +27,7 @@ from stategraph.checkpoint.encryption import Encryption
 from stategraph.checkpoint.errors import UnserializableError
 from stategraph.checkpoint.sqlite import SqliteSaver
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 CFG: Any = {"configurable": {"thread_id": "t"}}
 
 

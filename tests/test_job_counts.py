@@ -28,7 +28,7 @@ from stategraph.workers.jobs import Job, JobName, hash_name
 from stategraph.workers.saver import WorkerSaver
 from stategraph.workers.session import Terms, WorkerSession
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 NAMES = {text: name for texts in (tables.STATEMENTS, postgres_tables.STATEMENTS) for name, text in texts.items()}
 ALONE: Any = {"concurrency": 1, "poll": 300.0}
 """One job after the other, and no looks in between."""

@@ -14,7 +14,7 @@ from stategraph import Command
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.workers import Queue
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 STEPS = 3
 
 

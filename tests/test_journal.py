@@ -15,7 +15,7 @@ from stategraph import END, START, InMemorySaver, entrypoint, task
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 ROOT = Path(__file__).parents[1]
-WRITES = {"commit", "commit_writes", "claim", "put", "put_writes"}
+WRITES = {"commit", "commit_writes", "commit_records", "claim", "put", "put_writes"}
 WRITING = WRITES | {f"a{name}" for name in WRITES}
 
 

@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -56,6 +57,7 @@ PREGEL = """
     superstep.task superstep.state superstep.question_ids
     superstep.interrupts superstep.machine
     superstep.race
+    superstep.ready_races
     superstep.under_way
     superstep.flow_machine
     superstep.ready_joins
@@ -74,12 +76,14 @@ PREGEL = """
     run.snapshots
     run.nested
     run.resume
-    run.births
+    run.origins
     run.start run.load run.failures
     run.begin
     run.open_tasks
     run.update_state
     run.loop
+    run.ready_store
+    run.ready_progress
     run.ready_loop
     drivers.forks drivers.timeslice drivers.steps drivers.backpressure drivers.abackpressure
     drivers.batch
@@ -117,7 +121,9 @@ DEFERRED = {
     (".cli.doctor", ".*"): "needs psycopg, an extra; said so when it is missing",
     (".checkpoint.command", ".checkpoint*"): "the saver that the command line names",
     (".workers.command", ".workers*"): "needs psycopg, an extra; said so when it is missing",
+    (".serve.runs.execution", ".compat.langchain.events"): "needs LangChain, which only its users have",
     (".serve.command", ".serve.app"): "needs Starlette, an extra; said so when it is missing",
+    (".serve.command", ".serve.store_lock"): "loads sqlite3: loaded by those who serve",
     (".serve.command", ".store.*"): "the store that the command line names",
     (".serve.app", ".*"): "the version is the root's",
     (".serve.mcp.server", ".*"): "the version is the root's",
@@ -190,7 +196,7 @@ DEFERRED = {
     (".graph.messages.models", ".graph.messages.operations"): "loaded with the first model that is observed",
     (".pregel.run_api", ".visualize*"): "a call can show its progress, though drawing sits above the engine",
     (".graph.builder", ".graph.ready"): "loaded with the first graph that starts its nodes when they are ready",
-    (".pregel.*", ".pregel.run.births"): "only threads in which tasks are under way need it",
+    (".pregel.*", ".pregel.run.origins"): "only threads in which tasks are under way need it",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
     (".graph.compile", ".graph.validation"): "loaded when a graph validates",
     (".pregel.app", ".pregel.program.json_schema"): "loaded when somebody asks for a JSON schema",
@@ -213,7 +219,12 @@ def name_of(path: Path) -> str:
 
 FOLDERS = [ROOT.joinpath(*package.split(".")) for package in packages()]
 FILES = {name_of(path): path for folder in FOLDERS for path in sorted(folder.glob("*.py"))}
-TREES = {name: ast.parse(path.read_text(), str(path)) for name, path in FILES.items()}
+
+
+@cache
+def tree_of(name: str) -> ast.Module:
+    """A file's syntax tree. Not read at import: each worker of pytest-xdist imports this file, one runs its tests."""
+    return ast.parse(FILES[name].read_text(), str(FILES[name]))
 
 
 def room(name: str) -> str:
@@ -240,7 +251,7 @@ def import_nodes(node: ast.AST, deferred: bool = False) -> Iterator[tuple[ast.Im
 
 def imports(name: str, tree: ast.AST | None = None) -> Iterator[tuple[str, bool, str]]:
     """(what is imported, deferred?, file:line) for each import; our own modules begin with a dot."""
-    for node, deferred in import_nodes(TREES[name] if tree is None else tree):
+    for node, deferred in import_nodes(tree_of(name) if tree is None else tree):
         where = f"{FILES[name].relative_to(ROOT)}:{node.lineno}"
         if isinstance(node, ast.Import):
             yield from ((alias.name, deferred, where) for alias in node.names)
@@ -254,14 +265,20 @@ def imports(name: str, tree: ast.AST | None = None) -> Iterator[tuple[str, bool,
                 yield (inner if inner in FILES else base or "."), deferred, where
 
 
-ALL = [(name, *found) for name in FILES for found in imports(name)]
+@cache
+def all_imports() -> list[tuple[str, str, bool, str]]:
+    """(the module, what it imports, deferred?, file:line) for each import of the package."""
+    return [(name, *found) for name in FILES for found in imports(name)]
 
 
 def imports_for_checkers(name: str) -> Iterator[tuple[str, bool, str]]:
     """As `imports`, of those under `if TYPE_CHECKING`."""
-    for node in ast.walk(TREES[name]):
+    left: list[ast.AST] = [tree_of(name)]
+    while left:
+        node = left.pop()
         if isinstance(node, ast.If) and is_for_checkers(node):
             yield from imports(name, ast.Module(node.body, []))
+        left += (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
 
 
 def points_down(name: str, target: str) -> bool:
@@ -281,7 +298,7 @@ def has_reason(name: str, target: str) -> bool:
 
 
 def test_imports_point_one_way() -> None:
-    at_once = [(name, target, where) for name, target, deferred, where in ALL if not deferred]
+    at_once = [(name, target, where) for name, target, deferred, where in all_imports() if not deferred]
     for_checkers = [
         (name, target, where)
         for name in FILES
@@ -300,9 +317,12 @@ def test_imports_make_no_circle() -> None:
     """Those inside functions and those for type checkers included. Where one closes a circle, a protocol is missing."""
     arrows: dict[str, set[str]] = {}
     for name in FILES:
-        for target, _, _ in (*imports(name), *imports_for_checkers(name)):
+        for target, _, _ in imports_for_checkers(name):
             if target.startswith("."):
                 arrows.setdefault(name, set()).add(target)
+    for name, target, _, _ in all_imports():
+        if target.startswith("."):
+            arrows.setdefault(name, set()).add(target)
     TopologicalSorter(arrows).prepare()  # CycleError shows the circle
 
 
@@ -314,7 +334,7 @@ def test_every_file_of_the_engine_has_its_place() -> None:
 def test_imports_inside_functions_have_a_reason() -> None:
     wrong = [
         f"{where}: {name} imports {target}"
-        for name, target, deferred, where in ALL
+        for name, target, deferred, where in all_imports()
         if deferred and not has_reason(name, target)
     ]
     assert not wrong, "\n".join(["move these to the top, or give DEFERRED a reason:", *wrong])
@@ -323,14 +343,14 @@ def test_imports_inside_functions_have_a_reason() -> None:
 def test_the_package_does_not_import_itself_by_name() -> None:
     wrong = [
         f"{where}: import {target}"
-        for name, target, _, where in ALL
+        for name, target, _, where in all_imports()
         if target.split(".")[0] == "stategraph" and room(name) != "examples"
     ]
     assert not wrong, "\n".join(["use relative imports:", *wrong])
 
 
 def test_every_file_opens_with_its_rule() -> None:
-    silent = [name for name in FILES if not ast.get_docstring(TREES[name])]
+    silent = [name for name in FILES if not ast.get_docstring(tree_of(name))]
     assert not silent, f"no docstring at the top, which says what lives here and what must not: {silent}"
 
 

@@ -17,7 +17,7 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sql import postgres_wire
 from stategraph.checkpoint.sqlite import SqliteSaver
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 STEPS = 4
 
 

@@ -323,7 +323,7 @@ def test_of_several_failures_the_first_in_path_order_is_raised_and_the_others_na
     effect.finished = tasks
     with pytest.raises(ValueError, match="x failed") as caught:
         next(loop)
-    assert caught.value.__notes__ == ["Task 'z' of the same superstep failed as well: ValueError('z failed')"]
+    assert caught.value.__notes__ == ["Task 'z' failed as well: ValueError('z failed')"]
 
 
 def test_a_failed_task_that_fails_again_shows_the_new_error() -> None:

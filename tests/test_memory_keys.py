@@ -26,7 +26,7 @@ from stategraph.pregel.errors import InvalidUpdateError
 from stategraph.pregel.names import keyed_level, memory_below, memory_ns, split_key
 from stategraph.visualize import report, timeline
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 CFG: Any = {"configurable": {"thread_id": "t"}}
 ODD_KEYS = ["", "|", ":", "%", "%7C", "a|b:c%d", "=", ":=x", "7", "Ω ☃ 🦉", "\n\t\x1b", "x" * 2000, "agent:1d44|2"]
 

@@ -669,6 +669,20 @@ def test_the_input_may_hold_no_messages(given: Any) -> None:
     assert unstreamed(given, [("messages", says("a"))], ()) == [says("a")]
 
 
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("written", [says(None, "yo"), [says(None, "yo")], (says("1"), says(None, "yo"))])
+def test_a_message_without_an_id_is_streamed_under_its_id_in_the_state(drive: Drive, schedule: Any, written: Any) -> None:
+    """Also where it is written, recorded early and shown beside another task, and where the step is stored."""
+    builder = StateGraph(MessagesState).add_node("n", lambda state: {"messages": written}).add_edge(START, "n")
+    builder.add_node("m", lambda state: {"messages": says(None, "beside")}).add_edge(START, "m")
+    app = builder.compile(checkpointer=InMemorySaver(), schedule=schedule)
+    thread = {"configurable": {"thread_id": "1"}}
+    got = drive.stream(app, {"messages": []}, thread, stream_mode=["messages", "values"])
+    streamed = {room.message_id(data[0]) for mode, data in got if mode == "messages"}
+    kept = {room.message_id(each) for each in drive.get_state(app, thread).values["messages"]}
+    assert None not in streamed and streamed == kept
+
+
 def test_an_unnamed_message_is_shown_with_an_id_and_stays_as_it_is() -> None:
     given = says(None, "a")
     [shown] = unstreamed({"messages": [says(None, "a")]}, [("messages", given)], ())

@@ -23,7 +23,7 @@ from stategraph import (
 from stategraph.pregel.drivers.driver import LIVE, WATCHERS
 from stategraph.pregel.drivers.turns import _LINES
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 CFG: Any = {"configurable": {"thread_id": "t"}}
 WAITING = ["enqueue", "interrupt", "rollback"]
 

@@ -16,6 +16,7 @@ from stategraph import (
     START,
     CachePolicy,
     Command,
+    GraphWarning,
     InMemoryCache,
     InMemorySaver,
     RetryPolicy,
@@ -80,10 +81,11 @@ def test_a_hit_is_marked_in_the_stream(drive: Drive) -> None:
     assert names == ["node", "node"], "it starts and ends, though it does not run"
 
 
-def test_a_policy_without_a_cache_does_nothing(drive: Drive) -> None:
+def test_a_policy_without_a_cache_does_nothing_and_warns(drive: Drive) -> None:
     graph = StateGraph(State).add_node("node", note, cache_policy=CachePolicy()).add_edge(START, "node")
     app = graph.compile()
-    assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [[1], [2]]
+    with pytest.warns(GraphWarning, match="no cache"):
+        assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [[1], [2]]
 
 
 def test_the_order_of_keys_does_not_count(drive: Drive) -> None:

@@ -24,7 +24,7 @@ from stategraph import (
 from stategraph.checkpoint.base import RETURN
 from stategraph.checkpoint.errors import UnserializableError
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 CFG: Any = {"configurable": {"thread_id": "t"}}
 AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=ConnectionError)
 

@@ -13,8 +13,6 @@ from conftest import Drive
 
 from stategraph.prebuilt import OpenAIModel, create_agent
 
-openai = pytest.importorskip("openai")
-
 CALL = {"id": "c1", "type": "function", "function": {"name": "height", "arguments": '{"name": "Etna"}'}}
 
 
@@ -25,6 +23,7 @@ def height(name: str) -> int:
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openai")  # here, not above: loading it takes longer than the tests
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     monkeypatch.setenv("OPENAI_MODEL", "m")
@@ -106,6 +105,8 @@ def test_the_usage_that_a_last_chunk_tells_is_kept(monkeypatch: pytest.MonkeyPat
 
 
 def test_clients_of_ones_own_are_used() -> None:
+    import openai
+
     with server([named("stop", "Hi."), named("stop", "Ho.")]) as (url, requests):
         client = openai.OpenAI(base_url=url, api_key="mine", max_retries=0)
         assert OpenAIModel("m", client=client).invoke([])["content"] == "Hi."
@@ -127,6 +128,8 @@ def test_a_model_serves_one_event_loop_after_another(monkeypatch: pytest.MonkeyP
 
 
 def test_an_error_of_the_server_is_the_clients_own(drive: Drive) -> None:
+    import openai
+
     with server([]) as (url, _):
         client = openai.OpenAI(base_url=url, max_retries=0)
         other = openai.AsyncOpenAI(base_url=url, max_retries=0)

@@ -178,7 +178,7 @@ def test_the_context_of_a_submitted_job_travels_with_it(drive: Drive, traced: Tr
     assert ("invoke_workflow g", "request") in traced.parents()
 
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 
 
 def test_a_job_is_traced_below_the_span_in_which_it_was_submitted(drive: Drive, traced: Traced, postgres: str) -> None:

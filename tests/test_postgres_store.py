@@ -23,7 +23,8 @@ from stategraph.checkpoint import StorageError
 from stategraph.checkpoint.sql import postgres_server as server_module
 from stategraph.checkpoint.sql import postgres_wire as wire_module
 from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
-from stategraph.store import GetOp, PutOp, SearchOp, escape
+from stategraph.checkpoint.sql.postgres_wire import Patient
+from stategraph.store import GetOp, ItemChangedError, PutOp, SearchOp, UnchangedOp, escape
 from stategraph.store import postgres as store_module
 from stategraph.store.postgres import PAGE, PostgresStore
 
@@ -372,3 +373,32 @@ def test_reads_that_renew_and_puts_do_not_wait_for_each_other(postgres: str, mon
             for done in [pool.submit(work, name) for name in range(4)]:
                 done.result()
     assert not clashes
+
+
+def test_round_trips_of_batches_on_connections_of_its_own(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trips, wait = [], Patient.wait
+
+    def count(self: Patient, *args: Any, **kwargs: Any) -> Any:
+        trips.append(args)
+        return wait(self, *args, **kwargs)
+
+    def write(n: int) -> list[Any]:
+        seen = UnchangedOp(("a",), "1", {"n": n - 1} if n else None)
+        return [seen, PutOp(("a",), "1", {"n": n}), PutOp(("a",), "2", {"n": n}), PutOp(("a",), "3", None)]
+
+    read = [GetOp(("a",), "1"), GetOp(("a",), "none"), GetOp(("a",), "2"), GetOp(("a",), "1")]
+    with PostgresStore.from_conn_string(postgres, pool_size=1) as store:
+        for number in range(5):  # until all is prepared
+            store.batch(write(number))
+            store.batch(read)
+        monkeypatch.setattr(Patient, "wait", count)
+        store.batch(write(5))
+        assert len(trips) == 4  # begin; locks and numbers; what is there; writes and commit
+        trips.clear()
+        found: Any = store.batch(read)
+        assert len(trips) == 1
+        assert [each and each.value["n"] for each in found] == [5, None, 5, 5]
+        with pytest.raises(ItemChangedError):
+            store.batch(write(5))
+        assert store.get(("a",), "1").value == {"n": 5}  # type: ignore[union-attr]
+        store.batch(write(6))

@@ -29,11 +29,20 @@ CASES: dict[str, tuple[Any, ...]] = {
     "calls-threads": ("called", "model", "sync", PLAIN, False),
     "tasks": ("called", "sqlite", "async", PLAIN, True),
     "inside": ("inside", "model", "sync", PLAIN, True),
+    "ready": ("ready", "model", "sync", PLAIN, True),
+    "ready-races": ("ready", "model", "sync", RACES, True),
+    "ready-late": ("ready", "sqlite", "async", PLAIN, True),
+    "ready-twice": ("ready_twice", "sqlite", "sync", RACES, False),
+    "ready-calls": ("ready_calls", "model", "sync", PLAIN, True),
+    "ready-calls-late": ("ready_calls", "model", "async", PLAIN, True),
     "two-calls": ("tasks", "model", "exit", PLAIN, True),
 }
 """Program, storage, durability, how far, async driver (or threads)."""
 
-MANY = {"pair", "named-twice", "late-threads", "postgres", "inside", "two-calls"}
+MANY = {
+    "pair", "named-twice", "late-threads", "postgres", "inside", "two-calls",
+    "ready-calls", "ready-calls-late", "ready-races", "ready-late", "ready-twice",
+}  # fmt: skip
 """Those of many states, or slow ones."""
 
 

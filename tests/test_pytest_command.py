@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import forget_modules
 
 from stategraph import SqliteSaver
 from stategraph.__main__ import main
@@ -28,6 +30,14 @@ def end(state):
 
 graph = StateGraph(State).add_node(ask).add_node(end).add_edge(START, "ask").add_edge("ask", "end").compile()
 '''
+
+
+@pytest.fixture(autouse=True)
+def only_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The program is loaded into this process; no other test finds it there."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    forget_modules(tmp_path)
 
 
 def store(folder: Path, word: str = "") -> Path:

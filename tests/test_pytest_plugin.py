@@ -42,13 +42,19 @@ def test_kinds(kind):
 @pytest.fixture
 def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     pytester.makepyfile(shop=SHOP)
-    pytester.makeini("[pytest]\nfilterwarnings =\n    error\n")
+    # An editable install is loaded past pytest's rewriting of asserts.
+    loaded = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
+    pytester.makeini(f"[pytest]\nfilterwarnings =\n    error\n    {loaded}\n")
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # no others: they take their time
     return pytester
 
 
+WITH_PLUGIN = ["-p", "stategraph.pytest_plugin", "-p", "no:cacheprovider"]
+
+
 def run(folder: pytest.Pytester, *words: str) -> pytest.RunResult:
-    return folder.runpytest_subprocess("-p", "stategraph.pytest_plugin", "-p", "no:cacheprovider", *words, timeout=120)
+    """In this process: pytest takes longer to start than these tests take."""
+    return folder.runpytest_inprocess(*WITH_PLUGIN, *words)
 
 
 def test_coverage_is_reported_and_drawn(folder: pytest.Pytester) -> None:
@@ -88,7 +94,8 @@ def test_a_graph_that_is_named_is_reported_though_it_does_not_run(folder: pytest
 @pytest.mark.trial
 def test_processes_of_xdist_are_added_up(folder: pytest.Pytester) -> None:
     folder.makepyfile(RUNS.format(kinds=["milk", "tea"]))
-    done = run(folder, "-p", "xdist", "-n", "2", "--dist", "each", "--graph-coverage")
+    words = ["-p", "xdist", "-n", "2", "--dist", "each", "--graph-coverage"]
+    done = folder.runpytest_subprocess(*WITH_PLUGIN, *words, timeout=120)
     assert done.ret == 0
     done.stdout.fnmatch_lines(["shop: 75 %, 1 of 2 nodes, 3 of 4 edges, 2 of 2 outcomes of routers"])
 

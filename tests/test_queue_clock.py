@@ -15,7 +15,7 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.testing import QueueClock, queue_clock
 from stategraph.workers import Queue
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 ONE: Any = {"log": [], "left": 1}
 DAY = timedelta(days=1)
 

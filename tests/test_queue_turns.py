@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from stategraph import START, Runtime, StateGraph, ThreadBusyError
 from stategraph.workers import JobOpenError, Queue, Worker
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 
 
 class Log(TypedDict, total=False):

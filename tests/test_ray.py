@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 pytest.register_assert_rewrite("executor_suite")
-ray = pytest.importorskip("ray")
 
 from executor_suite import *
 
 from stategraph.executors import resolve_executor
-from stategraph.executors.ray import RayExecutor
 
 pytestmark = pytest.mark.trial
 
@@ -39,6 +37,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def executor() -> Iterator[Any]:
+    ray = pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
@@ -76,9 +75,11 @@ def ends_for_real() -> bool:
     return True
 
 
-def test_the_module_means_its_cluster() -> None:
-    assert isinstance(resolve_executor(ray), RayExecutor)
-    assert resolve_executor(ray) is resolve_executor(ray)
+def test_the_module_means_its_cluster(executor: Any) -> None:
+    from stategraph.executors.ray import RayExecutor
+
+    assert isinstance(resolve_executor(executor), RayExecutor)
+    assert resolve_executor(executor) is resolve_executor(executor)
 
 
 def test_a_trace_goes_on_in_its_workers(drive: Drive, executor: Any) -> None:

@@ -20,7 +20,6 @@ from stategraph import (
     InvalidGraphError,
     InvalidUpdateError,
     NodeError,
-    Send,
     StateGraph,
     interrupt,
 )
@@ -376,23 +375,14 @@ def test_what_is_not_supported_is_refused_when_compiled() -> None:
         graph.compile(schedule="asap")  # type: ignore[arg-type]
     with pytest.raises(InvalidGraphError, match="unknown node 'c'"):
         graph.compile(schedule="ready", interrupt_before=["c"])
-    with pytest.raises(InvalidGraphError, match="does not support inbox=True"):
-        graph.compile(schedule="ready", inbox=True)
 
 
-def test_what_is_not_supported_is_refused_when_called(drive: Any) -> None:
+def test_a_limit_of_time_for_steps_is_refused_when_called(drive: Any) -> None:
     app = build("S>a>b").compile(InMemorySaver(), schedule="ready")
-    with pytest.raises(ValueError, match="durability='exit'"):
-        drive.invoke(app, EMPTY, CONFIG, durability="exit")
+    app.step_timeout = 5
+    with pytest.raises(ValueError, match="has no supersteps, so none can time out"):
+        drive.invoke(app, EMPTY, CONFIG)
     assert drive.history(app, CONFIG) == []
-
-
-def test_a_race_is_refused_in_the_task_that_begins_it(drive: Any) -> None:
-    graph = build("S>a", nodes={"w": ask})
-    graph.add_node("w", lambda state: {})
-    graph.add_conditional_edges("a", lambda _: [Send("w", {}, race="r")], ["w"])
-    with pytest.raises(InvalidUpdateError, match="does not support races"):
-        drive.invoke(graph.compile(InMemorySaver(), schedule="ready"), EMPTY, CONFIG)
 
 
 def test_a_node_goes_only_where_it_says() -> None:

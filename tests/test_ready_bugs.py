@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import flow_graphs
 import pytest
+import test_ready_edits as edits
+import test_ready_exit as exits
 import test_ready_properties as laws
+import test_ready_races as races
+from conftest import Drive
 from hypothesis import Phase, given, settings
 from ready_graphs import build, by_order, ends_by, show
 from test_ready import EMPTY, EXAMPLES
 from test_ready import test_a_task_reads_the_state_in_which_it_has_started as check_what_is_read
 from test_ready_deferred import GRAPHS as DEFERRED
 from test_ready_deferred import nowhere
+from test_ready_exit import CALLED
 from test_ready_joins import ONE_BY_ONE as JOINS
 
-import stategraph.pregel.run.births as births
+import stategraph.pregel.run.origins as origins
 import stategraph.pregel.superstep.ready_machine as ready_machine
+import stategraph.pregel.superstep.ready_races as ready_races
 from stategraph import InMemorySaver
+from stategraph.pregel.run.ready_store import ExitStore, StepStore
 from stategraph.pregel.run.run import Run
 from stategraph.pregel.superstep.flow_machine import Crossing, FlowMachine
-from stategraph.pregel.superstep.machine import Machine
+from stategraph.pregel.superstep.machine import Machine, in_path_order
 from stategraph.pregel.superstep.ready_joins import ReadyCrossing
 from stategraph.pregel.superstep.ready_machine import ReadyMachine
+from stategraph.pregel.superstep.ready_races import ReadyRaces
 
 pytestmark = [pytest.mark.trial, pytest.mark.filterwarnings("ignore")]
 CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
@@ -51,11 +57,34 @@ def symptoms() -> set[str]:
                 found.add(name)
         except Exception as error:
             found.add(f"{name}: {type(error).__name__}")
-    sync: Any = SimpleNamespace(invoke=lambda app, *args: app.invoke(*args))
+    sync = Drive(is_async=False)
+    for check in (
+        check_what_is_read,
+        races.test_losers_leave_with_the_end_of_the_winner,
+        races.test_no_state_has_a_winner_and_a_loser,
+        races.test_a_handler_takes_over_when_nobody_else_can_win,
+        races.test_all_that_have_failed_is_a_failure_and_the_rest_goes_on_with_finish,
+        races.test_a_breakpoint_holds_a_whole_race,
+        races.test_losers_arrive_nowhere_and_hold_no_join_back,
+        races.test_a_deferred_node_does_not_wait_for_losers,
+    ):
+        races.RAN.clear()
+        try:
+            check(sync, **({"wait": "reachable"} if "join" in check.__name__ else {}))
+        except BaseException as error:  # also "did not raise"
+            found.add(f"{check.__name__}: {type(error).__name__}")
+    CALLED.clear()
     try:
-        check_what_is_read(sync)
-    except AssertionError:
-        found.add("what a task reads")
+        exits.test_nothing_that_was_done_is_done_again(sync, InMemorySaver(), "exit", "exit")
+        exits.test_a_graph_inside_goes_on_where_it_stopped(sync, InMemorySaver(), "ready", "ready")
+        exits.test_a_call_that_ends_stores_one_checkpoint(sync, InMemorySaver())
+        edits.test_what_goes_on_after_an_edit_keeps_its_id_for_itself(sync)
+    except BaseException as error:  # also "did not raise"
+        found.add(f"exit or edit: {type(error).__name__}")
+    try:
+        races.test_found_together_the_first_in_path_order_wins()
+    except Exception:
+        found.add("who wins of those found together")
     few = settings(max_examples=30, derandomize=True, deadline=None, database=None, phases=[Phase.generate])
     for law in (
         laws.test_stopped_anywhere_and_resumed_is_never_stopped,
@@ -79,8 +108,8 @@ def everything_holds(waiting: Any, running: Any, holders: Any) -> list[str]:
     return [] if running else list(waiting)
 
 
-def start_again_from_the_head(run: Any, machine: Any, checkpoint: Any, born: Any) -> None:
-    births.wait_anew(machine, checkpoint)
+def start_again_from_the_head(run: Any, machine: Any, checkpoint: Any, just_started: Any) -> None:
+    origins.requeue_stored(machine, checkpoint)
 
 
 def read_the_present(self: Any, machine: Any, found: Any = None) -> Any:
@@ -92,9 +121,9 @@ def expire_all(self: Any, names: Any, fresh: Any, noted: Any) -> None:
 
 
 def consume_at_the_end(self: Any, tasks: Any) -> None:
-    self.born, born = list(tasks), self.born
+    self.just_started, just_started = list(tasks), self.just_started
     apply(self, tasks)
-    self.born = [task for task in born if task not in tasks]
+    self.just_started = [task for task in just_started if task not in tasks]
 
 
 def wake_all(self: Any, fresh: Any, moved: Any, changed: Any) -> None:
@@ -107,12 +136,25 @@ def keep_slots(self: Any, ended: Any, fresh: Any, moved: Any) -> None:
     move_slots(self, [], fresh, moved)
 
 
+def end_at_once(self: Any, tasks: Any) -> list[Any]:
+    over, self.aside = self.aside, []
+    return over
+
+
+def start_apart(send: Any) -> Any:
+    return None
+
+
+def lose_no_slot(self: Any, winners: Any) -> Any:
+    return ()
+
+
 apply, move_slots = ReadyMachine.apply, ReadyMachine._move_slots
-BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+BUGS: dict[str, tuple[Any, str, Any]] = {
     "nobody waits for anybody": (ready_machine, "find_free", nothing_holds),
     "everybody waits for all that runs": (ready_machine, "find_free", everything_holds),
-    "a resume starts from the newest state": (births, "take_up", start_again_from_the_head),
-    "tasks read the state as it goes on": (Run, "stand_at", read_the_present),
+    "a resume starts from the newest state": (origins, "take_up", start_again_from_the_head),
+    "tasks read the state as it goes on": (Run, "pin_to", read_the_present),
     "a trigger that waits expires": (ReadyMachine, "_expire", expire_all),
     "triggers are consumed at the end": (ReadyMachine, "apply", consume_at_the_end),
     "deferred nodes wake at once": (FlowMachine, "_finish", wake_all),
@@ -121,6 +163,16 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "a wave ends when its join opens": (ReadyMachine, "end_wave", FlowMachine.end_wave),
     "what ends with the start of a wave is not late": (ReadyCrossing, "_comes_late", Crossing._comes_late),
     "a slot is not emptied": (ReadyMachine, "_move_slots", keep_slots),
+    "what goes on after an edit shares its id": (origins, "KEPT", "nothing"),
+    "with durability exit records are left behind": (ExitStore, "_carry", lambda self, tasks, put_off: []),
+    "with durability exit graphs inside start over": (ExitStore, "_list_continued", lambda self, origins: []),
+    "with durability exit each step is stored": (ExitStore, "end_step", StepStore.end_step),
+    "losers stay under way": (ReadyMachine, "find_losers", lose_no_slot),
+    "losers hold joins back": (ready_machine, "ReadyCrossing", lambda *args, lost, **named: ReadyCrossing(*args, lost=(), **named)),
+    "a failure counts before the race is over": (ReadyRaces, "note_failure", lambda self, task: True),
+    "a handler does not wait for the race": (ReadyRaces, "take_over", end_at_once),
+    "racers start one by one": (ready_machine, "race_of_send", start_apart),
+    "the last in path order wins": (ready_races, "in_path_order", lambda tasks: [*reversed(in_path_order(tasks))]),
 }
 
 

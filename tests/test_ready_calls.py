@@ -15,6 +15,7 @@ from stategraph import (
     Command,
     GraphDrained,
     InMemorySaver,
+    Send,
     StateGraph,
     interrupt,
     task,
@@ -196,8 +197,9 @@ def test_calls_of_every_task_end_when_the_call_is_cut_off() -> None:
     asyncio.run(cut())
 
 
-def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile() -> None:
-    """b ends while the step of a is being stored: it is not run again."""
+@pytest.mark.parametrize("way", ["edge", "sends"])
+def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile(way: str) -> None:
+    """b ends while the step of a is being stored: it is not run again, and c, to which a leads, starts later."""
 
     class Slow(InMemorySaver):
         in_memory = False  # what it has begun to store is brought to its end
@@ -219,7 +221,8 @@ def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile(
             await saver.storing.wait()
             return {"log": ["b"]}
 
-        app = build("S>a S>b", nodes={"b": b}).compile(saver, schedule="ready")
+        ways: Any = ("S>a>c S>b", {}) if way == "edge" else ("S>a S>b r:a=c", {"a": lambda state: [Send("c", {})]})
+        app = build(*ways, nodes={"b": b}).compile(saver, schedule="ready")
         call = asyncio.create_task(app.ainvoke(EMPTY, CONFIG))
         await saver.storing.wait()
         for _ in range(5):
@@ -229,7 +232,7 @@ def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile(
         with pytest.raises(asyncio.CancelledError):
             await call
         await app.ainvoke(None, CONFIG)
-        assert sorted((await app.aget_state(CONFIG)).values["log"]) == ["a", "b"]
+        assert sorted((await app.aget_state(CONFIG)).values["log"]) == ["a", "b", "c"]
         assert ran == ["b"]
 
     asyncio.run(cancel())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ready_graphs import build, by_order, ends_by
+from ready_graphs import build, by_order, ends_by, sends
 
-from stategraph import Command, InMemorySaver, interrupt
+from stategraph import Command, InMemorySaver, interrupt, task
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
@@ -103,3 +103,49 @@ def test_after_a_superstep_of_which_it_was_part(drive: Any) -> None:
     (asked,) = drive.get_state(app, CONFIG).interrupts
     result = drive.invoke(app, Command(resume={asked.id: 1}), CONFIG)
     assert ("x=1@0" in result["log"], len(ran)) == (True, 1)
+
+
+def test_what_goes_on_after_an_edit_keeps_its_id_for_itself(drive: Any) -> None:
+    """Later Sends have the places that those had which the edit has kept; they are other tasks."""
+    nodes = {"w": lambda state: {"log": [interrupt(state["n"])]}, "a": ask}
+    graph = build("r:S=w|a a>b r:b=w", {"S": lambda _: [*sends("w", 1, 2)(_), "a"], "b": sends("w", 3, 4)}, nodes)
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    drive.invoke(app, None, CONFIG)
+    while questions := drive.get_state(app, CONFIG).interrupts:
+        assert len({each.id for each in questions}) == len(questions)
+        drive.invoke(app, Command(resume={questions[0].id: questions[0].value}), CONFIG)
+    log = drive.get_state(app, CONFIG).values["log"]
+    assert sorted(map(str, log)) == ["1", "2", "3", "4", "b", "edit"]
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_what_supersteps_record_of_a_task_under_way_goes_on_with_it(drive: Any, more: bool) -> None:
+    """They run what is under way beside the head. The other schedule moves the head on, and finds it again later: the
+    question, and what was called before it."""
+    saver, called = InMemorySaver(), []
+
+    @task
+    def call() -> str:
+        called.append(1)
+        return "called "
+
+    def ask_late(state: Any) -> Any:
+        return {"log": [(call().result() if more else "") + interrupt("c")]}
+
+    def app_in(schedule: Any) -> Any:
+        nodes = {"b": lambda state: {"log": [interrupt("b")]}, "c": ask_late}
+        graph = build("S>a>d S>b>e S>c>f", nodes=nodes)
+        return graph.compile(saver, schedule=schedule)
+
+    with ends_by(by_order("a", "d", "b", "c")):
+        # b and c have started, and nobody has recorded anything of them, as after a kill.
+        drive.stream(app_in("ready"), EMPTY, CONFIG, stream_mode="updates", take=2)
+    drive.invoke(app_in("supersteps"), None, CONFIG)
+    first, second = drive.get_state(app_in("ready"), CONFIG).interrupts
+    drive.invoke(app_in("ready"), Command(resume={first.id: "B"}), CONFIG)
+    state = drive.get_state(app_in("ready"), CONFIG)
+    assert (state.next, state.interrupts) == (("c",), (second,))
+    result = drive.invoke(app_in("ready"), Command(resume="C"), CONFIG)
+    assert result["log"] == ["a", "d", "B", "e", "called C" if more else "C", "f"] and len(called) == more

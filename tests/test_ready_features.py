@@ -33,7 +33,7 @@ from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import virtual_time
 from stategraph.visualize.runs.timeline import timeline
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 pytestmark = pytest.mark.trial
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
@@ -67,7 +67,7 @@ CHAIN_FIRST = by_order("a", "b", "c", "long")
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_what_a_task_has_called_is_found_beside_its_birth(drive: Any, saver: Any, durability: Any) -> None:
+def test_what_a_task_has_called_is_found_beside_its_origin(drive: Any, saver: Any, durability: Any) -> None:
     CALLED.clear()
     effects: list[str] = []
     failing = [True]
@@ -134,7 +134,7 @@ def test_a_long_sleep_lets_the_rest_go_on(drive: Any, saver: Any) -> None:
         assert drive.invoke(app, None, CONFIG)["log"] == ["a", "b", "c", "long", "d"]
 
 
-def test_births_of_what_is_under_way_are_not_pruned(drive: Any, saver: Any) -> None:
+def test_origins_of_what_is_under_way_are_not_pruned(drive: Any, saver: Any) -> None:
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
     drive.invoke(app, EMPTY, CONFIG)
     saver.prune(["t"])
@@ -144,7 +144,7 @@ def test_births_of_what_is_under_way_are_not_pruned(drive: Any, saver: Any) -> N
     assert [each.metadata["step"] for each in drive.history(app, CONFIG)] == [5]
 
 
-def test_births_stay_when_a_long_thread_is_pruned(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_origins_stay_when_a_long_thread_is_pruned(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stategraph.checkpoint.sql.pruner.LONG", 2)
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
     drive.invoke(app, EMPTY, CONFIG)
@@ -153,7 +153,7 @@ def test_births_stay_when_a_long_thread_is_pruned(drive: Any, saver: Any, monkey
     assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"][-2:] == ["yes0", "d"]
 
 
-def test_births_stay_under_a_retention(drive: Any) -> None:
+def test_origins_stay_under_a_retention(drive: Any) -> None:
     saver = InMemorySaver(retention=Retention(keep_last=1))
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
     drive.invoke(app, EMPTY, CONFIG)
@@ -336,15 +336,6 @@ def test_nodes_run_on_executors(drive: Any) -> None:
     graph = build("S>a>b")
     graph.add_node("p", elsewhere, executor="processes").add_edge(START, "p")
     assert sorted(drive.invoke(graph.compile(schedule="ready"), EMPTY)["log"]) == ["a", "b", "elsewhere"]
-
-
-def test_transactions_of_the_saver_are_refused(drive: Any, tmp_path: Path) -> None:
-    def node(state: Any, runtime: Runtime[Any]) -> Any:
-        return {"log": [runtime.transaction("k", lambda connection: "x")]}
-
-    app = beside_a_chain(SqliteSaver(str(tmp_path / "t.db")), node)
-    with pytest.raises(NotImplementedError, match="schedule='ready' does not support transactions"):
-        drive.invoke(app, EMPTY, CONFIG)
 
 
 # -- looked at -----------------------------------------------------------------------------------------------------

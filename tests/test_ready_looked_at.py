@@ -11,6 +11,7 @@ import pytest
 from ready_graphs import build, by_order, ends_by
 
 from stategraph import Command, InMemorySaver, interrupt, task
+from stategraph.visualize.labels import TIMES
 from stategraph.visualize.runs.report import report
 from stategraph.visualize.runs.thread_index import ThreadIndex
 from stategraph.visualize.runs.thread_pages import ThreadPages
@@ -102,8 +103,23 @@ def test_a_question_is_drawn_where_it_was_asked_and_answered() -> None:
     assert drawn.state == "done"
 
 
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_task_that_several_steps_show_is_counted_once(tmp_path: Path, calls: int) -> None:
+    """The step in which it started and asked, and the one in which it waits or has ended."""
+    app = beside_a_chain(ask)
+    with ends_by(by_order("a", "b", "c", "long")):
+        for given in [EMPTY, Command(resume="yes")][:calls]:
+            app.invoke(given, CONFIG)
+    assert TIMES not in report(app, CONFIG, tmp_path / "run.html").read_text()
+    index = ThreadIndex("t")
+    index.refresh(app)
+    found = ThreadPages(app, index).steps()
+    steps = [*found["steps"], *([found["open"]] if found["open"] else [])]
+    assert [step["u"]["long"] for step in steps if "long" in step.get("u", {})] == [{"paused": 1} if calls == 1 else {"done": 1}]
+
+
 def test_a_page_that_was_read_while_a_task_ran_shows_what_it_has_asked_since() -> None:
-    """The question stands beside the birth of its task; the newest checkpoint does not change with it."""
+    """The question stands beside the origin of its task; the newest checkpoint does not change with it."""
     index = ThreadIndex("t")
 
     @task

@@ -15,7 +15,7 @@ from stategraph import CheckpointConflictError, Command, InMemorySaver, SqliteSa
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.testing import read_thread, record, survives
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 CHAIN_FIRST = by_order("a", "b", "c", "long")
@@ -44,7 +44,7 @@ def beside_a_chain(saver: Any, node: Any) -> Any:
     return build("S>a>b>c>d S>long>d", nodes={"long": node}).compile(saver, schedule="ready")
 
 
-def test_a_run_that_lags_records_nothing_beside_a_birth(drive: Any, saver: Any) -> None:
+def test_a_run_that_lags_records_nothing_beside_a_origin(drive: Any, saver: Any) -> None:
     """Another one has asked a question since, which has not moved the thread."""
     first = [True]
 
@@ -80,6 +80,80 @@ def test_of_two_runs_from_one_place_one_records_the_calls_of_a_task(drive: Any, 
             drive.invoke(app, EMPTY, CONFIG)
         result = drive.invoke(app, Command(resume="yes"), CONFIG)
     assert result["log"] == ["a", "b", "c", "0 yes", "d"]
+
+
+def asking_at_two_origins(saver: Any) -> Any:
+    """p asks beside the first step, q beside the next; z ends both."""
+    nodes: Any = {name: lambda state, name=name: {"log": [interrupt(f"{name}?")]} for name in "pq"}
+    return build("S>p>z S>a>q>z", nodes=nodes).compile(saver, schedule="ready")
+
+
+class Died(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_kill_leaves_all_questions_asked_or_none(
+    drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    calls = []
+    for face in ("commit_records", "acommit_records"):
+        record = getattr(saver, face)
+
+        def dies(*given: Any, record: Any = record) -> Any:
+            calls.append(given)
+            waited = record(*given) if stored else None
+            if waited is None:
+                raise Died
+
+            async def wait() -> None:
+                await waited
+                raise Died
+
+            return wait()
+
+        monkeypatch.setattr(saver, face, dies)
+    with pytest.raises(Died):
+        drive.invoke(asking_at_two_origins(saver), EMPTY, CONFIG)
+    monkeypatch.undo()
+    assert len(calls) <= 2, "one call, and the one below it"
+    app = asking_at_two_origins(saver)
+    asked = [each.value for each in drive.get_state(app, CONFIG).interrupts]
+    assert asked == (["p?", "q?"] if stored else [])
+    again = drive.invoke(app, None, CONFIG)["__interrupt__"]
+    assert [each.value for each in again] == ["p?", "q?"]
+    end = drive.invoke(app, Command(resume={each.id: each.value[0] for each in again}), CONFIG)
+    assert sorted(end["log"]) == ["a", "p", "q", "z"]
+
+
+def test_of_two_runs_from_one_place_one_records_its_questions(drive: Any, saver: Any) -> None:
+    """Neither has moved the thread, nor recorded anything beside its head."""
+    first = [True]
+
+    def ask(state: Any) -> Any:
+        if first and first.pop():
+            elsewhere(lambda: drive.invoke(app, None, CONFIG))
+        return {"log": [interrupt(f"late {len(first)}?")]}
+
+    app = beside_a_chain(saver, ask)
+    with ends_by(CHAIN_FIRST), pytest.raises(CheckpointConflictError):
+        drive.invoke(app, EMPTY, CONFIG)
+    revision = saver.get_tuple(CONFIG).revision
+    assert revision == 1, "what the other has recorded beside an origin counts beside the head"
+
+
+class ByParts(InMemorySaver):
+    """Sees each record."""
+
+    def put_writes(self, *args: Any, **named: Any) -> None:
+        super().put_writes(*args, **named)
+
+
+def test_a_saver_of_parts_records_beside_each_origin(drive: Any) -> None:
+    app = asking_at_two_origins(ByParts())
+    asked = drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]
+    end = drive.invoke(app, Command(resume={each.id: each.value[0] for each in asked}), CONFIG)
+    assert sorted(end["log"]) == ["a", "p", "q", "z"]
 
 
 # -- the test kit --------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +19,25 @@ from stategraph import START, Command, StateGraph, interrupt
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.workers import Queue
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 pytestmark = pytest.mark.trial
 
 
-def test_a_worker_killed_amid_two_branches_leaves_them_to_another(postgres: str, tmp_path: Path) -> None:
-    """Each goes on from its birth, under its key; what was recorded is not done again."""
-    go_on = tmp_path / "go on"
-    with Queue.from_conn_string(postgres, branches) as queue, Fleet(postgres, tmp_path, graph="branches") as workers:
+@contextmanager
+def two_branches_under_way(postgres: str, folder: Path) -> Iterator[tuple[Queue, Fleet, Any, Path]]:
+    """A job whose branches have kept a result and go on when a file is there: the queue, the fleet, its worker, the file."""
+    go_on = folder / "go on"
+    with Queue.from_conn_string(postgres, branches) as queue, Fleet(postgres, folder, graph="branches") as workers:
         queue.setup()
         first = workers.start()
         queue.submit("t", {"log": [], "exits": str(go_on)})
         until(lambda: {("b", "kept"), ("long", "kept")} <= {(name, what) for name, what, _ in workers.notes.read()})
+        yield queue, workers, first, go_on
+
+
+def test_a_worker_killed_amid_two_branches_leaves_them_to_another(postgres: str, tmp_path: Path) -> None:
+    """Each goes on from its origin, under its key; what was recorded is not done again."""
+    with two_branches_under_way(postgres, tmp_path) as (queue, workers, first, go_on):
         workers.kill(first)
         assert Counter(name for name, what, _ in workers.notes.read() if what == "began") == {"a": 1, "b": 1, "long": 1}
         go_on.touch()
@@ -69,12 +78,7 @@ def test_a_job_that_asks_has_done_all_else_and_another_worker_takes_the_answer(p
 
 def test_a_stopped_worker_gives_a_job_back_between_two_steps(postgres: str, tmp_path: Path) -> None:
     """What is under way ends and is stored; nothing further starts there."""
-    go_on = tmp_path / "go on"
-    with Queue.from_conn_string(postgres, branches) as queue, Fleet(postgres, tmp_path, graph="branches") as workers:
-        queue.setup()
-        first = workers.start()
-        queue.submit("t", {"log": [], "exits": str(go_on)})
-        until(lambda: {("b", "kept"), ("long", "kept")} <= {(name, what) for name, what, _ in workers.notes.read()})
+    with two_branches_under_way(postgres, tmp_path) as (queue, workers, first, go_on):
         os.kill(first.pid, signal.SIGTERM)
         go_on.touch()
         first.join(30)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import forget_modules
 
 from stategraph.__main__ import main
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -43,7 +44,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         module.graph.compile(checkpointer=saver).invoke({"items": []}, {"configurable": {"thread_id": "7"}})
     del sys.modules["corner_shop"]  # the command runs in a process of its own
     yield tmp_path
-    sys.modules.pop("corner_shop", None)
+    forget_modules(tmp_path)
 
 
 def test_a_stored_thread_becomes_a_page(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import forget_modules
 
 from stategraph import __version__
 from stategraph.__main__ import COMMANDS, format_help, main
@@ -66,7 +67,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "stdin", NOBODY)
     yield tmp_path
-    sys.modules.pop("shop", None)
+    forget_modules(tmp_path)
 
 
 class Ended:

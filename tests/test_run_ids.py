@@ -13,7 +13,7 @@ from fleet import counting, working
 from stategraph.__main__ import main
 from stategraph.workers import Queue
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 GIVEN = {"log": [], "left": 2}
 PLACES = [(graph, thread) for graph in ("a", "b") for thread in ("t", "u")]
 

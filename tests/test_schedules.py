@@ -27,7 +27,7 @@ from stategraph.workers.scheduler import Scheduler
 from stategraph.workers.session import Terms, WorkerSession
 
 pytest.importorskip("cronsim")
-postgres = cluster.postgres
+postgres = cluster.emptied
 MINUTE = timedelta(minutes=1)
 ONE: Any = {"log": [], "left": 1}
 

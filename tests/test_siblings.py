@@ -29,7 +29,7 @@ from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.clock import CLOCK
 from stategraph.workers import JobDeadlineError, Queue
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 CFG: Any = {"configurable": {"thread_id": "t"}}
 
 
@@ -81,7 +81,7 @@ def test_finish_lets_all_siblings_come_to_their_ends(drive: Any, saver: Any, lim
     work = Work(drive, saver, on_failure="finish")
     with pytest.raises(ConnectionError, match="b") as caught:
         drive.invoke(work.app, {}, config)
-    assert "Task 'work' of the same superstep failed as well: ConnectionError('d')" in caught.value.__notes__
+    assert "Task 'work' failed as well: ConnectionError('d')" in caught.value.__notes__
     assert sorted(work.ran) == [*"abcde"]
     tasks = drive.get_state(work.app, CFG).tasks
     assert [str(each.error) for each in tasks] == ["None", "b", "None", "d", "None"]

@@ -34,7 +34,7 @@ from stategraph.pregel.errors import NodeTimeoutError, UnknownInterruptError
 from stategraph.testing import virtual_time
 from stategraph.visualize.runs.trace_reader import read_trace
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 CFG: Any = {"configurable": {"thread_id": "t"}}
 HOUR = 3600.0
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ from stategraph import START, Command, Runtime, StateGraph, interrupt
 from stategraph.pregel.clock import CLOCK
 from stategraph.workers import Queue
 
-postgres = cluster.postgres
+postgres = cluster.emptied
 DAY = timedelta(days=1)
 
 

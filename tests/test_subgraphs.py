@@ -60,6 +60,7 @@ def test_a_graph_as_a_node_takes_the_shared_keys_and_writes_its_whole_output(dri
     assert drive.invoke(app, {"log": ["in"]}, CFG)["log"] == ["in", "before", "in", "before", "s"]
 
 
+@pytest.mark.filterwarnings("ignore:.* shares no key with the graph around it:stategraph.GraphWarning")
 def test_a_graph_that_shares_no_key_sees_nothing_and_changes_nothing(drive: Any) -> None:
     class Other(TypedDict, total=False):
         b: list[Any]

@@ -107,7 +107,6 @@ def test_each_node_and_edge_can_be_found() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
-@settings(max_examples=25, deadline=None)
 @given(graphs())
 def test_each_node_and_edge_of_a_compiled_graph_can_be_found(described: Any) -> None:
     check(extract(build(described, stategraph), xray=True))
@@ -200,7 +199,7 @@ def test_any_name_is_safe(name: str) -> None:
         assert shown is None or "\n" not in shown
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_any_text_makes_an_svg_that_parses(name: str, label: str) -> None:
     root = parsed(draw_svg(GraphModel(name, (GraphNode("a", name), GraphNode("b", label)), (GraphEdge("a", "b", "send", label),))))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from described import Described, build
 from drawn import State, graph, inner, joined, node, router
-from hypothesis import given, settings
+from hypothesis import given
 from random_graphs import graphs
 
 import stategraph
@@ -127,7 +127,6 @@ def test_an_empty_shape_is_an_empty_drawing() -> None:
 
 
 @given(graphs())
-@settings(max_examples=20)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 def test_every_line_leads_from_a_box_to_a_box(described: Described) -> None:
     """Follows each line of the drawing from its arrow's tip, cell by cell, to where it comes from."""

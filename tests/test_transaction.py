@@ -6,7 +6,7 @@ import asyncio
 import operator
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict
@@ -34,7 +34,7 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.executors.proxies import TaskProxy
 
-postgres = cluster.postgres
+postgres, emptied = cluster.postgres, cluster.emptied
 CFG: Any = {"configurable": {"thread_id": "t"}}
 AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=ConnectionError)
 INSERT = {"sqlite": "INSERT INTO ledger (what) VALUES (?)", "postgres": "INSERT INTO ledger (what) VALUES (%s)"}
@@ -86,16 +86,15 @@ def bank(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bank]:
         with SqliteSaver.from_conn_string(name, synchronous="off") as opened:
             yield Bank("sqlite", name, opened)
     else:
-        url = request.getfixturevalue("postgres")
+        url = request.getfixturevalue("emptied")
         with PostgresSaver.from_conn_string(url) as saver:
             yield Bank("postgres", url, saver)
 
 
-def one_node(drive: Any, body: Any, saver: Any, **policies: Any) -> Any:
-    """A graph of one node. `body` is a generator that yields what `transaction` is called with, and is sent what that
-    returned."""
+def node_of(drive: Any, body: Callable[[Any], Any]) -> Any:
+    """A node. `body` is a generator that yields what `transaction` is called with, and is sent what that returned."""
 
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Any, runtime: Runtime) -> Any:
         steps = body(state)
         try:
             asked = next(steps)
@@ -104,7 +103,7 @@ def one_node(drive: Any, body: Any, saver: Any, **policies: Any) -> Any:
         except StopIteration as end:
             return end.value
 
-    async def anode(state: State, runtime: Runtime) -> Any:
+    async def anode(state: Any, runtime: Runtime) -> Any:
         steps = body(state)
         try:
             asked = next(steps)
@@ -113,7 +112,12 @@ def one_node(drive: Any, body: Any, saver: Any, **policies: Any) -> Any:
         except StopIteration as end:
             return end.value
 
-    builder = StateGraph(State).add_node("pay", anode if drive.is_async else node, **policies)
+    return anode if drive.is_async else node
+
+
+def one_node(drive: Any, body: Any, saver: Any, **policies: Any) -> Any:
+    """A graph of one node, made of a body: see `node_of`."""
+    builder = StateGraph(State).add_node("pay", node_of(drive, body), **policies)
     return builder.add_edge(START, "pay").compile(checkpointer=saver)
 
 
@@ -430,7 +434,7 @@ def test_a_saver_without_transactions(drive: Any, bank: Bank) -> None:
 def test_on_an_executor() -> None:
     elsewhere: Any = SimpleNamespace(name="pay")
     with pytest.raises(RuntimeError, match=r"runtime.transaction\('k'\) stays with the driver: .*executor=\"threads\""):
-        TaskProxy.begin_once(elsewhere, "k", awaits=False, kind="runtime.transaction")
+        TaskProxy.begin_effect(elsewhere, "runtime.transaction", "k", awaits=False)
 
 
 def test_a_saver_that_wants_to_see_each_record(drive: Any, bank: Bank) -> None:
@@ -629,7 +633,7 @@ def other_saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]
         with SqliteSaver.from_conn_string(str(tmp_path / "saver.db"), synchronous="off") as opened:
             yield opened
     else:
-        with PostgresSaver.from_conn_string(request.getfixturevalue("postgres")) as saver:
+        with PostgresSaver.from_conn_string(request.getfixturevalue("emptied")) as saver:
             yield saver
 
 
@@ -821,9 +825,9 @@ def test_foreign_tables_are_left_alone(drive: Any, bank: Bank) -> None:
 
 
 @pytest.fixture
-def server(postgres: str) -> Iterator[Bank]:
-    with PostgresSaver.from_conn_string(postgres) as saver:
-        yield Bank("postgres", postgres, saver)
+def server(emptied: str) -> Iterator[Bank]:
+    with PostgresSaver.from_conn_string(emptied) as saver:
+        yield Bank("postgres", emptied, saver)
 
 
 def test_commit_and_rollback_are_refused_by_psycopg(drive: Any, server: Bank) -> None:

@@ -21,14 +21,17 @@ from .theme import Theme
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """What the command can be told."""
     parser.add_argument("graph", help=TARGET_HELP)
-    out = "a .svg, .png, .html, .mmd, .dot or .txt file (default: text is printed)"
+    out = "write a .svg, .png, .html, .mmd, .dot or .txt file (default: print text)"
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=out)
-    xray = "show the graphs inside nodes: all, or so many levels"
+    xray = "draw the graphs inside nodes as well: all of them, or this many levels"
     parser.add_argument(
         "--xray", nargs="?", type=_levels, const=True, default=False, metavar="LEVELS", help=xray
     )
     parser.add_argument(
-        "--theme", choices=get_args(Theme), default="auto", help="of .svg and .html (%(default)s)"
+        "--theme",
+        choices=get_args(Theme),
+        default="auto",
+        help="the colours of .svg and .html (%(default)s)",
     )
     return parser
 

@@ -1,8 +1,8 @@
-"""The streams of jobs: a worker stores what a run sends, and any process reads it from any place,
-while the run goes on and after it.
+"""The streams of jobs: a worker stores what a run sends, and any process reads it from any chunk
+on, during the run and after it.
 
-The chunks of a job lie in the database of the queue and are deleted with the job. They have numbers
-that count up from 1 and go on when another worker takes the job over.
+The chunks of a job are stored in the queue's database and deleted with the job. They are numbered
+from 1; the numbers continue when another worker takes the job over.
 """
 
 from __future__ import annotations
@@ -30,18 +30,21 @@ MOST_READ: Final = 1000
 """How many chunks are read at once."""
 TRIES: Final = 5
 """How often it is tried to store chunks."""
+SECONDS_TO_GATHER: Final = 0.02
+"""So long chunks wait for others, so that a statement stores several; those of a run that ends do
+not wait."""
 
 
 class ChunksGoneError(LookupError):
-    """The chunks that a reader wants are not kept any more, since there were too many."""
+    """The requested chunks were dropped because the stream grew too long."""
 
 
 class StreamChunk(NamedTuple):
     """A chunk of the stream of a job.
 
     Attributes:
-        seq: its number, from 1 on.
-        ns: the namespace of the graph that has sent it; empty for the job's own graph.
+        seq: its number, starting at 1.
+        ns: the namespace of the graph that sent it; empty for the job's own graph.
         mode: its stream mode.
         data: what `stream` yields in this mode.
     """
@@ -104,8 +107,8 @@ class ChunkTable:
 
 
 class ChunkWriter:
-    """Stores what one run sends, on a thread of the pool: while it stores some, those that come are
-    gathered for the next statement.
+    """Stores what one run sends, on a thread of the pool: those that come soon after one another
+    with one statement.
 
     Args:
         most_bytes: see `MOST_BYTES`.
@@ -116,7 +119,7 @@ class ChunkWriter:
         self._changed = Condition()
         self._waiting: list[bytes] = []
         self._bytes = 0  # of those that wait
-        self._is_storing = False
+        self._is_storing = self._is_closing = False
         self._stored: deque[tuple[int, int]] = deque()  # numbers and bytes of what is kept
         self._stored_bytes = 0
 
@@ -132,13 +135,17 @@ class ChunkWriter:
                 POOL.submit(self._store_all)
 
     def close(self) -> None:
-        """Wait until all are stored."""
+        """Store all that is left, and wait until that is done."""
         with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
             self._changed.wait_for(lambda: not self._is_storing)
 
     def _store_all(self) -> None:
         while True:
             with self._changed:
+                if self._waiting:
+                    self._changed.wait_for(lambda: self._is_closing, SECONDS_TO_GATHER)
                 chunks, self._waiting, self._bytes = self._waiting, [], 0
                 if not chunks:
                     self._is_storing = False
@@ -185,6 +192,8 @@ class RunReader:
 
     Attributes:
         modes: those with which the run must be streamed.
+        looks_inside: whether the chunks of graphs inside are needed. A run that sends none does the
+            only task of a step without an asyncio task of its own.
         output: what the run has shown last; None as long as there is nothing.
     """
 
@@ -196,10 +205,13 @@ class RunReader:
     ) -> None:
         self._wanted, self._subgraphs, self._send = {*wanted}, subgraphs, send
         self.modes: list[str] = sorted({*wanted, "values"})
+        self.looks_inside: bool = subgraphs or "messages" in wanted
         self.output: GraphOutput[Any] | None = None
 
-    def take(self, ns: tuple[str, ...], mode: str, data: Any) -> None:
-        """Take a chunk."""
+    def take(self, chunk: tuple[Any, ...]) -> None:
+        """Take a chunk as the run sends it."""
+        *place, mode, data = chunk
+        ns: tuple[str, ...] = place[0] if place else ()
         if mode == "values" and not ns:
             self.output = read_output(data)
         if mode in self._wanted and (not ns or self._subgraphs or mode == "messages"):
@@ -208,7 +220,7 @@ class RunReader:
     async def take_all(self, chunks: AsyncIterator[Any]) -> None:
         """Take all chunks of an async stream."""
         async for chunk in chunks:
-            self.take(*chunk)
+            self.take(chunk)
 
 
 def read_output(shown: Any) -> GraphOutput[Any]:

@@ -1,4 +1,4 @@
-"""`python -m stategraph work|queue`: a worker in a process of its own, and a look at the queue.
+"""`python -m stategraph work|queue`: run a worker in its own process, and inspect the queue.
 
 Reads the command line, and does no work itself.
 """
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 def add_command(name: str, parser: argparse.ArgumentParser) -> None:
     """What one of the two commands takes. It sets `run`, which takes the parser and what was
     asked."""
-    parser.add_argument("--db", required=True, metavar="URL", help="postgresql://...")
+    parser.add_argument(
+        "--db", required=True, metavar="URL", help="the database of the queue: postgresql://..."
+    )
     if name == "work":
         parser.description = _WORK
         _add_work(parser)
@@ -44,7 +46,7 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
         "--as",
         dest="name",
         metavar="NAME",
-        help="the name of the queue, if it is not the graph's own",
+        help="the name of the queue (default: the name given to compile)",
     )
     add(
         "--concurrency",
@@ -57,10 +59,12 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
         "--limit",
         type=int,
         metavar="N",
-        help="how many jobs all workers together may run at once; it is stored, 0 removes it",
+        help="how many jobs of this graph all workers together may run at once; the limit is "
+        "stored in the database, 0 removes it",
     )
-    add("--label", metavar="TEXT", help="the worker's name in lists (default: the machine's name)")
-    between = "seconds between two looks for work (%(default)s)"
+    label = "the worker's name in listings (default: the machine's name)"
+    add("--label", metavar="TEXT", help=label)
+    between = "how often to look for work that no notice announced (%(default)s)"
     add("--poll", type=float, default=1.0, metavar="SECONDS", help=between)
     add(
         "--tries",
@@ -76,24 +80,28 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
 
 def _add_queue(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--retry", metavar="RUN", help="try a parked job again")
-    add("--cancel", metavar="RUN", help="cancel a job")
-    add("--thread", metavar="ID", help="the job's thread, where several jobs have its run id")
-    add("--as", dest="name", metavar="NAME", help="only jobs of this queue")
-    add("--evict", type=int, metavar="WORKER", help="take its jobs from a worker that hangs")
-    add("--forget", type=float, metavar="DAYS", help="delete jobs that ended longer ago")
-    add("--unschedule", metavar="NAME", help="forget a schedule; its jobs stay")
+    add("--retry", metavar="RUN", help="retry a parked job, by its run id")
+    add("--cancel", metavar="RUN", help="cancel a job, by its run id")
+    text = "with --retry or --cancel: the job's thread, if several jobs have the same run id"
+    add("--thread", metavar="ID", help=text)
+    add("--as", dest="name", metavar="NAME", help="show only the jobs of this graph (default: all)")
+    text = "take all jobs from a worker that hangs, by its number in the list"
+    add("--evict", type=int, metavar="WORKER", help=text)
+    text = "delete the records of jobs that ended more than so many days ago"
+    add("--forget", type=float, metavar="DAYS", help=text)
+    add("--unschedule", metavar="NAME", help="delete a schedule; jobs that it has submitted stay")
     add("--list", type=int, default=20, metavar="N", help="show at most N jobs (%(default)s)")
     parser.set_defaults(run=_queue)
 
 
 _WORK = (
-    "Run jobs of a graph from a Postgres queue, until SIGTERM or SIGINT: then each run ends with "
-    "its superstep, and its job goes back to the queue. A second signal ends the worker at once."
+    "Run jobs of a graph from a queue on Postgres. On SIGTERM or SIGINT each run stops after its "
+    "current superstep, and its job goes back to the queue. A second signal ends the worker at "
+    "once."
 )
 _QUEUE = (
-    "Show workers, schedules and jobs, or change them. Needs no key: it opens nothing that is "
-    "encrypted."
+    "Show the workers, schedules and jobs of a queue; with an option, change them. It needs no "
+    "encryption key, because it reads nothing that is encrypted."
 )
 
 

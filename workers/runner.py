@@ -1,7 +1,7 @@
-"""`JobRunner`: how a worker runs one claimed job, from its input to what is stored of its end.
+"""`JobRunner`: how a worker runs one claimed job, from its input to its stored outcome.
 
-A job may have been begun before, by a worker that died. So this also decides what is left to do of
-its input. Knows nothing of sessions and of other jobs.
+A worker that died may have begun the job before, so this also decides what is left to do of its
+input. It knows nothing of sessions and other jobs.
 """
 
 from __future__ import annotations
@@ -239,20 +239,24 @@ class JobRunner:
         assert self._chunks is not None
         writer = ChunkWriter(self._chunks, job)
         reader = RunReader(wanted["modes"], wanted["subgraphs"], writer.add)
-        options |= {"stream_mode": reader.modes, "subgraphs": True}
+        options |= {"stream_mode": reader.modes, "subgraphs": reader.looks_inside}
         try:
             if self._loop is None:
                 for chunk in self._graph.stream(input, config, **options):
-                    reader.take(*chunk)
+                    reader.take(chunk)
             else:
                 chunks = self._graph.astream(input, config, **options)
                 self._await(job, reader.take_all(chunks))
         finally:
             writer.close()  # before the job's end is stored
-        if reader.output is not None:
-            return reader.output
-        state = self._graph.get_state(config)  # there was nothing to do
-        return GraphOutput(state.values, state.interrupts)
+        output = reader.output
+        if output is not None and not job.control.paused:
+            return output
+        # What it shows last need not have all questions; or there was nothing to do.
+        state = self._graph.get_state(config)
+        if output is None:
+            return GraphOutput(state.values, state.interrupts)
+        return replace(output, interrupts=state.interrupts, wake_at=state.wake_at)
 
     # -- commands that may have been given before --------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""`ResultWaiter`: how a job stands, now or when it has come to its end, and what it sends until
+"""`ResultWaiter`: returns the status of a job, now or at its end, and streams what it sends until
 then."""
 
 from __future__ import annotations
@@ -48,12 +48,11 @@ class ResultWaiter:
             return found
         ended = Event()
         with self._listener.notify(id, ended.set):
-            self._add_waiter(id)
-            id, found = self._look(thread_id, found.run_id)
+            found = self._begin(id, thread_id, found)
             while found.open and (left := _seconds_left(deadline)) > 0:
                 ended.wait(min(left, POLL))
                 ended.clear()
-                id, found = self._look(thread_id, found.run_id)
+                _, found = self._look(thread_id, found.run_id)
         return found
 
     async def await_end(
@@ -67,16 +66,21 @@ class ResultWaiter:
             return found
         ended, loop = asyncio.Event(), asyncio.get_running_loop()
         with self._listener.notify(id, lambda: loop.call_soon_threadsafe(ended.set)):
-            await call(self._add_waiter, id)
-            id, found = await call(self._look, thread_id, found.run_id)
+            found = await call(self._begin, id, thread_id, found)
             while found.open and (left := _seconds_left(deadline)) > 0:
                 try:
-                    await asyncio.wait_for(ended.wait(), min(left, POLL))
+                    async with asyncio.timeout(min(left, POLL)):
+                        await ended.wait()
                 except TimeoutError:
                     pass
                 ended.clear()
-                id, found = await call(self._look, thread_id, found.run_id)
+                _, found = await call(self._look, thread_id, found.run_id)
         return found
+
+    def _begin(self, id: int, thread_id: str, found: JobResult) -> JobResult:
+        """Begin to wait for a job that was open; how it stands now."""
+        # It may have ended since, or others may wait as well.
+        return found if self._add_waiter(id) else self._look(thread_id, found.run_id)[1]
 
     def stream(self, thread_id: str, run_id: str | None, after: int) -> Iterator[StreamChunk]:
         """The chunks of a job that follow the one of this number, until the job has ended.
@@ -139,9 +143,10 @@ class ResultWaiter:
             raise LookupError(f"{why}: none was submitted, or it has been deleted")
         return rows[0][0], read_result(rows[0][1:], self._codec)
 
-    def _add_waiter(self, id: int) -> None:
-        """Whoever ends the job sends a notice from now on."""
-        self._database.retry_once(self._database.run, "add_waiter", id)
+    def _add_waiter(self, id: int) -> bool:
+        """Let whoever ends the job send a notice from now on; whether it is open, and nobody has
+        said so before."""
+        return bool(self._database.retry_once(self._database.run, "add_waiter", id))
 
 
 def _seconds_left(deadline: float | None) -> float:

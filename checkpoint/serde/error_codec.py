@@ -77,12 +77,7 @@ def parts_of(error: BaseException) -> list[Any]:
     Raises:
         TypeError: made again from these, it would not be the same.
     """
-    args = list(error.args)
-    # OSError takes its file names out of `args`; given back, they make an equal one.
-    if isinstance(error, OSError) and error.filename is not None and len(args) == 2:
-        args.append(error.filename)
-        if error.filename2 is not None:
-            args += (None, error.filename2)
+    args = _arguments_of(error)
     attributes = dict(vars(error))
     notes = attributes.get("__notes__")
     if type(notes) is list and notes and all(type(note) is str for note in notes):
@@ -95,16 +90,36 @@ def parts_of(error: BaseException) -> list[Any]:
         or not _equal(_fixed_values(bare), _fixed_values(error))
     ):
         raise TypeError("its arguments do not make an equal one")
+    return [args, attributes, _find_hidden(error, bare)]
+
+
+def _arguments_of(error: BaseException) -> list[Any]:
+    """The arguments that make an equal error."""
+    args = list(error.args)
+    # OSError takes its file names out of `args`; given back, they make an equal one.
+    if isinstance(error, OSError) and error.filename is not None and len(args) == 2:
+        args.append(error.filename)
+        if error.filename2 is not None:
+            args += (None, error.filename2)
+    return args
+
+
+def _find_hidden(error: BaseException, bare: BaseException) -> dict[str, Any]:
+    """The attributes outside `__dict__` in which an error differs from one that was made from its
+    arguments alone.
+
+    Raises:
+        TypeError: it lacks one that the other has, for which the form has no word.
+    """
     hidden = {}
     cls: Any = type(error)
     for name, slot in _hidden_slots(cls).items():
         held = _read_slot(slot, error)
         if not _equal(held, _read_slot(slot, bare)):
-            # The form has no way to say that an attribute is missing which a new one has.
             if held is _ABSENT:
                 raise TypeError(f"its {name} was deleted")
             hidden[name] = held
-    return [args, attributes, hidden]
+    return hidden
 
 
 def rebuild(cls: Any, parts: list[Any]) -> BaseException:

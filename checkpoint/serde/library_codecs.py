@@ -75,8 +75,9 @@ def find_codec_named(key: str, cls: type | None = None) -> Codec | None:
 
 def loading_advice(key: str) -> str:
     """What to do about a stored type of these libraries that is not loaded; empty for any other."""
-    library = "numpy" if key in (_ARRAY, _SCALAR) else _LANGCHAIN if key in _OF_LANGCHAIN else ""
-    return library and f"import {library} before loading"
+    if key in (_ARRAY, _SCALAR):
+        return "import numpy before loading"
+    return f"import {_LANGCHAIN} before loading" if key in _OF_LANGCHAIN else ""
 
 
 # -- NumPy -----------------------------------------------------------------------------------------

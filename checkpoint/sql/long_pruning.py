@@ -14,10 +14,10 @@ from typing import Any
 from ..labels import labels_of
 from ..records import SLOT
 from ..serde import Blob
-from .pruning import drop, make_complete, record_beside, set_head
+from .pruning import drop, find_parent_left, record_beside, set_head, write_complete
 from .queries import NEWEST, Row, SqlSession, read_chain
 from .read_rows import materialize
-from .rows import CheckpointRow, NamespaceRow, ThreadKey, unpack_body
+from .rows import CheckpointRow, NamespaceRow, StoredCheckpoint, ThreadKey, unpack_body
 
 LONG = 200
 """A namespace of more checkpoints is pruned in several transactions."""
@@ -162,7 +162,11 @@ class LongPruning:
         ):
             record_beside(session, self._key, self._namespace_id, row.parent_id, body)
         loses_link = row.link is not None and row.link not in self._staying
-        make_complete(session, self._key, row, body, state, self._parents, self._kept, loses_link)
+        parent = find_parent_left(row, self._parents, self._kept)
+        if loses_link or parent != row.parent_id:
+            stored = StoredCheckpoint(row, body, state, [])
+            is_left = row.parent_id in self._kept
+            write_complete(session, self._key, stored, parent, has_parent_writes=is_left)
 
     def _keep_parent_writes(self, session: SqlSession, block: Sequence[CheckpointRow]) -> None:
         """Record what rows hold of their parents' tasks beside those parents that are left."""

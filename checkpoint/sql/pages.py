@@ -3,7 +3,7 @@ are unpacked for all, values are read for those that are wanted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..integrity import Integrity
@@ -71,43 +71,57 @@ def read_page(
     Raises:
         DamagedError: what is stored is not what was written.
     """
-    namespaces = listed.namespaces
     if listed.everything:
         found = session.rows("page_of_all", edge, size)
     else:
-        found = session.rows("page", [*namespaces], edge, size)
+        found = session.rows("page", [*listed.namespaces], edge, size)
     rows: list[Row] = []
-    wanted: list[int] = []
+    wanted: set[int] = set()
     last = edge
     for row in map(CheckpointRow._make, found):
         last = row.seq
-        if row.namespace_id not in namespaces:
-            if listed.everything:
-                continue  # made since the list began
-            key = listed[next(iter(namespaces))]
-            raise key.damage_error("the index leads to rows of another thread")
+        if not _is_listed(row, listed):
+            continue
         body = unpack_body(listed[row.namespace_id], row)
         rows.append((row, body))
         if fits(body):
-            wanted.append(row.seq)
+            wanted.add(row.seq)
             if len(wanted) == most:
                 break
     # Fewer than asked for, and none of them left out by `most`.
     is_last = len(found) < size and (not found or last == found[-1][1])
+    return Page(rows, _read_wanted(session, listed, rows, wanted), last, is_last)
+
+
+def _is_listed(row: CheckpointRow, listed: Listed) -> bool:
+    """Whether a row is of a namespace that is listed, and not of one made since the list began.
+
+    Raises:
+        DamagedError: the index has led to a row of another thread.
+    """
+    if row.namespace_id in listed.namespaces:
+        return True
+    if listed.everything:
+        return False
+    key = listed[next(iter(listed.namespaces))]
+    raise key.damage_error("the index leads to rows of another thread")
+
+
+def _read_wanted(
+    session: SqlSession, listed: Listed, rows: Sequence[Row], wanted: Collection[int]
+) -> dict[int, StoredCheckpoint]:
+    """The wanted checkpoints among the rows of a page, by sequence."""
     states = _States(session, listed, rows)
     read: dict[int, StoredCheckpoint] = {}
     # Oldest first: each state is made from the one before it.
     for row, body in reversed(rows):
         if row.seq in wanted:
             read[row.seq] = StoredCheckpoint(row, body, states.state_of(row.seq), [])
-    for id in dict.fromkeys(row.namespace_id for row, _ in rows):
-        if not wanted:
-            break
+    for id in dict.fromkeys(each.row.namespace_id for each in read.values()):
         own = [each for each in reversed(rows) if each[0].namespace_id == id]
         chosen = [read[row.seq] for row, _ in own if row.seq in read]
-        if chosen:
-            _fill(session, namespaces[id], own, chosen)
-    return Page(rows, read, last, is_last)
+        _fill(session, listed.namespaces[id], own, chosen)
+    return read
 
 
 class _States:

@@ -47,9 +47,9 @@ def without_secrets(
     try:
         yield
     except Error as error:
-        told = str(error).strip()
-        ours = kind(f"{what}: {redact(told, conninfo)}")
-        if redact(told, conninfo) == told:
+        text = str(error).strip()
+        ours = kind(f"{what}: {redact(text, conninfo)}")
+        if redact(text, conninfo) == text:
             raise ours from error
         try:
             raise ours from None

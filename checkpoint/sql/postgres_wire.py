@@ -99,6 +99,14 @@ class Wire:
         with transaction(self, write=True):
             return [self.rows(*call) for call in calls]
 
+    def rows_inside(self, *calls: tuple[Any, ...]) -> list[list[Any]]:
+        """`rows_together` in a transaction that is open."""
+        prepared = [self._prepared(statement) for statement, *_ in calls]
+        statements = prepared[0]
+        if statements is not None and all(prepared):
+            return statements.rows_together([(text, bind(values)) for text, *values in calls])
+        return [self.rows(*call) for call in calls]
+
     def _prepared(self, statement: str) -> PreparedStatements | None:
         """The prepared statements of the connection, if this one is to be among them. Behind a
         pooler, and on connections that were handed in, psycopg decides what is prepared."""
@@ -125,6 +133,20 @@ class Wire:
     def later(self, statement: str, *values: Any) -> None:
         """Execute at the end of the transaction; all together in one round trip."""
         self._later.setdefault(statement, []).append(bind(values))
+
+    def commit(self) -> None:
+        """Execute what was put off, and end the transaction: in one round trip, once all are
+        prepared."""
+        if self._later:
+            prepared = [self._prepared(text) for text in (*self._later, _COMMIT)]
+            statements = prepared[0]
+            if statements is not None and all(prepared):
+                calls = [(text, each) for text, many in self._later.items() for each in many]
+                self._later = {}
+                statements.rows_together([*calls, (_COMMIT, [])])
+                return
+            self.finish()
+        self.run(_COMMIT)
 
     def finish(self) -> None:
         """Execute what was put off."""
@@ -178,8 +200,7 @@ def transaction(wire: Wire, write: bool, isolation: str | None = None) -> Iterat
         begin = _BEGIN_WRITE if write else _BEGIN_READ
         wire.run(begin if isolation is None else _BEGIN_ISOLATED[isolation])
         yield
-        wire.finish()
-        wire.run(_COMMIT)
+        wire.commit()
     except BaseException:
         _roll_back(wire)
         raise
@@ -326,9 +347,9 @@ _open: WeakSet[Patient] = WeakSet()
 
 
 def _let_go() -> None:
-    """In the child of a fork, e.g. one that a node made: a socket that it held would outlive the
-    process that opened it, and with it that session, its locks and its claims. Its number stays
-    taken, lest another file gets it."""
+    """Close the sockets of the parent in a forked child, such as one that a node made: one that
+    the child held would outlive the process that opened it, and with it that session, its locks and
+    its claims. The numbers of the files stay taken, lest another file gets them."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for connection in list(_open):
         try:

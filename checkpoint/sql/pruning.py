@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from ..labels import labels_of
-from ..retention import RetentionLimits, add_births, add_continued, find_births, nearest_kept
+from ..retention import RetentionLimits, add_continued, add_origins, find_origins, nearest_kept
 from ..serde import Blob
 from .queries import SqlSession, fill_tails
 from .read_rows import next_state, read_writes
@@ -17,6 +17,7 @@ from .rows import (
     CheckpointBody,
     CheckpointRow,
     MaterializedState,
+    StoredCheckpoint,
     ThreadKey,
     pack_body,
     pack_writes,
@@ -50,14 +51,14 @@ def choose_by_limits(
         def metadata_of(id: str) -> Mapping[str, Any]:
             return loads(bodies[id].metadata)  # type: ignore[no-any-return]
 
-        staying = add_births(left, metadata_of, lambda id: _find_births(rows, id) & bodies.keys())
+        staying = add_origins(left, metadata_of, lambda id: _find_origins(rows, id) & bodies.keys())
         kept[checkpoint_ns] = add_continued(staying, metadata_of)
         return staying
 
     return choose
 
 
-def _find_births(rows: Sequence[tuple[CheckpointRow, CheckpointBody]], id: str) -> set[str]:
+def _find_origins(rows: Sequence[tuple[CheckpointRow, CheckpointBody]], id: str) -> set[str]:
     """The checkpoints at which the tasks have started that are under way in one of these."""
     tables = []
     link: int | None = None
@@ -65,7 +66,7 @@ def _find_births(rows: Sequence[tuple[CheckpointRow, CheckpointBody]], id: str) 
         if row.checkpoint_id == id or row.seq == link:
             tables.append(body.seen)
             link = row.link
-    return find_births(tables)
+    return find_origins(tables)
 
 
 def keep_only(
@@ -142,12 +143,18 @@ class _Pruning:
     def relink(self, row: CheckpointRow, body: CheckpointBody, state: MaterializedState) -> None:
         """Write a row that stays anew, if what it builds on or names goes."""
         loses_link = row.link is not None and row.link not in self._staying
-        parent = row.parent_id
-        replaced = parent is not None and parent == self._replaced
-        if replaced:
-            body = body._replace(parent_writes=())  # they were recorded beside it
-        parts = row, body, state, self._parents, self._names, loses_link or replaced
-        make_complete(self._session, self._key, *parts)
+        is_replaced = row.parent_id is not None and row.parent_id == self._replaced
+        parent = find_parent_left(row, self._parents, self._names)
+        if parent == row.parent_id and not (loses_link or is_replaced):
+            return
+        write_complete(
+            self._session,
+            self._key,
+            StoredCheckpoint(row, body, state, []),
+            parent,
+            # Beside a parent that is replaced they were recorded.
+            has_parent_writes=row.parent_id in self._kept and not is_replaced,
+        )
 
     def drop_rows(self) -> None:
         """Drop the rows that go, and make the newest that is left the head."""
@@ -181,35 +188,40 @@ def record_beside(
         session.run("add_writes", namespace_id, checkpoint_id, data)
 
 
-def make_complete(
-    session: SqlSession,
-    key: ThreadKey,
-    row: CheckpointRow,
-    body: CheckpointBody,
-    state: MaterializedState,
-    parents: Mapping[str, str | None],
-    kept: Collection[str | None],
-    always: bool,
-) -> None:
-    """Write a row that stays anew, complete and with its nearest ancestor that is left, if its
-    parent goes, or always.
+def find_parent_left(
+    row: CheckpointRow, parents: Mapping[str, str | None], kept: Collection[str | None]
+) -> str | None:
+    """The parent that a row gets: its nearest ancestor that stays.
 
     Args:
         parents: id → id of the parent, of all that are there.
         kept: the ids that stay.
     """
-    parent = row.parent_id
-    if parent in parents:
-        parent = nearest_kept(parents, row.checkpoint_id, kept)
-    moved = parent != row.parent_id
-    if not (moved or always):
-        return
+    if row.parent_id not in parents:
+        return row.parent_id
+    return nearest_kept(parents, row.checkpoint_id, kept)
+
+
+def write_complete(
+    session: SqlSession,
+    key: ThreadKey,
+    stored: StoredCheckpoint,
+    parent: str | None,
+    *,
+    has_parent_writes: bool,
+) -> None:
+    """Write a row anew so that it builds on no other, with this parent.
+
+    Args:
+        has_parent_writes: the row still holds what the tasks of its parent wrote. Else that is gone
+            with the parent, or recorded beside it.
+    """
+    row, body, state = stored.row, stored.body, stored.state
     revision = body.parent_revision
-    if moved and revision is not None:
+    if parent != row.parent_id and revision is not None:
         revision = None if parent is None else 0  # how much is beside an ancestor is not known
-    if row.parent_id not in kept:
-        body = body._replace(parent_writes=())  # gone with its parent, or kept beside it
     body = body._replace(
+        parent_writes=body.parent_writes if has_parent_writes else (),
         parent_revision=revision,
         values=state.values,
         versions=state.versions,

@@ -216,23 +216,55 @@ class SqlSaver(SqlPruner):
     ) -> None:
         """Record that a run is about to answer the head's questions; see
         `BaseCheckpointSaver.claim`."""
-        self._write(self._claim, coordinates(config), revision, writes)
+        where = coordinates(config)
+        self._write(self._store_records, where, revision, {where[2] or "": writes})
 
-    def _claim(
+    def commit_records(
+        self,
+        config: RunnableConfig,
+        revision: int | None,
+        records: Mapping[str, Sequence[TaskWrites]],
+    ) -> None:
+        """Record beside several checkpoints in one transaction; see
+        `BaseCheckpointSaver.commit_records`.
+
+        Raises:
+            CheckpointConflictError: the head is another, or somebody has recorded beside it.
+            StorageError: the database refused; nothing is recorded.
+        """
+        self._write(self._store_records, coordinates(config), revision, records)
+
+    def _store_records(
         self,
         where: tuple[str, str, str | None],
         revision: int | None,
-        writes: Sequence[TaskWrites],
+        records: Mapping[str, Sequence[TaskWrites]],
     ) -> None:
         thread_id, checkpoint_ns, checkpoint_id = where
         key = self._key(thread_id, checkpoint_ns)
         with self._session(write=True) as session:
             namespace = self._lock_namespace(session, key)
             head = namespace.head_id
-            if checkpoint_id is None or head != checkpoint_id or namespace.revision != revision:
+            known = revision in (None, namespace.revision)
+            if checkpoint_id is None or head != checkpoint_id or not known:
                 raise CheckpointConflictError(thread_id, checkpoint_ns, checkpoint_id, head)
-            recorded = self._add_writes(session, namespace, checkpoint_id, writes)
+            recorded = self._add_records(session, namespace, records)
         self._set_revision(key, checkpoint_id, recorded)
+
+    def _add_records(
+        self,
+        session: SqlSession,
+        namespace: NamespaceRow,
+        records: Mapping[str, Sequence[TaskWrites]],
+    ) -> int:
+        """Add to what is recorded beside checkpoints; how often that has been done beside the head
+        now."""
+        for checkpoint_id, writes in records.items():
+            self._add_writes(session, namespace, checkpoint_id, writes)
+        if namespace.head_id is not None and namespace.head_id not in records:
+            # It counts there, too. A revision is the number of rows, so there is one without tasks.
+            self._add_writes(session, namespace, namespace.head_id, ())
+        return namespace.revision + 1
 
     _transacts = False
     """Whether it has ever been asked for a transaction. Then whoever uses it may be inside one."""

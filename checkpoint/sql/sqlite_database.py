@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, Union
 from urllib.parse import quote
 
 from ..errors import StorageError
@@ -33,6 +33,8 @@ POLL = 0.001
 """Seconds until a file that others write to is tried again. SQLite's own waiting sleeps longer and
 longer, up to 100 ms: it finds a file that another process takes again and again locked each time
 (benchmark P34)."""
+
+Result = TypeVar("Result")
 
 Synchronous = Literal["off", "normal", "full", "extra"]
 """How much is on the disk when a commit returns. `full`: all of it. `normal`: a loss of power may
@@ -67,6 +69,18 @@ class Column(NamedTuple):
     table: str
     name: str
     statement: str
+
+
+class GroupWriter(Protocol):
+    """What makes writes on its connection, those that wait together in one transaction; a
+    `SqliteSaver`."""
+
+    @property
+    def database(self) -> Database:
+        """The connection."""
+
+    async def awrite(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Make a write, in one transaction with others that wait."""
 
 
 class Database:

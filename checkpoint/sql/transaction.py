@@ -63,8 +63,9 @@ def find_record(
         CheckpointConflictError: the head is another, or somebody else has recorded something.
     """
     thread_id, checkpoint_ns, id = coordinates(place.config)
-    if id is None or namespace.head_id != id:
-        raise CheckpointConflictError(thread_id, checkpoint_ns, id, namespace.head_id)
+    head = place.head or id
+    if id is None or namespace.head_id != head:
+        raise CheckpointConflictError(thread_id, checkpoint_ns, head, namespace.head_id)
     if namespace.revision == place.revision:
         return None  # nobody has recorded anything of which the run does not know
     rows = [data for _, data in session.rows("writes", namespace.id, [id])]
@@ -72,7 +73,7 @@ def find_record(
         if task.task_id == place.record_id:
             return task
     if place.revision is not None:
-        raise CheckpointConflictError(thread_id, checkpoint_ns, id, id)
+        raise CheckpointConflictError(thread_id, checkpoint_ns, head, head)
     return None
 
 
@@ -123,15 +124,19 @@ def transact_in(
     namespace = saver._lock_namespace(session, key)
     known = find_record(session, namespace, key, place)
     if known is not None:
-        return Transacted(known, namespace.revision)
+        # If its caller has made it, and the answer was lost, that is all that has changed. If
+        # another run has, whatever that has recorded besides is not known to the caller.
+        counted = namespace.revision if place.revision is None else place.revision + 1
+        return Transacted(known, counted)
     record = call()
-    return Transacted(record, saver._add_writes(session, namespace, id, [record]))
+    assert id is not None  # else it was refused
+    return Transacted(record, saver._add_records(session, namespace, {id: [record]}))
 
 
 def tell_run(saver: Any, place: TransactionPlace, done: Transacted) -> Transacted:
     """Tell the run what was recorded, once it is stored."""
     thread_id, checkpoint_ns, id = coordinates(place.config)
-    saver._set_revision(saver._key(thread_id, checkpoint_ns), id, done.revision)
+    saver._set_revision(saver._key(thread_id, checkpoint_ns), place.head or id, done.revision)
     return done
 
 

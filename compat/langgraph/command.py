@@ -12,10 +12,12 @@ from .finder import install
 
 def add_command(name: str, parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("--check", action="store_true", help="only name what it uses and lacks")
-    parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module's name")
+    check = "only list what the program uses that is missing here"
+    parser.add_argument("--check", action="store_true", help=check)
+    module = "PROGRAM is the name of a module"
+    parser.add_argument("-m", dest="module", action="store_true", help=module)
     parser.add_argument("program", help="a Python file, or a module with -m")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program is given")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the arguments of the program")
     parser.set_defaults(run=main)
 
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any
 
-from ...pregel.run.tokens import is_removal, message_id
+from ...pregel.run.tokens import is_message, is_removal, message_id, with_id
 from .normalize import Normalizer, list_messages, removes_all, show
 
 
@@ -213,6 +213,17 @@ class MessageFolding:
         if not merge.gone:
             folding._state = index, version, merge
         return merge.apply(messages), folding
+
+    def identify(self, write: Any) -> Any:
+        """The write with an id for each message that has none; the write itself if all have one.
+        Short forms of messages stay as they are: nobody is shown them."""
+        if write is None:
+            return None
+        given = list_messages(write)
+        named = [with_id(each) if is_message(each) else each for each in given]
+        if all(one is other for one, other in zip(named, given, strict=True)):
+            return write
+        return named
 
     def _open(self, value: list[Any]) -> tuple[MessageIndex, int, list[Any]]:
         """The index of exactly this value, its version, and the value's messages, normalized."""

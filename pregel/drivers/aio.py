@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -50,7 +50,7 @@ async def drive(run: Run, effects: Effects | None = None) -> None:
 
 
 def _end_quietly(error: BaseException) -> None:
-    """A graph whose attempt was given up ends as a cancelled task does. Nobody waits for it, and
+    """End a graph whose attempt was abandoned as a cancelled task ends. Nobody waits for it, and
     asyncio would report any other error of a task in the background.
 
     Raises:
@@ -128,17 +128,23 @@ class AsyncDriver(Driver):
 
     def make_batch(self, tasks: Sequence[Task]) -> AsyncBatch[Task]:
         limit = self._run.settings.config.get("max_concurrency") or _width(tasks)
-        execute = arun_task if self._run.settings.deadline is None else arun_in_time
-        if self._racers is not None:
-            from .aracing import race_on_loop
-
-            execute = partial(race_on_loop, execute, self._racers)
-        return AsyncBatch(execute, tasks, limit, self.end, _is_coroutine)
+        return AsyncBatch(self._choose_execute(), tasks, limit, self.end, _is_coroutine)
 
     def make_open_batch(self) -> AsyncBatch[Task]:
         limit = self._run.settings.config.get("max_concurrency") or sys.maxsize
+        return AsyncBatch(self._execute_any, (), limit, self.end, _is_spared)
+
+    def _choose_execute(self) -> Callable[[Task], Coroutine[Any, Any, None]]:
         execute = arun_task if self._run.settings.deadline is None else arun_in_time
-        return AsyncBatch(execute, (), limit, self.end, _is_spared)
+        if self._racers is None:
+            return execute
+        from .aracing import race_on_loop
+
+        return partial(race_on_loop, execute, self._racers)
+
+    def _execute_any(self, task: Task) -> Coroutine[Any, Any, None]:
+        """Run a task of a batch to which racers may have come since it was made."""
+        return self._choose_execute()(task)
 
     def cut(self, reason: str) -> None:
         """Let the run end at once: coroutines are cancelled."""

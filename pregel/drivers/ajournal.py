@@ -25,6 +25,7 @@ class AsyncJournal(Journal):
         self._commit, self._claim = saver.acommit, saver.aclaim
         self._commit_all = saver.acommit_all
         self._commit_writes = saver.acommit_writes
+        self._commit_records = saver.acommit_records
         self._observe(run.settings.observing)
         self._in_memory = saver.in_memory
         self._loop = loop
@@ -87,6 +88,7 @@ class AsyncJournal(Journal):
 
     async def store(self, entry: Entry) -> None:
         """`Journal.store` for coroutines."""
+        entry.queued = True
         self._queue.append(entry)
         if entry.held:
             self._hold(entry)

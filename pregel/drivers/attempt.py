@@ -69,12 +69,7 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
             break
         error = waits.failure_of(task, error)
         task.discard()
-        retry = task.node.retry
-        pause = None
-        if retry:
-            from ..superstep.retry import wait_before_retry
-
-            pause = wait_before_retry(retry, failures, error)
+        pause = _pause_before_retry(task, failures, error)
         earlier += tuple(task.current.calls or ())
         if observing is not None:
             observing.fail_attempt(task, error, pause)
@@ -84,10 +79,7 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
             end_with_error(task, error)
             break
         try:
-            yield waits.sleep(pause)
-            for limit in () if task.node.policies is None else task.node.policies.limits:
-                while pause := limit.start_again():
-                    yield waits.sleep(pause)
+            yield from _wait_for_retry(task, pause, waits)
         except GeneratorExit:
             raise  # closed: nobody waits for the task
         except BaseException as interruption:
@@ -111,6 +103,27 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
     yield from abandon_calls(earlier, task.error, waits)
 
 
+def _pause_before_retry(
+    task: Task, failures: dict[int, int], error: BaseException
+) -> float | None:
+    """Seconds until the next attempt; None if there is none."""
+    retry = task.node.retry
+    if not retry:
+        return None
+    from ..superstep.retry import wait_before_retry
+
+    return wait_before_retry(retry, failures, error)
+
+
+def _wait_for_retry(task: Task, pause: float, waits: Waits) -> Steps[None]:
+    """Wait as the retry policy says, and then until the limits of the node let it start again."""
+    yield waits.sleep(pause)
+    policies = task.node.policies
+    for limit in () if policies is None else policies.limits:
+        while longer := limit.start_again():
+            yield waits.sleep(longer)
+
+
 def _log_failure(task: Task, error: Exception, pause: float | None) -> None:
     """Log a retry, if anybody can see it; and that a task is given up which was tried again or had
     a time limit. Other failures are only raised."""
@@ -126,7 +139,7 @@ def _log_failure(task: Task, error: Exception, pause: float | None) -> None:
 
 
 def attempt_with_policies(task: Task, waits: Waits) -> Steps[None]:
-    """An attempt as its node's policies want it: observed, cached, under a time limit, its input
+    """Make an attempt under its node's policies: observed, cached, under a time limit, its input
     watched."""
     observing = task.run.settings.observing
     if observing is None:
@@ -161,7 +174,7 @@ def _attempt_or_cached(task: Task, waits: Waits) -> Steps[None]:
 
 
 def _attempt_and_check(task: Task, waits: Waits) -> Steps[None]:
-    """With `debug`, an attempt fails if it edits its input, and so before anything is cached."""
+    """Make an attempt; with `debug` it fails if it edits its input, before anything is cached."""
     policies = task.node.policies
     before = snapshot_input(task) if policies is not None and policies.debug else None
     try:
@@ -179,8 +192,8 @@ def _attempt_and_check(task: Task, waits: Waits) -> Steps[None]:
 
 
 def _attempt_in_span(task: Task, waits: Waits) -> Steps[None]:
-    """An attempt inside what the run's hook puts around it: entered here once for both worlds, in
-    the context in which node and writers run."""
+    """Make an attempt inside the span that the run's hook puts around it. The span is entered here,
+    once for both worlds, in the context in which node and writers run."""
     assert task.run.hook is not None
     span = task.current.span = task.run.hook.around_attempt(task)
     yield waits.enter(span)
@@ -203,7 +216,7 @@ def _attempt(task: Task, waits: Waits) -> Steps[None]:
 
 
 def _attempt_in_time(task: Task, policy: TimeoutPolicy, waits: Waits) -> Steps[None]:
-    """An attempt that is abandoned at its deadline, even if it does not stop then.
+    """Make an attempt, and abandon it at its deadline even if it does not stop then.
 
     It works on a detached copy of the task, so that nothing it does later can reach the task.
     """
@@ -284,8 +297,8 @@ def join_calls(task: Task, waits: Waits) -> Steps[None]:
 
 
 def collect_questions(task: Task, signal: GraphBubbleUp, waits: Waits) -> Steps[None]:
-    """The body stops with a signal: let its calls end. If it pauses, ask all their questions at
-    once."""
+    """Let the calls of a body end that stops with a signal. If it pauses, ask all their questions
+    at once."""
     ends = []
     for call in task.current.calls or ():
         if not call.done():
@@ -296,8 +309,8 @@ def collect_questions(task: Task, signal: GraphBubbleUp, waits: Waits) -> Steps[
 
 
 def abandon_calls(calls: Sequence[Any], error: BaseException | None, waits: Waits) -> Steps[None]:
-    """Nobody will ask for these calls any more: cancel those that can be, let none outlive the
-    task.
+    """Cancel what can be cancelled of calls that nobody will ask for any more, and let none outlive
+    the task.
 
     Args:
         error: how the task ended.
@@ -317,7 +330,7 @@ def abandon_calls(calls: Sequence[Any], error: BaseException | None, waits: Wait
 
 
 def cancel_calls(copy: Task) -> list[Any]:
-    """Of the calls of an attempt that was abandoned, cancel those on threads that have not started.
+    """Cancel those calls of an abandoned attempt that wait for a thread.
 
     Returns:
         The others: they are cancelled when their task ends, unless the next attempt finds them.

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import GraphBubbleUp, GraphDrained
 from ..running import RUNNING
 from ..superstep.hooks import Span
-from ..superstep.outcome import failure_of
+from ..superstep.outcome import failure_of, warn_of_lost_questions
 from ..superstep.task import Task
 from .abackpressure import keep_pace
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover, refuse_late
@@ -84,8 +84,11 @@ async def aattempt(task: Task) -> None:
             await writer.awrite(result, task)
         else:
             writer.write(result, task)
-    if task.noted is not None and task.noted.calls:
-        await arun_steps(join_calls(task, AWAITS))
+    if task.noted is not None:
+        if task.noted.calls:
+            await arun_steps(join_calls(task, AWAITS))
+        if task.noted.questions:
+            warn_of_lost_questions(task)
     task.finish()
 
 
@@ -177,7 +180,7 @@ class AsyncioWaits:
         await ended
 
     async def nested_runs(self, task: Task) -> None:
-        """Those that the body runs side by side (`asyncio.gather`): one of them has paused it."""
+        """Wait for the graphs that the body runs side by side, as one of them has paused it."""
         loop = asyncio.get_running_loop()
         while running := [e for e in task.current.inside if not e.done() and e.get_loop() is loop]:
             await asyncio.wait(running)

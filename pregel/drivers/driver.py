@@ -1,6 +1,12 @@
 """What both drivers do: they perform what the loop of a run asks for, and hand over its chunks.
 
 Written once, as procedures (see `steps`). `threads` and `aio` say how it is waited.
+
+Theory of operation: `advance` takes one effect after the other from the loop and performs it. It
+pauses where the reader is to get its chunks, always after what is due is stored. A single task runs
+in place. Several run in a batch, which the loop asks for again and again until all have ended. If
+the reader leaves or the driver fails, `abort` throws that into the loop, which may still ask for
+things to be stored; no further task starts.
 """
 
 from __future__ import annotations
@@ -33,13 +39,12 @@ from .loading import load, read_posts
 from .steps import PAUSE, Steps, Waits
 
 if TYPE_CHECKING:
-    from ..superstep.race import Races
     from .limit import AdmissionQueue
-    from .racing import Racers
+    from .racing import Failures, Racers
 
 
 LIVE: set[Driver] = set()
-"""What carries the runs of whole graphs with a saver that are live in this process."""
+"""The drivers of the live runs of this process: of whole graphs with a saver."""
 
 WATCHERS: dict[str, list[Callable[[], None]]] = {}
 """Thread id → what is called when a run of it begins or ends; see `turns`."""
@@ -114,6 +119,8 @@ class Driver:
         for effect in self._effects:
             if effect.__class__ is not RunTasks:  # no isinstance: once a superstep (P1)
                 if chunks and effect.__class__ in _AFTER_READERS:
+                    if journal is not None and journal.holds:
+                        yield journal.flush()
                     yield PAUSE
                 waited = self._perform(effect)
                 if waited is not None:
@@ -123,8 +130,8 @@ class Driver:
                 # Here all is stored and nothing runs: a good place to be cancelled.
                 self.slice_end = yield self.slices.give_way()
             # All that is due has been stored by now, so what the reader sees is safe (durability
-            # "sync").
-            if chunks:
+            # "sync"), but for an input that is held until START has run.
+            if chunks and not (journal is not None and journal.holds):
                 yield PAUSE
             # A superstep that could not be stored in the background: no further node may run.
             if journal is not None and journal.unreported is not None:
@@ -142,6 +149,7 @@ class Driver:
                 yield from self._run_batch(effect)
         if journal is not None:
             yield journal.flush()
+            self._run.settings.control.end(paused=output.questions is not None)
             self._leave()
 
     # -- as other calls of the thread see it -------------------------------------------------------
@@ -175,7 +183,7 @@ class Driver:
         self.drain(reason)
 
     def _leave(self) -> None:
-        """The run has ended, and all is stored."""
+        """Drop out of the live runs: the run has ended, and all is stored."""
         LIVE.discard(self)
         if WATCHERS:
             self._tell_watchers()
@@ -241,14 +249,7 @@ class Driver:
         # A race is decided as soon as one of it has ended.
         watched, chunks = run.watched or effect.races is not None, run.output.chunks
         if batch is None:
-            tasks = effect.tasks if limit is None else limit.detach(effect.tasks)
-            self._racers = None if effect.races is None else _enter_races(effect.races, tasks)
-            batch = self._batch = self.make_batch(tasks)
-            if run.output.live:
-                self._admission = self._limit_starts(tasks, batch)
-            # If nobody waits for single tasks, this thread is the first worker: quick tasks are
-            # done before another thread has woken (P7, P8).
-            batch.start(here=not watched)
+            batch = self._begin_batch(effect, watched=watched)
         while batch.open > len(batch.ended) and not (watched and (batch.ended or chunks)):
             yield batch.wait(None if limit is None else limit.remaining())
             if limit is not None and not batch.ended and limit.remaining() <= 0:
@@ -275,13 +276,7 @@ class Driver:
             yield self.run_alone(effect.tasks[0])
             effect.finished, effect.tasks, effect.open = effect.tasks, (), 0
             return
-        if batch is None:
-            batch = self._batch = self.make_open_batch()
-            if run.settings.graph.limited:
-                self._admission = self._admit_all(batch)
-        if effect.tasks:
-            batch.add(effect.tasks)
-            effect.tasks = ()
+        batch = self._add_to_batch(effect)
         while batch.open and not batch.ended and not run.output.chunks:
             yield batch.wait()
         # One after the other where they run so: which ends are seen together is chance.
@@ -290,6 +285,42 @@ class Driver:
             batch.gather()
         effect.finished = batch.take(1 if alone else None)
         effect.open = batch.open
+
+    def _begin_batch(self, effect: RunTasks, *, watched: bool) -> Batch[Task]:
+        """Start the tasks of a superstep side by side."""
+        tasks = effect.tasks if self._limit is None else self._limit.detach(effect.tasks)
+        self._racers = None
+        if effect.races is not None:
+            self._enter_races(effect.races, tasks)
+        batch = self._batch = self.make_batch(tasks)
+        if self._run.output.live:
+            self._admission = self._limit_starts(tasks, batch)
+        # If nobody waits for single tasks, this thread is the first worker: quick tasks are done
+        # before another thread has woken (P7, P8).
+        batch.start(here=not watched)
+        return batch
+
+    def _add_to_batch(self, effect: StartTasks) -> Batch[Task]:
+        """Start tasks beside those at work, in the one batch of the call."""
+        batch = self._batch
+        if batch is None:
+            batch = self._batch = self.make_open_batch()
+            if self._run.settings.graph.limited:
+                self._admission = self._admit_all(batch)
+        if effect.tasks:
+            if effect.races is not None:
+                self._enter_races(effect.races, effect.tasks)
+            batch.add(effect.tasks)
+            effect.tasks = ()
+        return batch
+
+    def _enter_races(self, races: Failures, tasks: Sequence[Task]) -> None:
+        """Note the races that tasks are in."""
+        if self._racers is None:
+            from .racing import Racers
+
+            self._racers = Racers(races)
+        self._racers.add(tasks)
 
     def _limit_starts(self, tasks: Sequence[Task], batch: Batch[Task]) -> AdmissionQueue | None:
         """Let tasks that have a `Limit` start only when they have a place."""
@@ -309,10 +340,10 @@ class Driver:
         return ended if self._limit is None else [self._limit.admit(copy) for copy in ended]
 
     def end(self, task: Task, error: BaseException | None) -> None:
-        """A task has ended. After a failure (a signal is none) no further one is started, but for
-        those that could have been started with it, and coroutines are cancelled. A function on a
-        worker thread cannot be: it is waited for and its result kept. With on_failure="finish" all
-        go on."""
+        """Take note that a task has ended. After a failure (a signal is none) no further task is
+        started, but for those that could have been started with it, and coroutines are cancelled. A
+        function on a worker thread cannot be cancelled: it is waited for and its result kept. With
+        on_failure="finish" all go on."""
         if error is not None and task.error is None:
             task.fail(error)  # it must not raise; if it does, nobody may wait for ever
         if self._admission is not None:
@@ -325,7 +356,7 @@ class Driver:
                 self._batch.stop(at_once=out or self._admission is not None)
 
     def wake(self) -> None:
-        """A chunk is waiting for the reader; may be called from any thread."""
+        """Wake the driver, as a chunk waits for the reader. May be called from any thread."""
         batch = self._batch
         if batch is not None:
             batch.wake()
@@ -371,14 +402,12 @@ class Driver:
             self._run.output.drop_chunks()  # Ctrl-C and cancellation do not wait for the reader
 
 
-def _enter_races(races: Races, tasks: Sequence[Task]) -> Racers:
-    from .racing import Racers
-
-    return Racers(races, tasks)
-
-
 def _note_loss(error: BaseException, end: BaseException) -> None:
-    """A loop that was thrown `error` ended with `end`. The caller raises the first cause; if
-    keeping what was done has failed as well, that is noted on it."""
+    """Note on an error that storing the work done by then has failed as well.
+
+    Args:
+        error: was thrown into the loop; the caller raises it.
+        end: with what the loop ended.
+    """
     if end is not error and isinstance(end, Exception) and not isinstance(end, StopIteration):
         error.add_note(f"Storing the work that was done by then failed as well: {end!r}")

@@ -27,7 +27,7 @@ from ..program.writes import Writer
 from ..run.effects import Save
 from ..run.run import Run
 from ..run.task_records import given_answers
-from ..running import ONCE, TRANSACTION, Sleep, SleepRequest
+from ..running import TRANSACTION, PendingSleep, SleepRequest
 from ..superstep.ids import call_id
 from ..superstep.interrupts import pausing
 from ..superstep.task import Task
@@ -46,7 +46,7 @@ class ReturnWriter(Writer):
     """Keeps what a call returned."""
 
     def write(self, result: Any, task: Any) -> None:
-        """One write, whatever the result is."""
+        """Append one write, whatever the result is."""
         refuse_coroutine(result, f"task {task.name!r}")
         task.writes.append((RETURN, result))
 
@@ -85,8 +85,8 @@ class Calls:
         loop runs on this thread: whoever called it from there, as notebooks do, waits for it."""
         return True
 
-    def begin_once(self, task: Task, key: str, *, awaits: bool, kind: str = ONCE) -> Any:
-        """What is recorded of an effect of a task, and where it is to be recorded."""
+    def begin_effect(self, task: Task, kind: str, key: str, *, awaits: bool) -> Any:
+        """The record of an effect of a task."""
         if kind == TRANSACTION:
             from .transaction import begin_transaction
 
@@ -95,7 +95,7 @@ class Calls:
 
         return begin_once(self.run, self._once, task, key, awaits=awaits)
 
-    def begin_sleep(self, task: Task, request: SleepRequest, *, awaits: bool) -> Sleep:
+    def begin_sleep(self, task: Task, request: SleepRequest, *, awaits: bool) -> PendingSleep:
         """A sleep of a task that has been recorded, or is being recorded."""
         from .sleeping import begin_sleep
 

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from sys import modules
 from typing import Any
-from uuid import uuid4
 
-from ...checkpoint.base import CheckpointTuple, Commit, TaskWrites
+from ...checkpoint.base import CheckpointTuple, Commit, RunnableConfig
 from ...checkpoint.overrides import expecting, records_at_once
 from ...checkpoint.records import TransactionPlace
 from ..errors import CheckpointConflictError
@@ -47,6 +46,7 @@ class Journal:
         self._commit_all: Any = saver.commit_all
         self._claim: Any = saver.claim
         self._commit_writes: Any = saver.commit_writes
+        self._commit_records: Any = saver.commit_records
         self._observe(run.settings.observing)
         self._queue: deque[Entry] = deque()
         self._lane = threading.Lock()
@@ -68,6 +68,7 @@ class Journal:
             self._commit_all = observing.time_commits(self._commit_all)
             self._claim = observing.watch_records(self._claim)
             self._commit_writes = observing.watch_records(self._commit_writes)
+            self._commit_records = observing.watch_records(self._commit_records)
 
     def store(self, entry: Entry) -> Any:
         """Store an entry after all before it, and wait for it.
@@ -75,6 +76,7 @@ class Journal:
         Raises:
             Exception: whatever the saver raised, for this entry or for a checkpoint before it.
         """
+        entry.queued = True
         self._queue.append(entry)
         if entry.held:
             self._hold(entry)
@@ -95,6 +97,7 @@ class Journal:
         """Store an entry after all before it, and do not wait. `check` and `flush` tell how it
         ended."""
         entry.posted = True
+        entry.queued = True
         self._queue.append(entry)
         self._start_draining()
 
@@ -127,17 +130,23 @@ class Journal:
         if asked.record is not None or asked.function is None:
             return
         position, id = self._position, asked.checkpoint_id
-        revision = position.revision if position.stands_at(id) else None
+        counted = position.counts(id)
+        head, revision = (position.checkpoint_id, position.revision) if counted else (None, None)
         at = self._run.thread.config_of(id)
-        place = TransactionPlace(at, revision, asked.record_id, asked.isolation)
+        place = TransactionPlace(at, revision, asked.record_id, asked.isolation, head)
         done = yield self._transaction_method()(place, asked.function)
-        if position.stands_at(id):
+        if counted:
             position.revision = done.revision
         asked.keep(done.record)
 
     def _transaction_method(self) -> Any:
         saver: Any = self._run.thread.saver
         return saver.transact
+
+    @property
+    def holds(self) -> bool:
+        """Whether what came last is held until more comes."""
+        return bool(self._queue) and self._queue[-1].held
 
     def can_wait(self) -> bool:
         """Whether `store` may wait here, instead of giving what is to be awaited."""
@@ -237,21 +246,15 @@ class Journal:
             yield self._claim(at, entry.revision, entry.writes)
             position.count(entry)
         elif not position.is_past(entry):
-            if position.must_be_taken(entry):
-                # Of no task, and another for each run: equal rows count as one, sent twice.
-                mark = TaskWrites(uuid4().hex, "", [])
-                yield from self._write(Save(None, [mark], position.checkpoint_id or ""))
-            yield from self._write(entry)
-
-    def _write(self, entry: Save) -> Steps[None]:
-        """Record writes beside a checkpoint."""
-        run = self._run
-        with self._position.guard(entry):
-            yield self._commit_writes(
-                run.thread.thread_id or "", run.ns, entry.checkpoint_id, entry.writes
-            )
-        # Stored by this run: what it finds there next is what it expects.
-        self._position.count(entry)
+            if position.stands_elsewhere(entry):
+                at, revision = position.expected()
+                yield self._commit_records(at, revision, entry.records())
+            else:
+                with position.guard(entry):
+                    thread_id = run.thread.thread_id or ""
+                    yield self._commit_writes(thread_id, run.ns, entry.checkpoint_id, entry.writes)
+            # Stored by this run: what it finds there next is what it expects.
+            position.count(entry)
 
     def _fail(self, entry: Entry, error: BaseException) -> None:
         entry.error = error
@@ -273,18 +276,17 @@ class LanePosition:
     something was recorded beside it. If another run records there as well, this one is told: it
     works from what is no longer so.
 
-    With schedule="ready" most records stand beside an earlier checkpoint, the birth of their task.
-    So a run records something beside its own position first, once, even if that is nothing:
-    `taken`. Two runs that work from there cannot both.
+    With schedule="ready" most records stand beside an earlier checkpoint, the origin of their task.
+    `commit_records` counts them beside the position, too: of two runs that work from there one
+    goes on.
     """
 
-    __slots__ = ("_run", "_saver_state", "checkpoint_id", "revision", "taken")
+    __slots__ = ("_run", "_saver_state", "checkpoint_id", "revision")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self.checkpoint_id: str | None = None
         self.revision: int | None = None
-        self.taken: bool = False
         self._saver_state: Any = None
 
     def is_past(self, entry: Save) -> bool:
@@ -293,42 +295,43 @@ class LanePosition:
         self._take_up()
         return (
             entry.of_call
-            and not self._run.program.starts_ready  # it is found beside the birth of its task
+            and not self._run.program.starts_ready  # it is found beside the origin of its task
             and self.checkpoint_id is not None
             and entry.checkpoint_id != self.checkpoint_id
         )
 
-    def stands_at(self, checkpoint_id: str) -> bool:
-        """Whether the lane stands at this checkpoint, and knows how often something was recorded
-        beside it."""
+    def counts(self, checkpoint_id: str | None) -> bool:
+        """Whether what is recorded beside this checkpoint counts where the lane stands, and it is
+        known how often that has been done."""
         self._take_up()
-        return checkpoint_id == self.checkpoint_id and self.revision is not None
+        here = self._run.program.starts_ready or checkpoint_id == self.checkpoint_id
+        return here and self.checkpoint_id is not None and self.revision is not None
 
-    def must_be_taken(self, entry: Save) -> bool:
-        """Whether something is to be recorded beside the position before this entry is stored,
-        which stands elsewhere."""
-        return (
-            self._run.program.starts_ready
-            and not self.taken
-            and entry.checkpoint_id != self.checkpoint_id
-            and self._is_guarded(entry)
-        )
+    def stands_elsewhere(self, entry: Save) -> bool:
+        """Whether part of an entry stands beside another checkpoint, as what a task has left does
+        that has started there (schedule="ready")."""
+        if not self._run.program.starts_ready:
+            return False
+        self._take_up()
+        return bool(entry.others) or entry.checkpoint_id != self.checkpoint_id
+
+    def expected(self) -> tuple[RunnableConfig, int | None]:
+        """The head as this run knows it: its config, and how often something is recorded beside
+        it; None if that is not known, as of a saver that records in several goes."""
+        run = self._run
+        head = self.checkpoint_id or run.position.head
+        known = records_at_once(run.thread.saver)
+        return run.thread.config_of(head), self.revision if known else None
 
     def guard(self, entry: Save) -> AbstractContextManager[None]:
         """In this context writes are recorded only if nobody else has moved the thread on, or
         recorded anything."""
-        if not self._is_guarded(entry):
-            return _UNGUARDED
-        thread = self._run.thread
-        assert self.checkpoint_id is not None and self.revision is not None
-        return expecting(thread.saver, thread.config_of(self.checkpoint_id), self.revision)
-
-    def _is_guarded(self, entry: Save) -> bool:
         self._take_up()
-        if self.revision is None or self.checkpoint_id is None:
-            return False
-        here = entry.checkpoint_id == self.checkpoint_id or self._run.program.starts_ready
-        return here and records_at_once(self._run.thread.saver)
+        here = entry.checkpoint_id == self.checkpoint_id
+        thread = self._run.thread
+        if not here or self.revision is None or not records_at_once(thread.saver):
+            return _UNGUARDED
+        return expecting(thread.saver, thread.config_of(self.checkpoint_id), self.revision)
 
     def prepare(self, commit: Commit) -> None:
         """Give a commit what the saver has left with this run."""
@@ -344,14 +347,14 @@ class LanePosition:
         # Else it is of a graph inside, which the run has kept back.
         if commit.checkpoint_ns == self._run.ns:
             self.checkpoint_id, self.revision = commit.id, 1 if commit.carried else 0
-            self._saver_state, self.taken = commit.saver_state, False
+            self._saver_state = commit.saver_state
 
     def count(self, entry: Entry) -> None:
-        """Something was recorded; it counts if it stands beside the checkpoint, as a claim does."""
+        """Something was recorded; it counts if it stands beside the checkpoint, as a claim does, or
+        was recorded with `commit_records`."""
         self._take_up()
-        if self.revision is not None and entry.checkpoint_id in ("", self.checkpoint_id):
+        if self.revision is not None and self.counts(entry.checkpoint_id or self.checkpoint_id):
             self.revision += 1
-            self.taken = True
 
     def _take_up(self) -> None:
         """Begin at what was loaded, if nothing was stored before."""

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from itertools import count
+from types import NoneType
 
 from ..clock import CLOCK
 from ..superstep.task import Task
@@ -36,6 +37,7 @@ class Limit:
             a retry is a start, too. Without it, `count` may be at work at once.
 
     Raises:
+        TypeError: `per` is no time.
         ValueError: `count` or `per` is too small.
 
     >>> model_calls = Limit(10)
@@ -48,6 +50,8 @@ class Limit:
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise ValueError(f"Limit: count must be an integer >= 1, got {count!r}")
         seconds = per.total_seconds() if isinstance(per, timedelta) else per
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float, NoneType)):
+            raise TypeError(f"Limit: per must be a number of seconds or a timedelta, got {per!r}")
         if seconds is not None and not seconds > 0:
             raise ValueError(f"Limit: per must be greater than 0 seconds, got {per!r}")
         self.count: int = count
@@ -69,14 +73,14 @@ class Limit:
         return len(self._starts) < self.count
 
     def take(self) -> None:
-        """A task starts."""
+        """Take a place for a task that starts."""
         if self._seconds is None:
             self._taken += 1
         else:
             self._starts.append(CLOCK.monotonic())
 
     def give_back(self) -> None:
-        """A task has ended."""
+        """Give back the place of a task that has ended."""
         if self._seconds is None:
             self._taken -= 1
 
@@ -173,7 +177,7 @@ class AdmissionQueue:
             return self._admitted.popleft()
 
     def extend(self, tasks: Iterable[Task]) -> None:
-        """These are to be started, too, after those that need the same."""
+        """Add tasks to be started, behind those that need the same limits."""
         with _LOCK:
             for task in tasks:
                 group = self._groups.setdefault(_needed(task), deque())
@@ -221,7 +225,7 @@ class AdmissionQueue:
             POOL.submit(call)
 
     def release(self, task: Task) -> None:
-        """A task has ended: its places go to others."""
+        """Give the places of a task that has ended to others."""
         with _LOCK:
             calls = self._give_back(task)
         for call in calls:

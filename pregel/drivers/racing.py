@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from ..superstep.deadline import Deadline
-from ..superstep.race import RaceKey, Races, index_of, race_of
+from ..superstep.race import RaceKey, RacerKey, race_of, racer_of
 from ..superstep.task import Task
 from .attempt import cancel_calls
 from .batch import Batch
@@ -41,59 +41,70 @@ class Racer:
         self.give_up: Callable[[], Any] = bool
 
     def abandon(self) -> None:
-        """It has lost."""
+        """Give it up: it has lost."""
         self.deadline.abandon()
         cancel_calls(self.copy)
         self.give_up()
 
 
+class Failures(Protocol):
+    """What knows which failures count."""
+
+    def note_failure(self, task: Task) -> bool:
+        """A task has failed, and nobody handles that. Returns whether its superstep fails by it."""
+
 
 class Racers:
-    """The racers among the tasks of a batch.
+    """The racers among the tasks of a batch."""
 
-    Args:
-        jobs: the tasks of the batch.
-    """
-
-    def __init__(self, races: Races, jobs: Sequence[Task]) -> None:
+    def __init__(self, races: Failures) -> None:
         self._races = races
-        self._jobs = {index_of(job): job for job in jobs if race_of(job) is not None}
-        self._at_work: dict[int, Racer] = {}
-        self._lost: set[int] = set()
-        self._finished: set[RaceKey | None] = set()
+        self._jobs: dict[RacerKey, Task] = {}
+        self._at_work: dict[RacerKey, Racer] = {}
+        self._lost: set[RacerKey] = set()
+        self._finished: dict[RaceKey | None, Task] = {}
         self._lock = threading.Lock()
+
+    def add(self, jobs: Sequence[Task]) -> None:
+        """Note tasks that come into the batch."""
+        self._jobs.update((racer_of(job), job) for job in jobs if race_of(job) is not None)
 
     def enter(self, task: Task, give_up: Callable[[], Any]) -> Racer | None:
         """Begin to run a racer; None if it has lost by now, or will: another one has finished."""
-        index, racer = index_of(task), Racer(task)
+        key, racer = racer_of(task), Racer(task)
         racer.give_up = give_up
         with self._lock:
-            if index in self._lost or race_of(task) in self._finished:
+            # One that has finished may have failed since: what it wrote could not be applied.
+            first = self._finished.get(race_of(task))
+            if key in self._lost or (first is not None and first.finished):
                 return None
-            self._at_work[index] = racer
+            self._at_work[key] = racer
         return racer
 
     def leave(self, racer: Racer) -> None:
         """Nobody waits for a racer any more: note how it has ended, if it has not lost."""
+        with self._lock:
+            self._at_work.pop(racer_of(racer.task), None)
+            self._jobs.pop(racer_of(racer.task), None)
         if racer.deadline.abandoned:
             return
         racer.task.take_outcome(racer.copy)
         if racer.task.finished:
-            self._finished.add(race_of(racer.task))
+            self._finished[race_of(racer.task)] = racer.task
 
     def stop(self, losers: Sequence[Task], batch: Batch[Task]) -> None:
         """Stop those that have lost: who has not begun does not begin."""
-        indexes = [index_of(task) for task in losers]
+        keys = [racer_of(task) for task in losers]
         with self._lock:
-            self._lost.update(indexes)
-            at_work = [self._at_work[index] for index in indexes if index in self._at_work]
-        batch.drop([self._jobs[index] for index in indexes])
+            self._lost.update(keys)
+            at_work = [self._at_work[key] for key in keys if key in self._at_work]
+        batch.drop([self._jobs[key] for key in keys if key in self._jobs])
         for racer in at_work:
             racer.abandon()
 
     def fails(self, task: Task) -> bool:
         """Whether the superstep fails by the failure of this task."""
-        has_lost = race_of(task) is not None and index_of(task) in self._lost
+        has_lost = race_of(task) is not None and racer_of(task) in self._lost
         return not has_lost and self._races.note_failure(task)
 
 

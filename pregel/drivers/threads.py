@@ -66,15 +66,23 @@ class ThreadDriver(Driver):
 
     def make_batch(self, tasks: Sequence[Task]) -> ThreadBatch[Task]:
         limit = self._run.settings.config.get("max_concurrency") or MAX_THREADS
-        execute = run_task if self._run.settings.deadline is None else run_in_time
-        if self._racers is not None:
-            from .racing import race_on_thread
-
-            execute = partial(race_on_thread, execute, self._racers)
-        return ThreadBatch(execute, tasks, limit, self.end)
+        return ThreadBatch(self._choose_execute(), tasks, limit, self.end)
 
     def make_open_batch(self) -> ThreadBatch[Task]:
-        return self.make_batch(())
+        limit = self._run.settings.config.get("max_concurrency") or MAX_THREADS
+        return ThreadBatch(self._execute_any, (), limit, self.end)
+
+    def _choose_execute(self) -> Callable[[Task], None]:
+        execute = run_task if self._run.settings.deadline is None else run_in_time
+        if self._racers is None:
+            return execute
+        from .racing import race_on_thread
+
+        return partial(race_on_thread, execute, self._racers)
+
+    def _execute_any(self, task: Task) -> None:
+        """Run a task of a batch to which racers may have come since it was made."""
+        self._choose_execute()(task)
 
 
 def side_by_side(

@@ -55,12 +55,6 @@ class StoredTransaction:
                 "a PostgresSaver"
             )
 
-        if asked.on is None and self._run.program.starts_ready:
-            raise NotImplementedError(
-                f"{_place(self._task, self._key)}: schedule='ready' does not support transactions "
-                "on the saver's database yet: give it a database of your own with on="
-            )
-
         # Called in the node's context or a copy of it, on whichever thread.
         def function(connection: Any) -> TaskWrites:
             with effect(asked.key, TRANSACTION):

@@ -16,7 +16,7 @@ from ..clock import CLOCK
 from ..errors import GraphBubbleUp, GraphDrained
 from ..running import RUNNING
 from ..superstep.hooks import Span
-from ..superstep.outcome import failure_of
+from ..superstep.outcome import failure_of, warn_of_lost_questions
 from ..superstep.task import Task
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover, refuse_late
 from .forks import FORKS, end_child
@@ -75,8 +75,11 @@ def attempt(task: Task) -> None:
             end_child(sys.exc_info()[1])
     for writer in node.writers:
         writer.write(result, task)
-    if task.noted is not None and task.noted.calls:
-        run_steps(join_calls(task, WAITS))
+    if task.noted is not None:
+        if task.noted.calls:
+            run_steps(join_calls(task, WAITS))
+        if task.noted.questions:
+            warn_of_lost_questions(task)
     task.finish()
 
 

@@ -39,7 +39,7 @@ GETTERS: dict[str, Getter] = {
 # Its fields are Final, which type checkers hold. `frozen` would set each by a call, for every node
 # of a graph (benchmark P11).
 @dataclass(slots=True, eq=False)
-class Body:
+class NodeBody:
     """A callable, ready to be called.
 
     Attributes:
@@ -61,9 +61,13 @@ class Body:
     source: Final[Any]
 
 
+def _uncompiled(obj: Any) -> str:
+    return "; compile() it first" if hasattr(type(obj), "compile") else ""
+
+
 def read_callable(
     obj: Any, name: str | None = None, *, first: bool = True, what: str | None = None
-) -> Body:
+) -> NodeBody:
     """Read a function, method, partial, callable object, or an object with `invoke`/`ainvoke`.
 
     Args:
@@ -82,7 +86,7 @@ def read_callable(
     if not callable(obj):
         raise TypeError(
             f"{what} must be a function, or an object whose class has invoke() or ainvoke(), "
-            f"got {type(obj).__name__}: {obj!r}"
+            f"got {type(obj).__name__}: {obj!r}{_uncompiled(obj)}"
         )
     target = _function_of(obj)
     hints = Hints(target)
@@ -96,7 +100,7 @@ def read_callable(
     if by_name is not None:
         call = functools.partial(_by_name, call, by_name)
     sync, coro = (None, call) if is_async else (call, None)
-    return Body(name, sync, coro, inject, schema, hints.get("return"), obj)
+    return NodeBody(name, sync, coro, inject, schema, hints.get("return"), obj)
 
 
 def _way_to_call(obj: Any, target: Any) -> tuple[Callable[..., Any], bool]:
@@ -153,7 +157,7 @@ def _is_runnable(obj: Any) -> bool:
     return callable(getattr(cls, "invoke", None)) or callable(getattr(cls, "ainvoke", None))
 
 
-def _read_runnable(obj: Any, name: str) -> Body:
+def _read_runnable(obj: Any, name: str) -> NodeBody:
     sync, coro = getattr(obj, "invoke", None), getattr(obj, "ainvoke", None)
     inject: Injected = ()
     # A graph of ours finds its enclosing run by itself; passing it a config would detach it.
@@ -161,7 +165,7 @@ def _read_runnable(obj: Any, name: str) -> Body:
         signature = signature_of(sync or coro)
         if signature is not None and "config" in signature.parameters:
             inject = (("config", GETTERS["config"]),)
-    return Body(name, sync, coro, inject, None, None, obj)
+    return NodeBody(name, sync, coro, inject, None, None, obj)
 
 
 def _function_of(obj: Any) -> Any:

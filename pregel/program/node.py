@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 from ..errors import InvalidGraphError
 from ..names import TAG_HIDDEN
 from ..types import CachePolicy, RetryPolicy, Selection, TimeoutPolicy
-from .callables import Body, read_callable
+from .callables import NodeBody, read_callable
 from .channel_writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry
 from .writes import Writer
 
@@ -65,10 +65,10 @@ class PregelNode:
         """Whether it is left out of streams and of the "*" breakpoint."""
         return TAG_HIDDEN in self.tags
 
-    def bodies(self, name: str) -> tuple[Body, ...]:
+    def bodies(self, name: str) -> tuple[NodeBody, ...]:
         """What it calls, read. `name` is its name in the graph, for error texts."""
         bound = self.bound if isinstance(self.bound, (list, tuple)) else (self.bound,)
-        return tuple(b if isinstance(b, Body) else read_callable(b, name) for b in bound)
+        return tuple(b if isinstance(b, NodeBody) else read_callable(b, name) for b in bound)
 
 
 class NodeBuilder:
@@ -215,11 +215,11 @@ def with_defaults(
     )
 
 
-def chain(bodies: Sequence[Body], node: str) -> Body:
+def chain(bodies: Sequence[NodeBody], node: str) -> NodeBody:
     """Several bodies as one: each is given the result of the one before. Injected parameters go to
     the first."""
     if not bodies:
-        return Body("pass", _same, None, (), None, None, None)
+        return NodeBody("pass", _same, None, (), None, None, None)
     if len(bodies) == 1:
         return bodies[0]
     first, *rest = bodies
@@ -232,9 +232,9 @@ def chain(bodies: Sequence[Body], node: str) -> Body:
     is_async = any(b.coro is not None and b.sync is None for b in bodies)
     if is_async:
         coro = partial(_acall_chain, steps)
-        return Body(first.name, None, coro, first.inject, None, None, bodies)
+        return NodeBody(first.name, None, coro, first.inject, None, None, bodies)
     sync = partial(_call_chain, steps)
-    return Body(first.name, sync, None, first.inject, None, None, bodies)
+    return NodeBody(first.name, sync, None, first.inject, None, None, bodies)
 
 
 Steps = tuple[tuple[Callable[..., Any] | None, Callable[..., Awaitable[Any]] | None], ...]

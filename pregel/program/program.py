@@ -230,7 +230,7 @@ class Program:
     nested: Final[dict[str, Any]]
     output_set: Final[frozenset[str]]
     outputs_settle: Final[bool]
-    joins: Final[tuple[Join, ...]]
+    joins: Final[tuple[Join, ...]] = ()
     flow: Final[Flow | None] = None
     eager: Final[bool] = False
     variants: Final[dict[Any, Program]] = field(default_factory=dict)
@@ -264,14 +264,13 @@ def freeze(
     channels: Mapping[str, Channel | type[ManagedValue]],
     selections: tuple[Selection, Selection, Selection | None],
     scope: WriteScope | None = None,
-    joins: Sequence[Join] = (),
-    flow: Flow | None = None,
 ) -> Program:
     """Check a graph and make its table.
 
     Args:
         channels: by name; a `ManagedValue` class declares a computed key.
         selections: the input, output and stream channels; None for the last means all.
+        scope: of a `StateGraph`; None for a raw Pregel.
 
     Raises:
         InvalidGraphError: naming every mistake.
@@ -305,8 +304,6 @@ def freeze(
         stream=_selection(stream),
         output_set=frozenset(list_names(outputs)),
         outputs_settle=_settle(templates, outputs),
-        joins=tuple(joins),
-        flow=flow,
         kinds=_sort_channels(templates),
     )
 

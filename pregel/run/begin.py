@@ -10,7 +10,7 @@ from typing import Any
 
 from ...channels.base import MISSING
 from ...checkpoint.base import CONTINUES, TaskWrites
-from ..errors import EmptyInputError, GraphChangedError
+from ..errors import EmptyInputError, GraphChangedError, UnknownInterruptError
 from ..names import INSIDE, START
 from ..program.program import CompiledNode
 from ..program.results import refuse_lookalike
@@ -61,8 +61,7 @@ def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, No
     if start.meaning is Meaning.START_BY_COMMAND:
         machine.apply_input(command_writes(run, run.settings.given), ())
         yield from save(run, machine, "input")
-        if run.commits.inbox is not None:
-            yield from run.commits.inbox.take(machine, run.output.streams)
+        yield from _take_posts(run, machine)
         return -1
     if start.meaning is Meaning.REFUSE:
         _refuse(run)
@@ -87,7 +86,11 @@ def _refuse(run: Run) -> None:
             f"nothing to do: the input is None, and {run.thread} has no pending work to go on with"
         )
     # With no tasks this always raises: it has the error for an answer without a question.
-    take_answers(run, (), run.settings.given.resume, branches=False)
+    try:
+        take_answers(run, (), run.settings.given.resume, branches=False)
+    except UnknownInterruptError as error:
+        error.add_note(f"Nothing has run on {run.thread} yet: is its thread_id right?")
+        raise
 
 
 def _go_on(run: Run, machine: Machine, start: Start) -> Effects:
@@ -106,12 +109,19 @@ def _go_on(run: Run, machine: Machine, start: Start) -> Effects:
     # After the answers are bound: `_fork` moves them to the ids that the questions have there.
     if start.branches:
         yield from _fork(run, machine)
-    if run.commits.inbox is not None:
-        yield from run.commits.inbox.take(machine, run.output.streams)
+    yield from _take_posts(run, machine)
     replay.enter(machine.step)
     run.commits.go_on_from(position.found)
     for stream in run.output.streams:
         stream.resumed(machine)
+
+
+def _take_posts(run: Run, machine: Machine) -> Effects:
+    """Take what was posted by now into the first superstep."""
+    # With schedule="ready" what a task reads must be found at its origin when it runs again:
+    # nothing comes in but with a step that is stored.
+    if run.commits.inbox is not None and not run.program.starts_ready:
+        yield from run.commits.inbox.take(machine, run.output.streams)
 
 
 def check_unchanged(run: Run, machine: Machine) -> None:
@@ -146,7 +156,7 @@ def _fork(run: Run, machine: Machine) -> Effects:
     machine.begin_anew()
     run.commits.describe(INSIDE, noted_route(run))
     yield from save(run, machine, "fork")
-    # Only the fork leads there. The checkpoints after it have passed it.
+    # Only the fork leads there. The checkpoints after it have passed_tick it.
     run.commits.describe(INSIDE, None)
     # A nested graph may be the one that asks, but the call was made to the outermost.
     whole = run.outermost
@@ -210,14 +220,15 @@ def _run_start(run: Run, machine: Machine, start: CompiledNode) -> None:
 
 def _holds_input(run: Run, machine: Machine) -> bool:
     """Whether the input is stored together with what comes next. No node of the user's may run
-    before, nor a router, unless the input comes about again; and no reader may see it."""
-    if not run.commits.holds_input or run.output.streams:
+    before, nor a router, unless the input comes about again. A reader gets the chunks of both when
+    they are stored."""
+    if not run.commits.holds_input or run.output.live:
         return False
     nodes, triggers = machine.program.nodes, machine.program.triggers
     following = [name for channel in machine.changed or () for name in triggers.get(channel, ())]
     if following != [START] or not nodes[START].hidden:
         return False
-    if run.commits.hold_start():
+    if not run.output.streams and run.commits.hold_start():
         return True
     return nodes[START].plain
 

@@ -61,16 +61,12 @@ def _check_choice(name: str, given: Any, choices: Any) -> None:
         raise ValueError(f"{name} must be {known}, got {given!r}")
 
 
-def check_ready(durability: Durability, saves: bool, step_timeout: float | None) -> None:
+def check_ready(step_timeout: float | None) -> None:
     """Refuse what a call asks for that schedule="ready" does not support.
 
     Raises:
         ValueError: naming it, and what to do.
     """
-    if durability == "exit" and saves:
-        raise ValueError(
-            "schedule='ready' does not support durability='exit' yet: use 'sync' or 'async'"
-        )
     if step_timeout is not None:
         raise ValueError(
             "schedule='ready' has no supersteps, so none can time out: set step_timeout to None, "
@@ -156,9 +152,11 @@ def check_checkpointer(checkpointer: Any) -> BaseCheckpointSaver | bool | None:
     """
     if checkpointer in (None, True, False) or isinstance(checkpointer, BaseCheckpointSaver):
         return checkpointer  # type: ignore[no-any-return]
+    instead = _instead(checkpointer)
+    if isinstance(checkpointer, str):
+        instead = f"; open it: `with SqliteSaver.from_conn_string({checkpointer!r}) as saver:`"
     raise TypeError(
-        "checkpointer must be a saver, True, False or None, "
-        f"got {checkpointer!r}{_instead(checkpointer)}"
+        f"checkpointer must be a saver, True, False or None, got {checkpointer!r}{instead}"
     )
 
 

@@ -7,6 +7,7 @@ changes a live value can reach the history.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from ...channels.base import MISSING
@@ -234,16 +235,13 @@ class CommitBuilder:
         values, changed, seen = self._encode_changes(machine)
         late = self._settings.durability == "async"
         self.made_new = False
-        if checkpoint_id is None and self._may_hold_start and machine.step <= 1:
-            # It may be lost while the first step runs, and come about again in a call that finds
-            # the input stored. By its place alone: that names the task, or the run of the whole
-            # graph, so nothing else can come to stand there.
-            place = thread.ns or f"{thread.thread_id}\0{thread.run_id}"
-            checkpoint_id = successor_id(f"{position.saved_id}\0{place}", {})
-        elif checkpoint_id is None and late:
-            checkpoint_id = self._make_late_id(source, values)
-        elif checkpoint_id is None:
-            checkpoint_id, self.made_new = new_checkpoint_id(), True
+        if checkpoint_id is None:
+            if self._may_hold_start and machine.step <= 1:
+                checkpoint_id = self._make_held_id()
+            elif late:
+                checkpoint_id = self._make_late_id(source, values)
+            else:
+                checkpoint_id, self.made_new = new_checkpoint_id(), True
         updated = None if machine.changed is None else sorted(machine.changed)
         # Before the saver has it: with async durability the next superstep runs from it at once,
         # and after a failure the journal refuses all that follows.
@@ -272,6 +270,14 @@ class CommitBuilder:
         self._blobs.clear()
         position.advance(checkpoint_id)
         return commit
+
+    def _make_held_id(self) -> str:
+        """The id of a checkpoint that may be lost while the first step runs, and come about again
+        in a call that finds the input stored. It is made of the checkpoint's place alone: that
+        names the task, or the run of the whole graph, so nothing else can come to stand there."""
+        thread = self._thread
+        place = thread.ns or f"{thread.thread_id}\0{thread.run_id}"
+        return successor_id(f"{self._position.saved_id}\0{place}", {})
 
     def _make_late_id(self, source: str, values: Mapping[str, Blob | None]) -> str:
         """The id of a checkpoint that may be stored late: where the same one can come about again,
@@ -356,12 +362,11 @@ class CommitBuilder:
             self.metadata[key] = value
 
     def allow_holding(self, start: bool) -> None:
-        """The saver stores several commits at once.
+        """Let the first commits wait to be stored together.
 
         Args:
-            start: that of START may wait for the first step. The input comes again if it is lost,
-                as that of a graph that is a node comes with its task: then both come about again
-                with the same ids.
+            start: the commit of START may wait for the first step, too: if it is lost, the same
+                input comes again, and both come about again with the same ids.
         """
         self.holds_input, self._may_hold_start = True, start
 
@@ -371,27 +376,32 @@ class CommitBuilder:
         return self.holds_start
 
     def stay_inside(self, found: CheckpointTuple) -> None:
-        """What is built on this checkpoint of a nested graph is in the same ones of the graphs
-        around it, so that these find it."""
+        """Let what is built on this checkpoint of a nested graph name the same checkpoints of the
+        graphs around it, so that these find it."""
         self.parents = found.metadata.get("parents", {})
 
     def go_on_from(self, found: CheckpointTuple | None) -> None:
-        """Nothing was built before the first superstep: readers are shown the checkpoint from which
-        the run goes on."""
+        """Show readers this checkpoint, from which the run goes on, if none was built before."""
         self.last = self.last or found
 
     def take_last(self) -> None:
-        """Readers have seen it."""
+        """Forget the last checkpoint: readers have seen it."""
         self.last = None
 
     # -- durability "exit" -------------------------------------------------------------------------
+
+    def stand_apart(self) -> CommitBuilder:
+        """The same, with records to put off of its own."""
+        other = copy(self)
+        other.exit_records, other.inner = [], {}
+        return other
 
     def put_off(self, records: Iterable[TaskWrites]) -> None:
         """Store these records at the end of the call."""
         self.exit_records.extend(records)
 
     def postpone(self, machine: Machine, source: str) -> None:
-        """A checkpoint is due, but all storing waits for the end of the call."""
+        """Leave a checkpoint that is due to the end of the call."""
         machine.identify()
         self._exit_source = source
 
@@ -420,12 +430,11 @@ class CommitBuilder:
         return self.build(machine, source, [], machine.checkpoint_id)
 
     def leave_to(self, around: CommitBuilder, task: Task, commit: Commit) -> bool:
-        """Leave the checkpoint of a nested graph that has finished to the run around it, if it is
-        needed only until the task that ran it is done: that run stores in the same place at its own
-        end, and no later task goes on from there, as from a history."""
-        same_end = (
-            around._thread.saver is self._thread.saver and around._settings.durability == "exit"
-        )
+        """Leave the checkpoint of a nested graph that has finished to the run around it, if only
+        the task that ran it needs it: that run stores there at its own end, and no later task goes
+        on from there, as from a history."""
+        at_exit = around._settings.durability == "exit"
+        same_end = at_exit and around._thread.saver is self._thread.saver
         if not same_end or not has_task_ids(self._thread.ns):
             return False
         around.inner[self._thread.ns] = task, commit

@@ -3,7 +3,8 @@ loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.base import (
@@ -19,6 +20,7 @@ from ..superstep.task import Task
 
 if TYPE_CHECKING:
     from ..superstep.race import Races
+    from ..superstep.ready_races import ReadyRaces
 
 
 class Load:
@@ -28,7 +30,7 @@ class Load:
     the run's own; with `before`, it is the one that keeps that checkpoint, and what is older is
     told by the checkpoint of the whole graph under which it was made."""
 
-    __slots__ = ("at", "before", "births", "followed", "found", "head", "made_by", "saver")
+    __slots__ = ("at", "before", "followed", "found", "head", "made_by", "origins", "saver")
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class Load:
         # The call came before, and others have followed: `found` is its end.
         self.followed: bool = False
         # Of the tasks that are under way in `found` the checkpoints at which they have started.
-        self.births: dict[str, CheckpointTuple] | None = None
+        self.origins: dict[str, CheckpointTuple] | None = None
 
 
 class ReadPosts:
@@ -80,12 +82,13 @@ class StartTasks:
     unless chunks are waiting for the reader. Asked again, the driver waits for more.
 
     It fills `finished` with the tasks that have ended since, and `open` with how many have not:
-    none if what is left was dropped after a failure.
+    none if what is left was dropped after a failure. `races` are those of the call, or None.
     """
 
-    __slots__ = ("finished", "open", "tasks")
+    __slots__ = ("finished", "open", "races", "tasks")
 
     def __init__(self) -> None:
+        self.races: ReadyRaces | None = None
         self.tasks: Sequence[Task] = ()
         self.finished: Sequence[Task] = ()
         self.open: int = 0
@@ -96,9 +99,12 @@ class Abandon:
 
     __slots__ = ("effect", "tasks")
 
-    def __init__(self, effect: RunTasks, tasks: Sequence[Task]) -> None:
-        self.effect: RunTasks = effect
+    def __init__(self, effect: RunTasks | StartTasks, tasks: Sequence[Task]) -> None:
+        self.effect: RunTasks | StartTasks = effect
         self.tasks: Sequence[Task] = tasks
+
+
+NO_OTHERS: Mapping[str, Sequence[TaskWrites]] = MappingProxyType({})
 
 
 class Entry:
@@ -107,14 +113,16 @@ class Entry:
     Attributes:
         commit: the checkpoint; None if it is only writes beside one, `checkpoint_id`.
         done: the saver has answered; `error` is what it raised, or None.
+        queued: the journal has it, and stores it unless a commit before it fails.
         posted: nobody waits for it.
         held: it is stored together with what comes next, or soon.
+        others: writes that are recorded with it beside other checkpoints, by their ids.
         of_call: a `@task` call left it; should that fail, the whole run does.
     """
 
     __slots__ = (
-        "checkpoint_id", "commit", "done", "error", "held", "of_call", "posted", "revision",
-        "writes",
+        "checkpoint_id", "commit", "done", "error", "held", "of_call", "others", "posted", "queued",
+        "revision", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -123,12 +131,15 @@ class Entry:
         writes: Sequence[TaskWrites] = (),
         checkpoint_id: str = "",
         revision: int | None = None,
+        others: Mapping[str, Sequence[TaskWrites]] = NO_OTHERS,
     ) -> None:
         self.commit: Commit | None = commit
         self.writes: Sequence[TaskWrites] = writes
         self.checkpoint_id: str = checkpoint_id
         self.revision: int | None = revision
+        self.others: Mapping[str, Sequence[TaskWrites]] = others
         self.done: bool = False
+        self.queued: bool = False
         self.posted: bool = False
         self.held: bool = False
         self.of_call: bool = False
@@ -136,9 +147,16 @@ class Entry:
 
 
 class Save(Entry):
-    """Store a commit, or record writes beside a checkpoint."""
+    """Store a commit, or record writes beside a checkpoint, or several."""
 
     __slots__ = ("expires",)
+
+    def records(self) -> Mapping[str, Sequence[TaskWrites]]:
+        """All that is to be recorded, by the checkpoints beside which it stands. Where a saver
+        cannot record it at once, this is the order."""
+        if not self.writes:  # the checkpoint may not be stored: the run was cut off before
+            return self.others
+        return {**self.others, self.checkpoint_id: self.writes}
 
     def hold(self, *, for_task: bool = False) -> Save:
         """Let it be stored together with what comes next.
@@ -190,12 +208,12 @@ class InTransaction:
         self.error: BaseException | None = None
 
     def keep(self, record: TaskWrites) -> None:
-        """It is recorded."""
+        """Keep the record that was stored."""
         self.record = self.records[self.record_id] = record
 
 
 class GiveWay:
-    """Nothing is asked for; amid much work of the loop's own, an event loop may be shared."""
+    """Asks for nothing. Amid much work of the loop's own it lets others use the event loop."""
 
     __slots__ = ()
 

@@ -10,8 +10,9 @@ from ...checkpoint.base import BaseCheckpointSaver, CheckpointTuple, RunnableCon
 from ..names import triggered_node
 from ..program.flow import find_free
 from ..program.program import CompiledNode, Program
+from ..superstep.task import Task
 from ..superstep.under_way import find_under_way
-from .births import births_of, with_births
+from .origins import origins_of, with_origins
 from .snapshots import View, view
 
 NEXT = "it runs in the next superstep"
@@ -37,8 +38,8 @@ class NodeStatus(NamedTuple):
 def find_whole(saver: BaseCheckpointSaver, where: RunnableConfig) -> CheckpointTuple | None:
     """A checkpoint with what is recorded of its tasks, wherever they have started."""
     found = saver.get_tuple(where)
-    births = [saver.get_tuple(each) for each in births_of(found)] if found else []
-    return _put_together(found, births)
+    origins = [saver.get_tuple(each) for each in origins_of(found)] if found else []
+    return _put_together(found, origins)
 
 
 async def afind_whole(
@@ -46,16 +47,16 @@ async def afind_whole(
 ) -> CheckpointTuple | None:
     """`find_whole` for coroutines."""
     found = await saver.aget_tuple(where)
-    births = [await saver.aget_tuple(each) for each in births_of(found)] if found else []
-    return _put_together(found, births)
+    origins = [await saver.aget_tuple(each) for each in origins_of(found)] if found else []
+    return _put_together(found, origins)
 
 
 def _put_together(
-    found: CheckpointTuple | None, births: Sequence[CheckpointTuple | None]
+    found: CheckpointTuple | None, origins: Sequence[CheckpointTuple | None]
 ) -> CheckpointTuple | None:
-    if found is None or not births:
+    if found is None or not origins:
         return found
-    return with_births(found, [each for each in births if each is not None])
+    return with_origins(found, [each for each in origins if each is not None])
 
 
 def explain(program: Program, found: CheckpointTuple | None) -> dict[str, NodeStatus]:
@@ -97,17 +98,27 @@ def _explain_ready(
 
 
 def _explain_node(node: CompiledNode, seen: View) -> NodeStatus:
-    mine = [task for task in seen.tasks if task.name == node.name]
-    if mine:
-        whole = _explain_tasks([task.id for task in mine], seen)
-        keys = [repr(task.send.key) for task in mine if task.send and task.send.key is not None]
-        about = f" (its tasks have the keys {', '.join(keys)})" if keys else ""
-        return whole._replace(why=whole.why + about)
+    pending = [task for task in seen.tasks if task.name == node.name]
+    if pending:
+        return _explain_pending(pending, seen)
     if any(task.name == node.name for task in seen.lost):
         return NodeStatus("idle", "another task has won the race that its own was in")
     if not node.triggers:
         why = "it runs only when the node whose errors it handles fails"
         return NodeStatus("idle", why)
+    return _explain_triggers(node, seen)
+
+
+def _explain_pending(tasks: Sequence[Task], seen: View) -> NodeStatus:
+    """The status of a node that has tasks in the open superstep."""
+    status = _explain_tasks([task.id for task in tasks], seen)
+    keys = [repr(task.send.key) for task in tasks if task.send and task.send.key is not None]
+    about = f" (its tasks have the keys {', '.join(keys)})" if keys else ""
+    return status._replace(why=status.why + about)
+
+
+def _explain_triggers(node: CompiledNode, seen: View) -> NodeStatus:
+    """The status of a node that none of its triggers makes run now."""
     machine = seen.machine
     joins = {join.channel for join in machine.program.joins}
     waiting = False

@@ -1,4 +1,4 @@
-"""What a run raises that has come to its limit, or whose superstep has failed."""
+"""The errors that a run raises: when tasks have failed, and when it has reached its limit."""
 
 from __future__ import annotations
 
@@ -9,28 +9,31 @@ from ..superstep.task import Task
 from .run import Run
 
 
-def find_loudest(failed: Sequence[Task]) -> BaseException:
-    """The error to raise: the first in path order that is a failure, with the others named in its
-    notes."""
+def choose_error(failed: Sequence[Task]) -> BaseException:
+    """The error to raise for several tasks that have failed; its notes name the others.
+
+    Ctrl-C comes first, then the first failure in path order, then the other signals.
+
+    Args:
+        failed: the tasks, in path order.
+    """
     errors = [t for t in failed if isinstance(t.error, Exception)]
     signals = [
         t for t in failed if not isinstance(t.error, (Exception, ParentCommand, GraphDrained))
     ]
-    # Ctrl-C first. A cancellation is most often the consequence of a failure beside it.
+    # A cancellation is most often the consequence of a failure beside it.
     first, *others = [*(t for t in signals if not _is_cancelled(t)), *errors, *failed]
     assert first.error is not None
-    named = {t.path: t for t in others if t in errors and t is not first}
-    for task in named.values():
-        first.error.add_note(
-            f"Task {task.name!r} of the same superstep failed as well: {_shown(task.error)}"
-        )
+    for task in dict.fromkeys(others):
+        if task in errors and task is not first:
+            first.error.add_note(f"Task {task.name!r} failed as well: {_describe(task.error)}")
     return first.error
 
 
-def _shown(error: BaseException | None) -> str:
+def _describe(error: BaseException | None) -> str:
     try:
         return repr(error)
-    except Exception:  # no mistake of an error's own may hide another
+    except Exception:  # a broken __repr__ must not hide the failure
         return type(error).__name__
 
 

@@ -1,15 +1,16 @@
 """What is posted to a thread from outside while it runs: one more source of writes at the barrier.
 
 A run reads the posts of its thread where a superstep follows: as it goes on with one, and at each
-barrier, behind the writes of the tasks. They are folded into the state at once and go with the
-next commit, as writes of `__post__`; its transaction deletes them. So a post is in one step of the
-thread, or waits: a run that loses its head, or its process, has taken none.
+barrier, behind the writes of the tasks. With schedule="ready" it reads them at each step, and takes
+them if something is under way or starts after it. They are folded into the state at once and go
+with the next commit, as writes of `__post__`; its transaction deletes them. So a post is in one
+step of the thread, or waits: a run that loses its head, or its process, has taken none.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from ...channels.aggregate import BinaryOperatorAggregate, is_overwrite
@@ -31,7 +32,7 @@ from ..errors import GraphWarning
 from ..program.program import Program
 from ..program.writes import Draft, Pair
 from ..superstep.machine import Machine
-from .effects import Effects, ReadPosts
+from .effects import Effect, Effects, ReadPosts
 from .settings import Graph, Thread
 from .stream import Stream
 
@@ -43,7 +44,7 @@ class Inbox:
         ValueError: the saver keeps none.
     """
 
-    __slots__ = ("_applied", "_seen", "_thread")
+    __slots__ = ("_applied", "_seen", "_thread", "_unshown")
 
     def __init__(self, thread: Thread) -> None:
         assert thread.saver is not None
@@ -53,19 +54,34 @@ class Inbox:
         self._seen: set[int] = set()
         # What is in the state and in no commit yet.
         self._applied: list[Post] = []
+        self._unshown: list[list[Pair]] = []
 
     def take(self, machine: Machine, streams: Iterable[Stream]) -> Effects:
         """Fold what waits into the state, if a superstep follows, and show it."""
-        if not machine.plan(coerce=False):
-            return
+        if machine.plan(coerce=False):
+            self.fold(machine, (yield from self.read()))
+            self.show(streams)
+
+    def read(self) -> Generator[Effect, None, Sequence[Post]]:
+        """What waits, but for what is folded in."""
         effect = ReadPosts()
         yield effect
-        for post in effect.posts:
-            if post.id not in self._seen:
-                self._seen.add(post.id)
-                writes = self._apply(machine, post)
-                for stream in streams if writes else ():
-                    stream.posted(writes)
+        return [post for post in effect.posts if post.id not in self._seen]
+
+    def fold(self, machine: Machine, posts: Iterable[Post]) -> None:
+        """Fold posts into the state; the next commit takes them."""
+        for post in posts:
+            self._seen.add(post.id)
+            writes = self._apply(machine, post)
+            if writes:
+                self._unshown.append(writes)
+
+    def show(self, streams: Iterable[Stream]) -> None:
+        """Show readers what has been folded in since."""
+        for writes in self._unshown:
+            for stream in streams:
+                stream.posted(writes)
+        self._unshown = []
 
     def _apply(self, machine: Machine, post: Post) -> list[Pair]:
         try:

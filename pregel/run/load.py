@@ -103,16 +103,16 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
     machine.sign()
     run.position.load(mine, records, loaded.head, in_place=in_place)
     run.start(machine)
-    if loaded.births is not None:
-        from .births import take_up
+    if loaded.origins is not None:
+        from .origins import take_up
 
-        take_up(run, machine, mine.checkpoint, loaded.births)
+        take_up(run, machine, mine.checkpoint, loaded.origins)
     return machine
 
 
 def load_under_way(load: Load) -> Generator[Effect, None, None]:
     """Find what the tasks need that are under way in a checkpoint: where they have started, and
     what is recorded there."""
-    from .births import load_births
+    from .origins import load_origins
 
-    yield from load_births(load)
+    yield from load_origins(load)

@@ -6,13 +6,13 @@ was done is still kept.
 
 Theory of operation: only `_end_superstep` moves the state, as the last thing. So wherever a run
 ends before that, the state is the one of the last commit, and what tasks have done stands beside it
-as records. A superstep that fails or pauses leaves by `_end_badly`, one that is cut short by
+as records. A superstep that fails or pauses leaves by `_end_unfinished`, one that is cut short by
 `_end_by_force`; both store first, since a later call goes on from what is stored and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import TYPE_CHECKING
 
 from ...checkpoint.base import ERROR, ERROR_SOURCE, UNDER_WAY
@@ -26,6 +26,7 @@ from .load import load_checkpoint, load_machine, load_under_way
 from .resume import claim_end, end_claim, pause, upcoming
 from .run import Run, run_of
 from .snapshots import live_snapshot
+from .stream import identify_messages
 from .task_records import given_answers
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ microseconds."""
 
 
 def supersteps(run: Run) -> Effects:
-    """All of one call. Afterwards `run.machine` holds the final state and `run.output` the open
+    """Carry out one call. Afterwards `run.machine` holds the final state and `run.output` the open
     questions."""
     loaded = Load()
     if run.thread.saver is not None:
@@ -47,13 +48,13 @@ def supersteps(run: Run) -> Effects:
     if run.deadline is not None:
         run.deadline.check()
     machine = load_machine(run, loaded)
-    passed = yield from begin(run, machine, followed=loaded.followed)
-    if passed is None:
+    passed_tick = yield from begin(run, machine, followed=loaded.followed)
+    if passed_tick is None:
         return
     flow = run.program.flow
     loop = _loop if flow is None or flow.loop is None else flow.loop
     try:
-        yield from loop(run, machine, passed)
+        yield from loop(run, machine, passed_tick)
     except GeneratorExit:
         raise  # closed by hand: nobody is there to save
     except BaseException:
@@ -76,14 +77,14 @@ def _end(run: Run, *, finished: bool) -> Effects:
 # -- the loop --------------------------------------------------------------------------------------
 
 
-def _loop(run: Run, machine: Machine, passed: int) -> Effects:
+def _loop(run: Run, machine: Machine, passed_tick: int) -> Effects:
     """Superstep after superstep, until nothing is left, a question is open, or the limit is
     reached.
 
     What a run does not use costs one look per superstep here, and no call (benchmarks P1, P2).
 
     Args:
-        passed: the machine's tick up to which breakpoints count as passed.
+        passed_tick: the machine's tick up to which breakpoints count as passed.
     """
     settings, output, position = run.settings, run.output, run.position
     streams, before, after = output.streams, settings.interrupt_before, settings.interrupt_after
@@ -108,7 +109,7 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
 
             raise limit_reached(run, tasks)
         # Who goes on from a breakpoint gets past it; the next change makes it count again.
-        if before and machine.tick > passed and _stops_before(run, tasks):
+        if before and machine.tick > passed_tick and _stops_before(run, tasks):
             return
         if settings.control.drain_reason is not None:
             raise GraphDrained(settings.control.drain_reason)
@@ -140,7 +141,7 @@ def _loop(run: Run, machine: Machine, passed: int) -> Effects:
             raise
         # End.
         if not ended:
-            yield from _end_badly(run, machine, tasks, races)
+            yield from _end_unfinished(run, machine, tasks, races)
             return
         if kept:
             yield from _end_superstep(run, machine, tasks)
@@ -159,11 +160,10 @@ def _find_races(run: Run, tasks: Sequence[Task]) -> Races:
 
 
 def _end_by_force(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
-    """The reader left or the driver failed amid a superstep: what had finished by then is not run
-    again.
+    """Keep what has finished when the reader leaves or the driver fails amid a superstep.
 
-    If that is everything, the superstep has ended: left half-way, nothing would be seen to come
-    next, though its writes may lead on.
+    If all tasks have finished, the superstep ends: otherwise `get_state` would show nothing to come
+    next, though their writes may lead on.
     """
     # What an abandoned run has done must not move the thread: nobody waits for it any more.
     if all(task.finished for task in tasks) and not run.abandoned:
@@ -173,8 +173,7 @@ def _end_by_force(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
 
 
 def show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
-    """The checkpoint just made, or from which the run goes on, now that the tasks that follow it
-    are known."""
+    """Show readers the last checkpoint, now that the tasks that follow it are known."""
     streams = run.output.streams
     if run.commits.last is not None and any(s.wants("checkpoints", "debug") for s in streams):
         state = live_snapshot(run, tasks)
@@ -246,16 +245,25 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
         unseen.difference_update(effect.finished)
         ended = effect.finished if races is None else races.decide(effect.finished)
         show_ends(run, ended)
-        # The writes of the last ones go with the commit, or with what `_end_badly` records.
-        if effect.open and run.records_early:
-            yield from _record(run, [task for task in ended if task.finished])
-        # The win is recorded before the losers are stopped.
-        if effect.open and races and (losers := races.take_losers(unseen)):
-            yield Abandon(effect, losers)
+        # The writes of the last ones go with the commit, or with what `_end_unfinished` records.
+        if effect.open:
+            yield from _take_early(run, effect, ended, unseen)
         if not effect.open:
             break
     if races and run.output.streams:
         _show_racers(run, races, effect.tasks)
+
+
+def _take_early(
+    run: Run, effect: RunTasks, ended: Sequence[Task], at_work: Collection[Task]
+) -> Effects:
+    """Record what has finished while others are at work, and stop those that have lost their
+    races by it."""
+    if run.records_early:
+        yield from _record(run, [task for task in ended if task.finished])
+    # The win is recorded before the losers are stopped.
+    if effect.races and (losers := effect.races.take_losers(at_work)):
+        yield Abandon(effect, losers)
 
 
 def _show_racers(run: Run, races: Races, tasks: Sequence[Task]) -> None:
@@ -279,8 +287,9 @@ def show_starts(run: Run, tasks: Sequence[Task]) -> Effects:
 
 def show_ends(run: Run, tasks: Sequence[Task]) -> None:
     """Tell the readers how tasks have ended, and what they ask."""
-    machine = run.machine
-    for stream in run.output.streams:
+    machine, streams = run.machine, run.output.streams
+    identify_messages(streams, tasks, machine.channels)
+    for stream in streams:
         for task in tasks:
             stream.ended(task, machine.step)
             if task.interrupts or task.wake_at is not None:
@@ -338,7 +347,7 @@ def _record(run: Run, tasks: Sequence[Task]) -> Effects:
 
 
 def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
-    """The barrier: apply all writes, store the step, show the state."""
+    """Pass the barrier: apply all writes, store the step, show the state."""
     commits, output = run.commits, run.output
     if run.thread.saver is None:
         machine.apply(tasks)
@@ -355,7 +364,7 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
         try:
             machine.apply(tasks)
         except Exception as error:
-            yield from _disown(run, tasks, error)
+            yield from _record_refused(run, tasks, error)
             raise
         if commits.inbox is not None:
             yield from commits.inbox.take(machine, run.output.streams)
@@ -366,9 +375,9 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
         output.show_values(machine)
 
 
-def _disown(run: Run, tasks: Sequence[Task], error: Exception) -> Effects:
-    """The writes could not be applied together: no task of the superstep counts as finished, so a
-    resume runs them again instead of failing on the same writes for ever."""
+def _record_refused(run: Run, tasks: Sequence[Task], error: Exception) -> Effects:
+    """Record that no task of the superstep counts as finished, since their writes could not be
+    applied together: a resume runs them again instead of failing on the same writes for ever."""
     error.add_note(f"Thread {run.thread.thread_id!r} is as it was before this superstep.")
     recorded, saved_id = [task for task in tasks if task.recorded], run.position.saved_id
     if recorded and saved_id is not None:
@@ -380,11 +389,10 @@ def _disown(run: Run, tasks: Sequence[Task], error: Exception) -> Effects:
 # -- when a superstep does not reach its barrier ---------------------------------------------------
 
 
-def _end_badly(
+def _end_unfinished(
     run: Run, machine: Machine, tasks: Sequence[Task], races: Races | None
 ) -> Effects:
-    """Nothing is applied. Finished siblings are kept, errors and questions recorded; then raise, or
-    pause."""
+    """Apply nothing. Record finished siblings, errors and questions; then raise, or pause."""
     # Tasks end in any order. Which error is raised must not depend on it, nor how questions stand.
     tasks = in_path_order(tasks)
     failed = [t for t in tasks if t.error is not None]
@@ -392,9 +400,9 @@ def _end_badly(
         failed = [t for t in failed if races.has_failed(t, tasks)]
     yield from _record_unfinished(run, tasks)
     if failed:
-        from .failures import find_loudest
+        from .failures import choose_error
 
-        raise find_loudest(failed)
+        raise choose_error(failed)
     pause(run, tasks)
     run.output.keep_preview(machine, [pair for t in tasks if t.finished for pair in t.writes])
 
@@ -425,8 +433,8 @@ def _record_unfinished(run: Run, tasks: Sequence[Task]) -> Effects:
 
 
 def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
-    """With durability "exit": the one checkpoint of this call. That of a nested graph which has
-    finished is left to the run around it, where that is enough."""
+    """With durability "exit", store the one checkpoint of this call. A nested graph which has
+    finished leaves it to the run around it, where that is enough."""
     if run.settings.durability != "exit" or run.abandoned:
         return
     commit = run.commits.build_at_exit(run.machine)

@@ -28,6 +28,7 @@ from ..names import (
 from ..program.program import Program
 from ..superstep.interrupts import asking
 from ..superstep.machine import Machine
+from ..superstep.task import Task
 from ..types import Command, RunnableConfig
 from .effects import Effect, Load
 from .replay import ReplayRoute
@@ -138,43 +139,33 @@ def noted_route(run: Run) -> dict[str, Any] | None:
 def load_seed(run: Run) -> Generator[Effect, None, Load | None]:
     """The checkpoint from which this nested graph goes on, if it lies on the route; else None.
 
-    A graph that the same task had run before the one that leads further has ended: it goes on from
-    its end.
+    A task may run several graphs, numbered in the order of their calls. One that it had run before
+    the one into which the route leads has ended: it goes on from its end.
     """
     parent, thread = run.parent, run.thread
-    assert parent is not None
+    assert parent is not None and thread.thread_id is not None
     around = run_of(parent)
     route = around.replay.route
-    # The route counts in the superstep that it was made for. Later tasks of that node start over.
-    if route is None or not route.stages or around.machine.step != route.step:
+    if route is None or not _leads_here(route, run, parent):
         return None
     ns, checkpoint_id = route.stages[0]
-    (place, wanted), (here, number) = split_number(ns), split_number(thread.ns)
-    if (
-        route.task not in (None, parent.path_text)
-        or without_ids(here) != without_ids(place)
-        or number > wanted
-    ):
-        return None
-    assert thread.thread_id is not None
-    # A task may run several graphs; they are numbered in the order of their calls.
-    last = number == wanted
-    if not last or route.stored:  # this graph may have gone on since
+    place, wanted = split_number(ns)
+    number = split_number(thread.ns)[1]
+    is_wanted = number == wanted
+    if not is_wanted or route.stored:  # this graph may have gone on since
         own = Load()
         yield own
         if stopped_here(run, own.found):
-            around.replay.follow(None if last else route)
+            around.replay.follow(None if is_wanted else route)
             return own
-    if last:
+    if is_wanted:
         around.replay.follow(None)
         run.replay.follow(ReplayRoute(route.stages[1:], asked=route.asked))
         load = Load(at=address(thread.thread_id, ns, checkpoint_id))
     else:
+        before = address(thread.thread_id, ns, checkpoint_id)
         ns = numbered_ns(place, number)
-        load = Load(
-            address(thread.thread_id, route.stages[0][0], checkpoint_id),
-            address(thread.thread_id, ns),
-        )
+        load = Load(before, address(thread.thread_id, ns))
     yield load
     if load.found is None:
         return None
@@ -184,6 +175,20 @@ def load_seed(run: Run) -> Generator[Effect, None, Load | None]:
     run.replay.rewind_to(without_ids(thread.ns), rewind_point(run, load.found))
     run.replay.begin_rewind().enter(thread.ns)
     return load
+
+
+def _leads_here(route: ReplayRoute, run: Run, parent: Task) -> bool:
+    """Whether a route leads into this graph, or into one that the same task runs after it."""
+    # The route counts in the superstep that it was made for. Later tasks of that node start over.
+    if not route.stages or run_of(parent).machine.step != route.step:
+        return False
+    place, wanted = split_number(route.stages[0][0])
+    here, number = split_number(run.thread.ns)
+    return (
+        route.task in (None, parent.path_text)
+        and without_ids(here) == without_ids(place)
+        and number <= wanted
+    )
 
 
 # -- histories of their own ------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from typing import Any
 
 from ...checkpoint.base import (
     CLAIM,
+    ERROR,
+    ERROR_SOURCE,
     INTERRUPT,
     KEPT,
     NO_WRITES,
@@ -110,7 +112,7 @@ class OpenWork:
             claim: ClaimRecord = {**self.claim, "answers": answers, "live": False}
             records[NULL_TASK_ID] = TaskRecord(claim=claim)
         run.position.replace_records(records)
-        return [_record(run, task_id, known) for task_id, known in records.items()]
+        return [encode_record(run, task_id, known) for task_id, known in records.items()]
 
 
 def _going_on(
@@ -126,7 +128,8 @@ def _going_on(
     return replace(before, kept={"path": path, "begun": True} if begun else {"path": path})
 
 
-def _record(run: Run, task_id: str, known: TaskRecord) -> TaskWrites:
+def encode_record(run: Run, task_id: str, known: TaskRecord) -> TaskWrites:
+    """What is known of a task, to be stored once more beside another checkpoint."""
     saver = run.thread.saver
     assert saver is not None
     pairs: list[Pair] = [*known.writes] or ([(NO_WRITES, None)] if known.wrote else [])
@@ -134,6 +137,10 @@ def _record(run: Run, task_id: str, known: TaskRecord) -> TaskWrites:
         pairs += [(INTERRUPT, list(known.interrupts)), (RAISED, known.raised)]
     if not known.finished and known.wake_at is not None:
         pairs.append((SLEEP, known.wake_at))
+    if known.error is not None:
+        pairs.append((ERROR, known.error))
+    if known.routed:
+        pairs.append((ERROR_SOURCE, None))
     if known.answers:
         pairs.append((RESUME, dict(known.answers)))
     if known.kept is not None:

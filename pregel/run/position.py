@@ -61,11 +61,11 @@ class Position:
         self.saved_id = found.checkpoint["id"] if in_place else None
 
     def find_head(self, head: str | None) -> None:
-        """Nothing is loaded; this is the newest checkpoint all the same, if there is one."""
+        """Note the newest checkpoint, if there is one, where nothing is loaded."""
         self.head = head
 
     def advance(self, checkpoint_id: str) -> None:
-        """A checkpoint was built; the next one builds on it."""
+        """Move to a checkpoint that was built: the next one builds on it."""
         self.head = self.saved_id = checkpoint_id
 
     def build_beside(self) -> None:
@@ -74,7 +74,7 @@ class Position:
         parent = self.found.parent_config
         self.saved_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
 
-    def stand_at(self, checkpoint_id: str | None, found: CheckpointTuple | None) -> Position:
+    def pin_to(self, checkpoint_id: str | None, found: CheckpointTuple | None) -> Position:
         """The position of tasks that start from this checkpoint, while the run goes on. What is
         recorded is known here, too.
 
@@ -87,9 +87,9 @@ class Position:
         return other
 
     def note_command(self, record: TaskRecord) -> None:
-        """This call has brought something, too."""
+        """Add what this call has brought to the records."""
         self.records[NULL_TASK_ID] = record
 
     def replace_records(self, records: Mapping[str, TaskRecord]) -> None:
-        """These are the records that count from now on."""
+        """Let these records count from now on."""
         self.records = dict(records)

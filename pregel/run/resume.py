@@ -78,13 +78,7 @@ def take_answers(
     open_ = [task for task in tasks if not position.record_of(task.id).finished]
     if open_ and not pending and all(position.record_of(task.id).asleep for task in open_):
         raise UnknownInterruptError("asleep", (), ())
-    left = undelivered_answers(position.records)
-    # The run that brought them may be at work. If it is dead, `invoke(None)` goes on with them; to
-    # take answers here as well would let two runs do the same nodes.
-    if left and is_live(claim_of(run)):
-        raise UnknownInterruptError("answered", [q for q in left if q != FIRST], pending)
-    # The call has its own answer for the first question now. Two could not be told apart.
-    left.pop(FIRST, None)
+    left = _find_undelivered(run, pending)
     _bind(run.answers, answer, pending, failed_questions(open_, position.records), left)
     if position.saved_id is None:
         return []
@@ -94,6 +88,22 @@ def take_answers(
         for task in open_
         if not position.record_of(task.id).failed_answers.isdisjoint(run.answers.by_id)
     ]
+
+
+def _find_undelivered(run: Run, pending: Mapping[str, Task]) -> dict[str, Any]:
+    """The answers that an earlier call has brought and no question has taken.
+
+    Raises:
+        UnknownInterruptError: that call may be at work.
+    """
+    left = undelivered_answers(run.position.records)
+    # If its run is dead, `invoke(None)` goes on with them; to take answers here as well would let
+    # two runs do the same nodes.
+    if left and is_live(claim_of(run)):
+        raise UnknownInterruptError("answered", [q for q in left if q != FIRST], pending)
+    # This call has an answer of its own for the first question. Two could not be told apart.
+    left.pop(FIRST, None)
+    return left
 
 
 def _bind(
@@ -314,7 +324,7 @@ def note_deliveries(run: Run) -> None:
 
 
 def pause(run: Run, tasks: Sequence[Task]) -> None:
-    """The call ends with what its tasks ask, or until the first of them goes on by itself.
+    """End the call with what its tasks ask, or until the first of them goes on by itself.
 
     Raises:
         Exception: why an answer was not taken, if this is the outermost run.

@@ -30,6 +30,7 @@ from .settings import Graph, Settings, Thread, find_run_id, merge_around
 from .stream import Stream
 
 if TYPE_CHECKING:
+    from .inbox import Inbox
     from .observing import Observing
 
 
@@ -90,26 +91,24 @@ class Run:
         Args:
             ns: work on this part of the thread, as the whole graph; see `update_state`.
         """
-        asked, config = config, normalize(config)
-        task: Task | None = RUNNING.get()
-        if task is not None:
+        own_config = normalize(config)
+        running: Task | None = RUNNING.get()
+        if running is not None:
             refuse_in_transaction("a graph")
-        self.deadline: Final = None if task is None else task.nearest_deadline
-        if task is not None and names_thread(config):
-            if is_own(config, task):
-                config = inheritable(config)  # the node passes on the config it was given
-            else:
-                task = None  # a lineage of its own: nothing of the enclosing run reaches it
+        self.deadline: Final = None if running is None else running.nearest_deadline
+        task = running
+        if running is not None and names_thread(own_config):
+            task, own_config = _find_parent(running, own_config)
         self.parent: Final = task
         around = None if task is None else run_of(task)
         outer = None if around is None else around.settings
-        merged = merge_around(graph, config, outer)
+        merged = merge_around(graph, own_config, outer)
         if task is not None:
             thread = _nested_thread(graph, merged, task)
         else:
             thread = _root_thread(graph, merged, ns)
-            if asked and thread.saver is None:
-                warn_of_coordinates(asked)
+            if config and thread.saver is None:
+                warn_of_coordinates(config)
         self.thread: Final[Thread] = thread
         self.ns: Final = thread.ns
         self.settings: Final[Settings] = Settings(graph, given, merged, call, thread, outer)
@@ -119,19 +118,9 @@ class Run:
         self.saves_in_background: Final = slow and self.settings.durability == "async"
         self.records_early: Final = slow and self.settings.durability != "exit"
         self.position: Final = Position()
-        inbox = None
-        if self.settings.inbox:
-            from .inbox import Inbox
-
-            inbox = Inbox(thread)
+        inbox = _make_inbox(thread) if self.settings.inbox else None
         self.commits: Final = CommitBuilder(self.settings, thread, self.position, inbox)
-        if (
-            thread.saver is not None
-            and self.records_early
-            and self.settings.durability == "sync"
-            and self.deadline is None  # else it may be given up with something held
-            and commits_at_once(thread.saver)
-        ):
+        if thread.saver is not None and self._may_hold_commits(thread.saver):
             self.commits.allow_holding(_repeats_input(graph, thread, task))
         self.answers: Final[Answers] = Answers(task, self.position)
         self.replay: Final[Replay] = Replay(None if around is None else around.replay, thread)
@@ -147,9 +136,19 @@ class Run:
         self.journal: Any = None
         self._calls: Any = None
         self._open_calls: Callable[[Run], Any] | None = None
-        # A list: the runs that `stand_at` makes share it.
+        # A list: the runs that `pin_to` makes share it.
         self._cut: Final[list[bool]] = []
         self.payload_cache: Final[dict[Any, Any]] = {}
+
+    def _may_hold_commits(self, saver: BaseCheckpointSaver) -> bool:
+        """Whether the first commits may wait to be stored together; see "The commit is stored" in
+        docs/explanation/architecture.md."""
+        return (
+            self.records_early
+            and self.settings.durability == "sync"
+            and self.deadline is None  # else the run may be abandoned with something held
+            and commits_at_once(saver)
+        )
 
     def _streams_around(self, around: Run, graph: Graph) -> tuple[Stream, ...]:
         """The readers of the enclosing run see this one, too."""
@@ -163,7 +162,7 @@ class Run:
     # -- how it stands -----------------------------------------------------------------------------
 
     def use_driver(self, journal: Any, open_calls: Callable[[Run], Any]) -> None:
-        """A driver carries the run out.
+        """Let a driver carry the run out.
 
         Args:
             journal: by which all is stored, or None.
@@ -187,11 +186,11 @@ class Run:
         )
 
     def start(self, machine: Machine) -> None:
-        """The state is loaded."""
+        """Start from this state, which was loaded."""
         self.machine = machine
 
     def cancel(self) -> None:
-        """The run is cut short."""
+        """Cut the run short."""
         self._cut.append(True)
 
     @property
@@ -199,7 +198,7 @@ class Run:
         """Whether it was cut short: whatever of its `@task` calls can be ended ends."""
         return bool(self._cut)
 
-    def stand_at(self, machine: Machine, found: CheckpointTuple | None = None) -> Run:
+    def pin_to(self, machine: Machine, found: CheckpointTuple | None = None) -> Run:
         """This run as tasks see it that start in a state, while the run itself goes on
         (schedule="ready").
 
@@ -207,12 +206,12 @@ class Run:
             machine: the state, which stays as it is.
             found: its checkpoint, if that is loaded.
         """
-        born: Run = _copy(self)
-        born.machine, born._calls = machine, None
-        born.position = self.position.stand_at(machine.checkpoint_id or None, found)  # type: ignore[misc]
+        pinned: Run = _copy(self)
+        pinned.machine, pinned._calls = machine, None
+        pinned.position = self.position.pin_to(machine.checkpoint_id or None, found)  # type: ignore[misc]
         # A graph inside looks for what is stored, unless this very state is new.
-        born.commits = _copy(self.commits)  # type: ignore[misc]
-        return born
+        pinned.commits = self.commits.stand_apart()  # type: ignore[misc]
+        return pinned
 
     @property
     def abandoned(self) -> bool:
@@ -289,6 +288,22 @@ _opening = threading.Lock()  # parallel tasks may make a run's first call at the
 def run_of(task: Task) -> Run:
     """The run of a task, for those who carry it out. Tasks themselves know the protocol only."""
     return cast("Run", task.run)
+
+
+def _find_parent(
+    running: Task, config: RunnableConfig
+) -> tuple[Task | None, RunnableConfig]:
+    """The task that a graph belongs to which is called in a node with a config that names a thread;
+    and that config as the graph takes it."""
+    if is_own(config, running):
+        return running, inheritable(config)  # the node passes on the config it was given
+    return None, config  # a lineage of its own: nothing of the enclosing run reaches it
+
+
+def _make_inbox(thread: Thread) -> Inbox:
+    from .inbox import Inbox
+
+    return Inbox(thread)
 
 
 def _repeats_input(graph: Graph, thread: Thread, task: Task | None) -> bool:

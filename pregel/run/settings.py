@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ...channels.base import MISSING
@@ -128,7 +129,7 @@ def find_run_id(config: RunnableConfig) -> str | None:
 
 class Settings:
     """What a call runs with: the call's own choice, else the graph's, else that of the run around
-    it.
+    it. The functions `_choose_…` below say so for what takes more than a line.
 
     Attributes:
         graph: the compiled graph that was called. What is the graph's alone is looked up there.
@@ -160,53 +161,33 @@ class Settings:
         thread: Thread,
         around: Settings | None,
     ) -> None:
-        # The call's own choice, else the graph's, else that of the run around it.
         outer: Any = around or OUTERMOST
-        executor: Any = graph.executor
-        if call.executor is not None:
-            executor = resolve_executor(call.executor)
-        if executor is None:
-            executor = outer.executor
-        program = graph.program
-        if executor not in (None, LOCAL):
-            program = place_program(program, executor, graph.store)
-        context, durability = outer.context, outer.durability
-        if call.context is not MISSING:
-            context = graph.coerce_context(call.context)
-        # Nested graphs get the context of the run around them, so nothing is missing there.
-        elif around is None and graph.context_schema is not None:
-            warn_of_context(config)
-        if call.durability is not None:
-            durability = _check_durability(call.durability, thread)
         self.graph: Final[Any] = graph
         self.given: Final = given
         self.config: Final = config
-        self.program: Final = program
-        self.executor: Final[Any] = executor
-        self.durability: Final[Durability] = durability
-        self.context: Final[Any] = context
+        self.executor: Final[Any] = _choose_executor(graph, call, outer)
+        self.program: Final[Program] = _choose_program(graph, self.executor)
+        self.durability: Final[Durability] = _choose_durability(call, thread, outer)
+        self.context: Final[Any] = _choose_context(graph, config, call, around)
         self.store: Final[Any] = outer.store if graph.store is None else graph.store
         self.cache: Final[Any] = outer.cache if graph.cache is None else graph.cache
         self.deadline: Final = config.get("deadline")
-        control = call.control or outer.control or RunControl()
-        # That of the run around it has its own deadline: the earlier one counts.
-        if self.deadline is not None and (call.control or self.deadline != outer.deadline):
-            control = TimedControl(control, self.deadline)
-        self.control: Final[RunControl] = control
+        self.control: Final[RunControl] = _choose_control(self.deadline, call, outer)
         self.ending: Final[Ending] = outer.ending or Ending()
         self.on_failure: Final[OnFailure] = call.on_failure or graph.on_failure or outer.on_failure
-        self.observing: Final[Observing | None] = None
-        if graph.observers or call.observer is not None or EVERYWHERE or outer.observing:
-            self.observing = _observe(graph, call, outer.observing)  # type: ignore[misc]
+        is_observed = graph.observers or call.observer is not None or EVERYWHERE or outer.observing
+        self.observing: Final[Observing | None] = (
+            _observe(graph, call, outer.observing) if is_observed else None
+        )
         self.limit: Final = recursion_limit(config) if config else DEFAULT_RECURSION_LIMIT
-        self.interrupt_before: Final = _breakpoints(
-            call.interrupt_before, graph.interrupt_before, program
+        self.interrupt_before: Final = _choose_breakpoints(
+            call.interrupt_before, graph.interrupt_before, self.program
         )
-        self.interrupt_after: Final = _breakpoints(
-            call.interrupt_after, graph.interrupt_after, program
+        self.interrupt_after: Final = _choose_breakpoints(
+            call.interrupt_after, graph.interrupt_after, self.program
         )
-        if program.flow is not None and program.starts_ready:
-            check_ready(durability, thread.saver is not None, graph.step_timeout)
+        if self.program.flow is not None and self.program.starts_ready:
+            check_ready(graph.step_timeout)
         self.step_timeout: Final = graph.step_timeout
         # Graphs inside leave what is posted to the whole thread to the outermost.
         self.inbox: Final = graph.inbox and thread.saver is not None and not thread.ns
@@ -231,6 +212,51 @@ class Outermost(NamedTuple):
 OUTERMOST = Outermost()
 
 
+def _choose_executor(graph: Graph, call: Call, outer: Any) -> Any:
+    executor = graph.executor if call.executor is None else resolve_executor(call.executor)
+    return outer.executor if executor is None else executor
+
+
+def _choose_program(graph: Graph, executor: Any) -> Program:
+    """The program of the graph, with its nodes on the executor of this call."""
+    if executor in (None, LOCAL):
+        return graph.program
+    return place_program(graph.program, executor, graph.store)
+
+
+def _choose_durability(call: Call, thread: Thread, outer: Any) -> Durability:
+    asked = call.durability
+    if asked is None:
+        return outer.durability  # type: ignore[no-any-return]
+    check_durability(asked)
+    if thread.saver is None:
+        warnings.warn(
+            "durability has no effect: the graph has no checkpointer", UserWarning, stacklevel=6
+        )
+    return asked
+
+
+def _choose_context(
+    graph: Graph, config: RunnableConfig, call: Call, around: Settings | None
+) -> Any:
+    if call.context is not MISSING:
+        return graph.coerce_context(call.context)
+    if around is not None:
+        return around.context
+    # A nested graph gets the context of the run around it, so nothing is missing there.
+    if graph.context_schema is not None:
+        warn_of_context(config)
+    return OUTERMOST.context
+
+
+def _choose_control(deadline: datetime | None, call: Call, outer: Any) -> RunControl:
+    """What can end the run: the control that it was given, and the deadline in its config."""
+    control: RunControl = call.control or outer.control or RunControl()
+    # The control of the run around has that run's deadline already. With two the earlier counts.
+    is_new = call.control is not None or deadline != outer.deadline
+    return TimedControl(control, deadline) if deadline is not None and is_new else control
+
+
 def _observe(graph: Graph, call: Call, outer: Observing | None) -> Observing | None:
     """Those of the process, of the run around it, of the graph and of the call, in this order."""
     from .observing import observe
@@ -239,10 +265,10 @@ def _observe(graph: Graph, call: Call, outer: Observing | None) -> Observing | N
     return observe(EVERYWHERE, inherited, graph.observers, read_observers(call.observer))
 
 
-def _breakpoints(
+def _choose_breakpoints(
     asked: All | Sequence[str] | None, own: All | Sequence[str], program: Program
 ) -> All | Sequence[str]:
-    """Those of the call; else the graph's own, which are known to be right."""
+    """The breakpoints of the call; else the graph's own, which were checked when it was made."""
     return own if asked is None else check_breakpoints(asked, program)
 
 
@@ -253,12 +279,3 @@ def merge_around(graph: Graph, config: RunnableConfig, around: Settings | None) 
         inherited.pop("callbacks", None)  # they come from the task around, not from its run
         return merge_configs(inherited, graph.config, config)
     return merge_configs(graph.config, config) if graph.config else config
-
-
-def _check_durability(asked: Durability, thread: Thread) -> Durability:
-    check_durability(asked)
-    if thread.saver is None:
-        warnings.warn(
-            "durability has no effect: the graph has no checkpointer", UserWarning, stacklevel=6
-        )
-    return asked

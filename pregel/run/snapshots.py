@@ -74,9 +74,9 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     machine_class = Machine if flow is None else flow.resting
     machine = machine_class(program, found.checkpoint, step, kept_ids(records))
     if UNDER_WAY in found.metadata:
-        from .births import wait_anew
+        from .origins import requeue_stored
 
-        wait_anew(machine, found.checkpoint)
+        requeue_stored(machine, found.checkpoint)
     for task_id, spans in (found.spans or {}).items():
         if task_id in records:
             records[task_id] = replace(records[task_id], spans=tuple(spans))

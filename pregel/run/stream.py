@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, get_args
 
+from ...channels.aggregate import BinaryOperatorAggregate
 from ...checkpoint.base import INTERRUPT, POST, RETURN, SLEEP
 from ..clock import CLOCK
 from ..names import METADATA
@@ -157,15 +158,15 @@ class Stream:
     # -- what the loop reports ---------------------------------------------------------------------
 
     def known(self, values: Iterable[Any]) -> None:
-        """Messages in these written values have been shown when they came, perhaps to the reader of
-        an earlier call: they are not shown again when somebody returns them."""
+        """Note that the messages in these values have been shown, perhaps to the reader of an
+        earlier call: they are not shown again when somebody returns them."""
         if "messages" in self.modes:
             self._sent.update(
                 message_id(message) for value in values for message in messages_in(value)
             )
 
     def resumed(self, machine: Machine) -> None:
-        """A run goes on from this state."""
+        """Show the state from which a run goes on."""
         self._know(machine)
         self.values(machine, always=True)
 
@@ -175,7 +176,7 @@ class Stream:
             self.known(state.values() if isinstance(state, dict) else (state,))
 
     def values(self, machine: Machine, *, always: bool = False) -> None:
-        """The state as it is now, if a shown channel has changed."""
+        """Show the state, if a shown channel has changed."""
         if self._unnamed:
             self._unnamed = False
             self._know(machine)
@@ -183,7 +184,7 @@ class Stream:
             self.emit("values", snapshot(machine.output(self.keys)))
 
     def question(self, machine: Machine, task: Task) -> None:
-        """The state with the questions that a task has just asked, or the time until which it
+        """Show the state with the questions that a task has just asked, or the time until which it
         sleeps."""
         if "values" in self.modes:
             state = snapshot(machine.output(self.keys))
@@ -196,12 +197,12 @@ class Stream:
             )
 
     def preview(self, machine: Machine, writes: Sequence[tuple[str, Any]]) -> None:
-        """The state with the writes of tasks that finished beside a paused one."""
+        """Show the state with the writes of tasks that finished beside a paused one."""
         if "values" in self.modes and any(key in self._shown for key, _ in writes):
             self.emit("values", snapshot(machine.output_with(self.keys, writes)))
 
     def started(self, task: Task, step: int) -> None:
-        """A task is about to run."""
+        """Show that a task is about to run."""
         if task.node.hidden or not self.wants("tasks", "debug"):
             return
         payload: dict[str, Any] = {
@@ -217,7 +218,7 @@ class Stream:
         self._wrap_debug("task", step, payload)
 
     def ended(self, task: Task, step: int) -> None:
-        """A task has finished, failed, paused, or was restored."""
+        """Show how a task has ended: it has finished, failed, paused, or was restored."""
         if task.paused and task.path[-1] is not True:  # a call's question is its parent's to ask
             # No question and no time: a breakpoint of a nested graph.
             shown = show_pause(task.interrupts, task.wake_at)
@@ -239,7 +240,7 @@ class Stream:
         self._wrap_debug("task_result", step, payload)
 
     def lost(self, task: Task, step: int) -> None:
-        """Another one has won the race of a task: it was not run, or was stopped."""
+        """Show that a task has lost its race: it was not run, or was stopped."""
         if self.wants("tasks", "debug"):
             payload: dict[str, Any] = {
                 "id": task.id,
@@ -253,7 +254,7 @@ class Stream:
             self._wrap_debug("task_result", step, payload)
 
     def _returned(self, task: Task) -> None:
-        """What a finished task wrote, and the messages in it that have not been shown while it
+        """Show what a finished task wrote, and the messages in it that were not shown while it
         ran."""
         if "messages" in self.modes:
             self._messages(task)
@@ -278,18 +279,17 @@ class Stream:
             self.known(written)
 
     def posted(self, writes: Sequence[tuple[str, Any]]) -> None:
-        """The run has taken a post."""
+        """Show that the run has taken a post."""
         if "updates" in self.modes:
             bare = isinstance(self.keys, str)
             self.emit("updates", {POST: updates_of(writes, self._shown, bare=bare)})
 
     def breakpoint(self, following: Sequence[Task]) -> None:
-        """The run stops at an `interrupt_before` or `interrupt_after`, with these tasks to
-        follow."""
+        """Show that the run stops at a breakpoint, with these tasks to follow."""
         self.emit("updates", {INTERRUPT: ()})
 
     def checkpoint(self, state: StateSnapshot) -> None:
-        """A checkpoint is known with the tasks that follow it."""
+        """Show a checkpoint with the tasks that follow it."""
         payload = {
             "config": state.config,
             "parent_config": state.parent_config,
@@ -305,6 +305,27 @@ class Stream:
         if self.wants("debug"):
             now = datetime.fromtimestamp(CLOCK.time(), UTC).isoformat()
             self.emit("debug", {"step": step, "timestamp": now, "type": kind, "payload": payload})
+
+
+def identify_messages(
+    streams: Iterable[Stream], tasks: Iterable[Task], channels: Mapping[str, Any]
+) -> None:
+    """Give ids to the messages that tasks have written without one, if somebody reads messages: the
+    reader is shown them under the ids that they will have in the state.
+
+    To be called before the writes are encoded or applied. Without a reader the reducer gives them
+    their ids.
+    """
+    if not any(stream.wants("messages") for stream in streams):
+        return
+    for task in tasks:
+        writes = [
+            (name, channel.identify(value))
+            if isinstance(channel := channels.get(name), BinaryOperatorAggregate)
+            else (name, value)
+            for name, value in task.writes
+        ]
+        task.identify_writes(writes)
 
 
 def show_pause(questions: Sequence[Any], wake_at: datetime | None) -> dict[str, Any]:

@@ -47,20 +47,18 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     if run.ns and load.found is not None:
         run.commits.stay_inside(load.found)
     machine = load_machine(run, load, edits=True)
-    position = run.position
-    lost = (
-        lost_work(machine, position.found, position.records) if position.found is not None else []
-    )
-    bring_back(machine, position.command)
+    found = run.position.found
+    lost = [] if found is None else lost_work(machine, found, run.position.records)
+    bring_back(machine, run.position.command)
     saves = []
     for updates in supersteps:
         # Both drop pending work, so what this graph cannot do any more does not stand in their way.
-        if updates[0].as_node in (END, INPUT):
-            if lost and position.found is not None:
-                machine.forget(lost_triggers(machine, position.found))
-            lost = []
-        elif lost:
+        drops_pending = updates[0].as_node in (END, INPUT)
+        if lost and not drops_pending:
             raise GraphChangedError(str(run.thread), lost)
+        if lost and found is not None:
+            machine.forget(lost_triggers(machine, found))
+            lost = []
         for effect in _superstep(run, machine, updates):
             if not isinstance(effect, Save):
                 yield effect
@@ -159,7 +157,7 @@ def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None 
 
 
 def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effects:
-    """The named nodes' writers run over the values. What the open superstep has done so far is
+    """Run the writers of the named nodes over the values. What the open superstep has done is
     kept: a task to which the update leads again goes on as it is, with its questions and results;
     what others had finished is applied."""
     if run.position.found is None:
@@ -227,15 +225,14 @@ def _is_outside(task: Task) -> bool:
 
 
 def _tell_closed(run: Run, mine: Sequence[Task], lost: Sequence[Task], *, named: bool) -> None:
-    """An update must not close what is asked in silence: one that says as which node does so with a
-    warning.
+    """Say that an update closes questions: warn if it names its node, refuse it otherwise.
 
     Args:
         lost: the tasks that do not go on.
-        named: it says as which node.
+        named: the update has an `as_node`.
 
     Raises:
-        InvalidUpdateError: it does not say so.
+        InvalidUpdateError: it closes questions and has no `as_node`.
     """
     asking = sorted({task.name for task in lost if run.position.record_of(task.id).waiting})
     # An old checkpoint keeps its questions: the update goes beside what followed.

@@ -33,7 +33,7 @@ class SuperstepView(Protocol):
     def checkpoint_id(self) -> str: ...
 
     def identify(self) -> str:
-        """Make it an id, and return that."""
+        """Give the state an id, and return it."""
 
     @property
     def step(self) -> int:
@@ -63,7 +63,7 @@ class StoredTask(Protocol):
 
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
-        """What it has asked."""
+        """The questions that it has asked."""
 
     @property
     def edited(self) -> bool:
@@ -90,7 +90,7 @@ class AnswerSource(Protocol[TaskT_contra]):
         """The answer to a question as a one-item tuple, empty if there is none. Only once."""
 
     def reject(self, question: str) -> None:
-        """An answer did not fit its question."""
+        """Drop an answer that did not fit its question."""
 
     def may_reach(self, questions: Collection[str]) -> bool:
         """Whether there is an answer to one of these questions."""
@@ -112,6 +112,10 @@ class Surroundings(Protocol):
 
     @property
     def context(self) -> Any: ...
+
+    @property
+    def graph(self) -> Any:
+        """The graph that was called; a task asks for its context schema only."""
 
     @property
     def control(self) -> RunControl: ...
@@ -155,7 +159,7 @@ class ThreadPart(Protocol):
 
 
 class Readers(Protocol):
-    """Who reads the call.
+    """The readers of the call.
 
     Attributes:
         streams: where chunks go; empty if nobody reads.
@@ -173,7 +177,7 @@ class Readers(Protocol):
     def live_outputs(self) -> Any: ...
 
 
-class Records(Protocol):
+class StoredRecords(Protocol):
     """What is stored beside the checkpoint from which the call goes on."""
 
     @property
@@ -229,7 +233,7 @@ class TaskContext(Protocol[TaskT]):
     def output(self) -> Readers: ...
 
     @property
-    def position(self) -> Records: ...
+    def position(self) -> StoredRecords: ...
 
     @property
     def machine(self) -> SuperstepView:
@@ -243,7 +247,7 @@ class TaskContext(Protocol[TaskT]):
         """Starts `@task` calls, and finds those made before."""
 
     def cancel(self) -> None:
-        """The caller wants out: the run is cut short."""
+        """Cut the run short: the caller wants out."""
 
     def previous(self) -> Any:
         """What an entrypoint saved on this thread."""

@@ -69,6 +69,10 @@ def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None
     try:
         return _adapter(response_schema).validate_python(answer)
     except ValueError as error:
+        error.add_note(
+            f"The answer {answer!r:.200} does not fit the response_schema of the question "
+            f"{value!r:.200}, which is still open: answer it again"
+        )
         del answers[known]  # the question stays open
         source.reject(known)
         question = Interrupt(value, question_id, _json_schema(response_schema))

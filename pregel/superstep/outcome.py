@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from ...store.keys import KeyWatch, canonical_key, function_identity
 from ..clock import CLOCK
@@ -15,6 +15,7 @@ from ..errors import (
     NodeCancelledError,
     ParentCommand,
     StepTimeoutError,
+    warn,
 )
 from ..names import CACHED_WRITES
 from ..program.program import CompiledNode, NodeCache
@@ -64,6 +65,18 @@ def end_with_signal(task: Task, signal: GraphBubbleUp) -> None:
     task.pause_with(Pause(tuple(once.values()), signal.by_hand, rejected, wake_at))
 
 
+def warn_of_lost_questions(task: Task) -> None:
+    """Warn of a node that has asked, and returned all the same: it caught the signal that was to
+    pause it."""
+    questions = task.current.questions
+    if questions:
+        warn(
+            f"node {task.name!r} asked {questions[0][1].value!r:.200} and yet came to its end, so "
+            "the question is dropped: something in it catches BaseException (a bare `except:`, "
+            "gather(return_exceptions=True)); catch Exception, or raise GraphInterrupt again"
+        )
+
+
 def end_with_error(task: Task, error: BaseException) -> None:
     """Note that a task failed, and where."""
     if isinstance(error, StopIteration):  # the loop is a generator, and none may raise this
@@ -72,18 +85,43 @@ def end_with_error(task: Task, error: BaseException) -> None:
     run = task.run
     if isinstance(error, (KeyboardInterrupt, SystemExit)):  # the caller wants to leave
         run.cancel()
-    # A node that reads a key without a value sees a plain KeyError, as from any dict.
-    if isinstance(error, KeyError) and isinstance(task.input, dict) and error.args:
-        key = error.args[0]
-        if key not in task.input and key in run.program.channels:
-            error.add_note(
-                f"State key {key!r} has no value yet: nothing has written it, and it has no reducer"
-            )
+    for advice in _find_advice(task, error):
+        error.add_note(advice)
     thread = "" if run.thread.thread_id is None else f" of thread {run.thread.thread_id!r}"
     step = run.machine.step
     where = f"task with name {task.name!r} and id {task.id!r}, in step {step}{thread}"
     error.add_note(f"During {where}")
     task.fail(error)
+
+
+def _find_advice(task: Task, error: BaseException) -> Iterator[str]:
+    """What is probably missing where a node stumbles over a key or over None."""
+    run = task.run
+    # A node that reads a key without a value sees a plain KeyError, as from any dict.
+    if isinstance(error, KeyError) and isinstance(task.input, dict) and error.args:
+        key = error.args[0]
+        if key in task.input:
+            return
+        if task.send is not None:
+            keys = ", ".join(map(repr, task.input)) or "none"
+            yield f"The input of this task is what its Send carries, which has the keys {keys}"
+        elif key in run.program.channels:
+            yield (
+                f"State key {key!r} has no value yet: nothing has written it, and it has no reducer"
+            )
+    if "NoneType" not in str(error):
+        return
+    schema, settings = run.settings.graph.context_schema, run.settings
+    if schema is not None and settings.context is None:
+        name = getattr(schema, "__name__", schema)
+        yield f"runtime.context is None: the call passed no context= (context_schema: {name})"
+    if settings.store is None and getattr(error, "name", None) in _STORE_METHODS:
+        yield "The graph has no store: compile(store=...)"
+
+
+_STORE_METHODS: Final = frozenset(
+    prefix + name for name in ("get", "put", "search", "delete", "batch") for prefix in ("", "a")
+)
 
 
 # -- inputs that must not be changed ---------------------------------------------------------------
@@ -186,7 +224,13 @@ def cache_key(task: Task) -> FullKey | None:
         TypeError: the node's function or input has no stable identity; says to give a `key_func`.
     """
     cached = task.node.cache
-    if cached is None or task.run.settings.cache is None:
+    if cached is None:
+        return None
+    if task.run.settings.cache is None:
+        warn(
+            f"node {task.name!r} has a cache_policy, but the graph has no cache: "
+            "compile(cache=InMemoryCache())"
+        )
         return None
     # What a graph with a memory returns depends on that memory, too.
     memory = "" if task.send is None or task.send.key is None else f"\x1f{task.send.key}"
@@ -206,9 +250,9 @@ def _watch_keys(task: Task, cached: NodeCache, function: str, key: str) -> None:
     if watch is None:
         watch = cached.key_watch = KeyWatch(node.name)
     if not watch.done:
-        told = watch.look(function, node.source, key, task.input, task.run.output.chunks)
-        if told is not None:
-            warnings.warn(told, RuntimeWarning, stacklevel=2)
+        warning = watch.look(function, node.source, key, task.input, task.run.output.chunks)
+        if warning is not None:
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
 
 
 def cache_namespace(node: CompiledNode) -> tuple[str, ...]:

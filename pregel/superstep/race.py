@@ -1,6 +1,7 @@
 """Races: of the `Send`s with one `race` from one task, the first that finishes wins.
 
-Pure: who has won, who has lost, whose end counts. What is done with losers is in `drivers.racing`.
+Pure: who has won, who has lost, whose end counts. What is done with losers is in `drivers.racing`;
+what differs with schedule="ready", in `ready_races`.
 
 Theory of operation: the win is the record of the winner's writes and nothing else. A racer has lost
 if another one of its race has finished, so a resume, a snapshot and a run that goes on come to the
@@ -14,10 +15,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..errors import ParentCommand
+from ..types import Send
 from .machine import handler_of
 from .task import Task
 
 RaceKey = tuple[str, str]
+RacerKey = tuple[RaceKey | None, int]
 
 
 class Finished(Protocol):
@@ -30,15 +33,23 @@ class Finished(Protocol):
 def race_of(task: Task) -> RaceKey | None:
     """The race that a task is in, or that of the task whose error it handles."""
     send = (task.cause or task).send
-    if send is None or send.race is None:
-        return None
-    return send.sender, send.race
+    return None if send is None else race_of_send(send)
+
+
+def race_of_send(send: Send) -> RaceKey | None:
+    """The race that a `Send` is in; None if it is in none."""
+    return None if send.race is None else (send.sender, send.race)
 
 
 def index_of(task: Task) -> int:
     """The place of a racer, which the handler of its error takes over."""
     order: Any = (task.cause or task).order
     return order if order.__class__ is int else order[1]
+
+
+def racer_of(task: Task) -> RacerKey:
+    """What tells a racer from all others of a call. The handler of its error is the same racer."""
+    return race_of(task), index_of(task)
 
 
 def find_lost(tasks: Iterable[Task], records: Mapping[str, Any]) -> list[Task]:
@@ -50,8 +61,8 @@ def find_lost(tasks: Iterable[Task], records: Mapping[str, Any]) -> list[Task]:
 def _has_won(task: Task, records: Mapping[str, Finished]) -> bool:
     """Whether a racer, or the handler of its error, is recorded as finished."""
     found = records.get(task.id)
-    if found is None or found.finished:
-        return found is not None
+    if found is not None and found.finished:
+        return True
     return task.node.handler is not None and _has_won(handler_of(task), records)
 
 

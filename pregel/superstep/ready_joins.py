@@ -23,7 +23,8 @@ class ReadyCrossing(Crossing):
 
     Args:
         under_way: the tasks that have started before this state, and had not ended.
-        born: those that have started in it.
+        lost: those that leave without having ended: they have lost their races.
+        just_started: those that have started in it.
         kept_sends: the Sends of it that have not been started, by their places.
     """
 
@@ -34,14 +35,15 @@ class ReadyCrossing(Crossing):
         *,
         consumed: Sequence[str],
         expire: bool,
+        lost: Sequence[Task],
         under_way: Iterable[Task],
-        born: Sequence[Task],
+        just_started: Sequence[Task],
         kept_sends: Mapping[int, Any],
     ) -> None:
-        ended = {task.cause or task for task in tasks}
-        self.started = frozenset(consumed)  # the joins whose targets have started
-        self.born = frozenset(born)
-        self.left = [task for task in (*under_way, *born) if task not in ended]
+        ended = {*(task.cause or task for task in tasks), *lost}
+        self.left_joins = frozenset(consumed)  # the joins whose targets have started
+        self.just_started = frozenset(just_started)
+        self.left = [task for task in (*under_way, *just_started) if task not in ended]
         self.sends_left = kept_sends
         super().__init__(machine, tasks, consumed=consumed, expire=expire)
         if not self.added:
@@ -49,21 +51,23 @@ class ReadyCrossing(Crossing):
             nodes, channels = machine.program.nodes, machine.channels
             waiting = {trigger for name in machine.held for trigger in nodes[name].triggers}
             self.staying |= {
-                name for name in waiting if name not in self.started and is_pending(channels[name])
+                name
+                for name in waiting
+                if name not in self.left_joins and is_pending(channels[name])
             }
 
     def _comes_late(self, task: Task, join: Join) -> bool:
         if node_of(task) == join.target:
             return False
-        if join.channel in self.started:
+        if join.channel in self.left_joins:
             return True
         task, late = task.cause or task, barrier_of(self.machine, join).late
-        if not late or task not in self.born:
+        if not late or task not in self.just_started:
             return task.id in late
         return self._is_late(task, late)
 
     def _late_before(self, join: Join) -> Late:
-        if join.channel not in self.started:
+        if join.channel not in self.left_joins:
             return super()._late_before(join)
         triggers, own = self.machine.program.triggers, (join.target,)
         sends = self.sends_left.items()

@@ -3,7 +3,7 @@
 Beside the superstep's machine, and as pure: `start` says which tasks start now, `apply` folds in
 what has ended. A step is what ended together; its checkpoint also says what is under way.
 
-Theory of operation: a task starts at a checkpoint, its birth: it reads the state there, and its id
+Theory of operation: a task starts at a checkpoint, its origin: it reads the state there, and its id
 is made of it. What starts follows from the checkpoint alone, so nothing is stored of a start. The
 next checkpoint has consumed what made the task start, and holds the task in a channel of its own, a
 slot, until it has ended. A trigger that must wait stays in its channel.
@@ -12,6 +12,7 @@ slot, until it has ended. A trigger that must wait stays in its channel.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, cast
 
 from ...channels.aggregate import Overwrite
@@ -19,7 +20,7 @@ from ...channels.base import Channel
 from ...channels.last_value import LastValue
 from ...channels.named_barrier import Late
 from ...checkpoint.base import Checkpoint
-from ..errors import ConcurrentUpdateError, InvalidUpdateError
+from ..errors import ConcurrentUpdateError
 from ..names import TASKS, trigger_name, under_way_name
 from ..program.flow import find_free
 from ..program.join import Join
@@ -28,21 +29,20 @@ from ..program.writes import Pair
 from .context import TaskContext
 from .flow_machine import Crossing, FlowMachine, is_pending
 from .machine import NONE_CARRIED, Machine, handler_of, in_path_order
+from .race import race_of, race_of_send
 from .ready_joins import ReadyCrossing
+from .ready_races import find_losers
 from .state import Noted, collect_writes
 from .task import Task
-from .under_way import Slot, Starts, TasksUnderWay, UnderWay, describe
+from .under_way import Slot, StartLog, TasksUnderWay, UnderWayRecord, describe
 
-Standing = Callable[[Machine], TaskContext[Task]]
-"""Makes the run as the tasks see it that are born in a state."""
-NO_RACES = (
-    "a Send has race=: schedule='ready' does not support races yet; use schedule='supersteps'"
-)
+PinRun = Callable[[Machine], TaskContext[Task]]
+"""Makes the run as the tasks see it that start in a state; see `Run.pin_to`."""
 
 
-def bear_anew(machine: Machine, slots: Collection[str], known: Sequence[UnderWay]) -> None:
-    """Let all that is under way wait, in this state, to be started: so it is looked at, edited, and
-    run in supersteps. It keeps its ids, as after an edit."""
+def requeue(machine: Machine, slots: Collection[str], known: Sequence[UnderWayRecord]) -> None:
+    """Make all that is under way pending work of this state, under the ids that it has, as after an
+    edit. So it is looked at, edited, and run in supersteps."""
     nodes, ids = machine.program.nodes, dict(machine.carried_ids)
     triggers: list[str] = []
     places: dict[str, str | int] = {}  # id → by what it is pending now
@@ -83,16 +83,30 @@ class ReadyMachine(FlowMachine):
     """A `FlowMachine` that starts tasks one by one, and applies what has ended.
 
     Attributes:
-        under_way: the tasks that have started and not ended, those just born aside.
-        born: the tasks that have started in this state. Their slots are in the next checkpoint.
-        begun: the nodes whose tasks had started before they were born anew in this state.
-        beyond: the nodes that would have to start beyond the recursion limit.
+        under_way: the tasks that have started and not ended, those of `just_started` aside.
+        just_started: the tasks that have started in this state. The next checkpoint has their
+            slots.
+        decided: it has been decided what starts in this state, and so what waits.
+        already_started: the nodes whose tasks had started before they were requeued here.
+        over_limit: the nodes that would have to start beyond the recursion limit.
         starts: when they have started.
         kept_sends: the Sends of this state that have not been started, by their places.
+        lost: the racers that have left with the step that was applied last: another one has won.
+        racing: some of the tasks that are under way, or were in this call, are in a race.
         writers: key without a reducer → the node that wrote it last.
     """
 
-    __slots__ = ("begun", "beyond", "born", "kept_sends", "starts", "under_way", "writers")
+    __slots__ = (
+        "already_started",
+        "decided",
+        "just_started",
+        "kept_sends",
+        "lost",
+        "over_limit",
+        "starts",
+        "under_way",
+        "writers",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -103,23 +117,30 @@ class ReadyMachine(FlowMachine):
     ) -> None:
         super().__init__(program, checkpoint, step, carried_ids)
         self.under_way: TasksUnderWay = TasksUnderWay()
-        self.born: list[Task] = []
-        self.begun: Collection[str] = ()
-        self.beyond: list[str] = []
-        self.starts: Starts = Starts()
+        self.just_started: list[Task] = []
+        self.decided: bool = False
+        self.already_started: Collection[str] = ()
+        self.over_limit: list[str] = []
+        self.starts: StartLog = StartLog()
         self.kept_sends: dict[int, Any] = {}
+        self.lost: Sequence[Task] = ()
         self.writers: dict[str, str] = {}
 
     def take_up(self, tasks: Mapping[int, Task]) -> None:
-        """These are under way in the checkpoint that was loaded, by the numbers of their slots."""
+        """Go on with the tasks that are under way in the loaded checkpoint.
+
+        Args:
+            tasks: by the numbers of their slots.
+        """
         self.under_way.take_up(tasks)
         for number, task in tasks.items():
             self.starts.enter(task)
+            self.racing = self.racing or race_of(task) is not None
             self.channels[under_way_name(number)] = cast(Channel, Slot(task))
 
-    def note_begun(self, run: TaskContext[Task], has_begun: Callable[[str], bool]) -> None:
-        """Of the tasks that wait in this state some had started before an edit, or in a superstep:
-        they wait for nobody now.
+    def note_started(self, run: TaskContext[Task], has_begun: Callable[[str], bool]) -> None:
+        """Find the waiting tasks that had started before an edit, or in a superstep: they wait for
+        nobody now.
 
         Args:
             has_begun: whether one has, by its id.
@@ -127,9 +148,9 @@ class ReadyMachine(FlowMachine):
         waiting = [t for t in Machine.plan(self.copy(), run, coerce=False) if t.send is None]
         begun = {task.name for task in waiting if has_begun(task.id)}
         # One that is under way, and was triggered again, starts again when it has ended.
-        self.begun = {name for name in begun if not self.under_way.is_pulled(name)}
+        self.already_started = {name for name in begun if not self.under_way.is_pulled(name)}
 
-    def make_again(self, run: TaskContext[Task], known: UnderWay) -> Task:
+    def rebuild_task(self, run: TaskContext[Task], known: UnderWayRecord) -> Task:
         """A task that has started in this state, as it was.
 
         Args:
@@ -147,20 +168,20 @@ class ReadyMachine(FlowMachine):
     def copy(self) -> ReadyMachine:
         """A machine of its own in the same state."""
         other = cast(ReadyMachine, super().copy())
-        other.under_way, other.born = self.under_way.copy(), list(self.born)
+        other.under_way, other.just_started = self.under_way.copy(), list(self.just_started)
         return other
 
     # -- start -------------------------------------------------------------------------------------
 
     def start(
-        self, stand_at: Standing, limit: int, may_start: Callable[[str, int], bool]
+        self, pin_to: PinRun, limit: int, may_start: Callable[[str, int], bool]
     ) -> list[Task]:
         """The tasks that start now: Sends, and the triggered nodes that nothing under way leads to.
 
         Args:
-            stand_at: makes the run as these tasks see it.
+            pin_to: makes the run as these tasks see it.
             limit: how many generations the call may take. Where they are more, nothing starts, and
-                `beyond` says what would.
+                `over_limit` says what would.
             may_start: whether a node may, by its name and the version of what starts it.
         """
         nodes, starts = self.program.nodes, self.starts
@@ -168,24 +189,26 @@ class ReadyMachine(FlowMachine):
         found = [starts.next_generation(nodes[name]) for name in names]
         found += [starts.next_generation(nodes[send.node], send) for send in sends.values()]
         if found and max(found) > limit:
-            self.beyond = sorted({*names, *(send.node for send in sends.values())})
+            self.over_limit = sorted({*names, *(send.node for send in sends.values())})
             names, sends = self._choose(_never)
         if not names and not sends:
             return []
         self.remaining = limit - max(found) + 1
         # They read this state as long as they run, while this machine goes on.
-        run = stand_at(Machine.copy(self))
+        run = pin_to(Machine.copy(self))
         tasks = [Task(nodes[each.node], i, each.arg, run, each) for i, each in sends.items()]
         for name in names:
             self._add_pulled(nodes[name], tasks, run, coerce=True)
         for task in tasks:
             starts.enter(task)
+        self.racing = self.racing or any(send.race is not None for send in sends.values())
         starts.forget((nodes[name] for name in names), sends.values())
-        self.born = tasks
+        self.just_started = tasks
         return tasks
 
     def _choose(self, may_start: Callable[[str, int], bool]) -> tuple[list[str], dict[int, Any]]:
         """The nodes and the Sends that start. What has to wait is noted, so that it stays."""
+        self.decided = True
         nodes, versions = self.program.nodes, self.versions
         changed = versions if self.changed is None else self.changed
         due = [name for name in self._candidates(changed) if self._is_triggered(nodes[name])]
@@ -196,21 +219,27 @@ class ReadyMachine(FlowMachine):
         ]
         pending = list(self.channels[TASKS].get()) if TASKS in self.expiring else []
         starts = {node: may_start(node, versions[TASKS]) for node in {s.node for s in pending}}
-        sends = {place: each for place, each in enumerate(pending) if starts[each.node]}
-        begun = [name for name in free if name in self.begun]
+        # Racers start together: where one has to wait, all do.
+        waiting = {race_of_send(each) for each in pending if not starts[each.node]} - {None}
+        sends = {
+            place: each
+            for place, each in enumerate(pending)
+            if starts[each.node] and not (waiting and race_of_send(each) in waiting)
+        }
+        begun = [name for name in free if name in self.already_started]
         if begun:
-            free = [name for name in free if name not in self.begun]
+            free = [name for name in free if name not in self.already_started]
         names = sorted([*begun, *self._find_free(free, due, pending)])
-        self.held.update(due)
-        self.held.difference_update(names)
-        kept = ((place, each) for place, each in enumerate(pending) if not starts[each.node])
+        # Not who was due before: a deferred node sleeps again while something else is under way.
+        self.held = set(due).difference(names)
+        kept = ((place, each) for place, each in enumerate(pending) if place not in sends)
         self.kept_sends = dict(kept)
         return names, sends
 
     def _find_free(
         self, names: Sequence[str], due: Sequence[str], sends: Sequence[Any]
     ) -> list[str]:
-        """Of these nodes those that nothing holds back: not what is under way, nor what is due."""
+        """The nodes among these that nothing holds back: not what is under way, nor what is due."""
         flow = self.program.flow
         assert flow is not None and flow.holders is not None
         if not names:
@@ -228,11 +257,15 @@ class ReadyMachine(FlowMachine):
         coerce: bool = True,
         remaining: int = 0,
     ) -> list[Task]:
-        """All that is under way or waits, as one superstep: for who looks at it, or drops it."""
+        """All that is under way or waits, as one superstep: to look at it, or to drop it."""
         other = self.copy()
-        other._bear_anew()
+        other.requeue_all()
         self.carry(other.carried_ids)  # the ids of these tasks, until a step ends
         return Machine.plan(other, run, coerce=coerce, remaining=remaining)
+
+    def goes_on(self) -> bool:
+        """Whether something is under way or waits to start."""
+        return bool(self.under_way or Machine.plan(self.copy(), coerce=False))
 
     # -- joins that gather in waves ----------------------------------------------------------------
 
@@ -242,8 +275,9 @@ class ReadyMachine(FlowMachine):
             tasks,
             consumed=consumed,
             expire=expire,
+            lost=self.find_losers(tasks),
             under_way=self.under_way,
-            born=self.born,
+            just_started=self.just_started,
             kept_sends=self.kept_sends,
         )
 
@@ -253,7 +287,11 @@ class ReadyMachine(FlowMachine):
 
     # -- apply -------------------------------------------------------------------------------------
 
-    def find_conflict(self, task: Task, earlier: Mapping[str, str]) -> InvalidUpdateError | None:
+    def find_losers(self, winners: Sequence[Task]) -> Sequence[Task]:
+        """The tasks under way that have lost their races if these have ended."""
+        return find_losers(winners, chain(self.under_way, self.just_started)) if self.racing else ()
+
+    def find_conflict(self, task: Task, earlier: Mapping[str, str]) -> ConcurrentUpdateError | None:
         """Why what a task wrote cannot be applied beside what others wrote; None if it can.
 
         Args:
@@ -261,47 +299,51 @@ class ReadyMachine(FlowMachine):
             earlier: key → the node that wrote it, of those that are applied before it in the same
                 step.
         """
-        born_at = task.run.machine.tick
+        started_at = task.run.machine.tick
         for name, value in task.writes:
             if name == TASKS:
-                sends = value if isinstance(value, list) else [value]
-                if any(send.race is not None for send in sends):
-                    return InvalidUpdateError(f"task {task.name!r}: {NO_RACES}")
                 continue
             plain = self.channels[name].__class__ is LastValue or isinstance(value, Overwrite)
-            if plain and (name in earlier or self.versions.get(name, 0) > born_at):
+            if plain and (name in earlier or self.versions.get(name, 0) > started_at):
                 by = earlier.get(name) or self.writers.get(name, "another task")
                 return ConcurrentUpdateError(name, task.name, by)
         return None
 
     def apply(self, tasks: Sequence[Task]) -> None:
         """End a step: what these tasks wrote is folded in, in path order; what has started since
-        the step before is under way, unless it is among them.
+        the step before is under way, unless it is among them, or has lost its race to one of
+        them.
 
         Raises:
             InvalidUpdateError: naming channel, step and writers. Nothing has changed.
         """
         if len(tasks) > 1:  # of equal paths the first is what started first
             tasks = in_path_order(sorted(tasks, key=self.starts.order))
+        if not self.decided:  # one step after another, as of races or a run that is cut off
+            self._choose(_never)
         fresh: dict[str, Channel] = {}
         changed: set[str] = set()
-        moved = self._consume(self.born, fresh, changed) if self.program.consuming else []
+        moved = self._consume(self.just_started, fresh, changed) if self.program.consuming else []
         writes = collect_writes(tasks)
         if self.kept_sends:
             writes[TASKS] = [*self.kept_sends.values(), *writes.get(TASKS, ())]
         self._update(writes, fresh, (moved, changed), tasks)
-        goes_on = len(self.under_way) + len(self.born) > len(tasks)
+        lost = self.find_losers(tasks)
+        goes_on = len(self.under_way) + len(self.just_started) > len(tasks) + len(lost)
         if self.program.kinds.finishers and not goes_on and not self._has_work(fresh, changed):
             self._finish(fresh, moved, changed)
         # From here on no code of the user's runs, and nothing can fail.
-        self._mark_seen(self.born)
-        self._move_slots(tasks, fresh, moved)
+        self._mark_seen(self.just_started)
+        self._move_slots([*tasks, *lost], fresh, moved)
+        for task in lost:
+            self.starts.drop(task)
         for task in tasks:
             self.starts.leave(task, self.program.triggers)
             if not task.node.hidden:
                 self.writers.update((name, task.name) for name, _ in task.writes)
         self._swap(fresh, moved, changed)
-        self.born, self.kept_sends, self.begun = [], {}, ()
+        self.just_started, self.kept_sends, self.already_started, self.lost = [], {}, (), lost
+        self.decided = False
         self.carried_ids = NONE_CARRIED
         self.step += 1
 
@@ -315,7 +357,7 @@ class ReadyMachine(FlowMachine):
             number = self.under_way.leave(task)
             if number is not None:
                 slots[number] = None
-        for task in self.born:
+        for task in self.just_started:
             if task not in gone:
                 slots[self.under_way.enter(task)] = task
         for number, start in slots.items():
@@ -326,7 +368,7 @@ class ReadyMachine(FlowMachine):
             self.unsaved_seen.add(name)
 
     def _expire(self, names: Iterable[str], fresh: dict[str, Channel], noted: Noted) -> None:
-        """What triggers a node that waits stays; all else that lives for one step ends."""
+        """Keep what triggers a node that waits; end all else that lives for one step."""
         nodes = self.program.nodes
         kept = {trigger for name in self.held for trigger in nodes[name].triggers}
         super()._expire([name for name in names if name not in kept], fresh, noted)
@@ -334,19 +376,20 @@ class ReadyMachine(FlowMachine):
     # -- starting over -----------------------------------------------------------------------------
 
     def begin_anew(self) -> None:
-        """All that is under way starts again, in this state."""
-        self._bear_anew()
+        """Let all that is under way start again, in this state."""
+        self.requeue_all()
         super().begin_anew()
 
     def apply_input(self, writes: Sequence[Pair], discarded: Sequence[Task]) -> None:
         """`Machine.apply_input`; what was under way is dropped with what was pending."""
-        self._bear_anew()
+        self.requeue_all()
         super().apply_input(writes, discarded)
 
-    def _bear_anew(self) -> None:
+    def requeue_all(self) -> None:
+        """Make all that is under way pending work of this state."""
         known, slots = [describe(task) for task in self.under_way], self.under_way.slots()
-        self.under_way, self.born = TasksUnderWay(), []
+        self.under_way, self.just_started = TasksUnderWay(), []
         for slot in slots:
             del self.channels[slot]
-        bear_anew(self, slots, known)
-        self.begun = {each["node"] for each in known if each["send"] is None}
+        requeue(self, slots, known)
+        self.already_started = {each["node"] for each in known if each["send"] is None}

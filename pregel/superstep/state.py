@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...channels.base import Channel, EmptyChannelError
-from ..errors import InternalError, warn
+from ..errors import InternalError, StateGraphError, warn
 from ..names import TASKS
 from ..program.program import Program, Reader
 from ..program.writes import Pair
@@ -198,8 +198,8 @@ class LiveState(StateView):
                 writers = ", ".join(writers_of(name, tasks))
                 by = f", written by {writers}" if writers else ""
                 error.add_note(
-                    f"At step {self.step}, key {name!r}{by}. No write of this superstep was "
-                    "applied."
+                    f"At step {self.step}, key {name!r}{by}.{reducer_note(error, channel, values)}"
+                    " No write of this superstep was applied."
                 )
                 raise
             if channel.dropped:
@@ -291,7 +291,7 @@ class LiveState(StateView):
         return False
 
     def _finish(self, fresh: Channels, moved: list[str], changed: set[str]) -> None:
-        """Nothing is left to run: wake the channels that wait for just that."""
+        """Wake the channels that wait until nothing else is left to run."""
         self._wake(fresh, moved, changed, self.program.kinds.finishers)
 
     def _wake(
@@ -339,6 +339,17 @@ def group_by_channel(writes: Iterable[Pair]) -> dict[str, list[Any]]:
 def writers_of(key: str, tasks: Sequence[Task]) -> list[str]:
     """The names of the nodes that wrote to a channel, sorted."""
     return sorted({task.name for task in tasks if any(name == key for name, _ in task.writes)})
+
+
+def reducer_note(error: Exception, channel: Channel, values: Any) -> str:
+    """What a reducer of the user's could not fold into what."""
+    reducer = getattr(channel, "operator", None)
+    if reducer is None or isinstance(error, StateGraphError) or not channel.is_available():
+        return ""
+    name = getattr(reducer, "__name__", repr(reducer))
+    got = " and a ".join(sorted({type(value).__name__ for value in values}))
+    held = type(channel.get()).__name__
+    return f" Its reducer {name} folds writes into a {held}, and got a {got}."
 
 
 def overwrite_warning(key: str, tasks: Sequence[Task]) -> str:

@@ -14,19 +14,10 @@ from typing import Any, Literal
 
 from ...checkpoint.base import TaskWrites
 from ...checkpoint.serde import Blob
-from ..names import (
-    CHECKPOINT_NS,
-    NODE,
-    PATH,
-    PUSH,
-    STEP,
-    TRIGGERS,
-    child_ns,
-    path_text,
-)
+from ..names import CHECKPOINT_NS, NODE, PATH, PUSH, STEP, TRIGGERS, child_ns, path_text
 from ..program.program import CompiledNode, Reader
 from ..program.writes import Pair
-from ..running import ONCE, OnceRecord, Sleep, SleepRequest
+from ..running import OnceRecord, PendingSleep, SleepRequest
 from ..runtime import ExecutionInfo, NodeError, Runtime
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
 from .attempt_state import AttemptState, Pause
@@ -141,7 +132,7 @@ class Task:
         return self._id
 
     def take_place_of(self, failed: Task) -> None:
-        """It is the task of an error handler."""
+        """Make it the task of the error handler of a failed one."""
         self.cause = failed
 
     def carry_id(self, id: str) -> None:
@@ -227,7 +218,7 @@ class Task:
 
     @property
     def nearest_deadline(self) -> Deadline | None:
-        """That of its attempt, or of the nearest attempt around it that has one; or None."""
+        """The deadline of its attempt, or of the nearest attempt around it; or None."""
         return self.run.deadline if self.deadline is None else self.deadline
 
     def heartbeat(self) -> None:
@@ -238,7 +229,7 @@ class Task:
 
     @property
     def runtime(self) -> Runtime[Any]:
-        """All of it in one object; the same object for the whole attempt."""
+        """What the node gets as `runtime`; the same object for the whole attempt."""
         current = self.current
         if current.runtime is None:
             run = self.run
@@ -303,11 +294,11 @@ class Task:
         """Start a `@task` call; its future."""
         return self.run.calls.start(self, node, arguments)
 
-    def begin_once(self, key: str, *, awaits: bool, kind: str = ONCE) -> OnceRecord:
-        """What is recorded of an effect, and where it is to be recorded."""
-        return self.run.calls.begin_once(self, key, awaits=awaits, kind=kind)  # type: ignore[no-any-return]
+    def begin_effect(self, kind: str, key: str, *, awaits: bool) -> OnceRecord:
+        """The record of an effect."""
+        return self.run.calls.begin_effect(self, kind, key, awaits=awaits)  # type: ignore[no-any-return]
 
-    def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> Sleep:
+    def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> PendingSleep:
         """A sleep that has been recorded, or is being recorded."""
         return self.run.calls.begin_sleep(self, request, awaits=awaits)  # type: ignore[no-any-return]
 
@@ -355,31 +346,35 @@ class Task:
         self.noted = self.current.begin_anew(self.attempt + 1)
 
     def finish(self) -> None:
-        """It has run to its end."""
+        """Mark it as finished: its writes count."""
         self.finished = True
 
     def discard(self) -> None:
-        """What it has done does not count."""
+        """Drop what it has written, and that it has finished."""
         self.writes = []
         self.finished = False
 
     def fail(self, error: BaseException) -> None:
-        """It has ended with an error, or with a signal that is no pause."""
+        """Let it end with an error, or with a signal that is no pause."""
         self.error = error
         self.finished = False
         self.pause = None
 
     def pause_with(self, pause: Pause) -> None:
-        """It has ended with questions, or at a breakpoint inside."""
+        """Let it end with questions, or at a breakpoint of a graph inside it."""
         self.pause = pause
 
+    def identify_writes(self, writes: list[Pair]) -> None:
+        """Take its own writes again, in which messages have been given ids."""
+        self.writes = writes
+
     def restore(self, writes: list[Pair]) -> None:
-        """It had finished before: these writes were found in store or cache."""
+        """Give it the writes with which it finished earlier, found in the store or a cache."""
         self.writes = writes
         self.finished = self.restored = True
 
     def restore_end(self, end: BaseException | Pause) -> None:
-        """It had failed or paused before, and does not run again."""
+        """Give it the failure or the pause with which it ended earlier: it does not run again."""
         self.restored = True
         if isinstance(end, Pause):
             self.pause = end
@@ -387,7 +382,7 @@ class Task:
             self.error = end
 
     def begin_beside(self, checkpoint_id: str | None, above: Deadline | None) -> None:
-        """It is a `@task` call of a superstep that runs from this checkpoint.
+        """Begin it as a `@task` call of a superstep that runs from this checkpoint.
 
         Args:
             above: the deadline of the attempt that makes it.
@@ -399,7 +394,7 @@ class Task:
             self.deadline = ChildDeadline(above=above)
 
     def pass_on(self, question: str, answer: Any) -> None:
-        """A graph inside has taken this answer."""
+        """Note that a graph inside it has taken this answer."""
         self.passed_on = {**self.passed_on, question: answer}
 
     def inherit_answers(self, before: Task) -> None:
@@ -407,7 +402,7 @@ class Task:
         self.answers = dict(before.answers or {})
 
     def note_span(self, began: float) -> None:
-        """An attempt has ended.
+        """Note when an attempt began, and how long it took.
 
         Args:
             began: what `perf_counter` said then.
@@ -415,11 +410,11 @@ class Task:
         self.spans = (*self.spans, began + self.run.thread.epoch, perf_counter() - began)
 
     def mark_recorded(self) -> None:
-        """Its writes are in the store."""
+        """Note that the store has its writes."""
         self.recorded = True
 
     def to_record(self, pairs: list[tuple[str, Blob]]) -> TaskWrites:
-        """These pairs as a saver stores them of it, with the spans that are not stored yet."""
+        """Its record for a saver: these pairs, and the spans that are not stored yet."""
         spans, self.spans = self.spans, ()
         return TaskWrites(self.id, self.path_text, pairs, spans)
 
@@ -441,7 +436,7 @@ class Task:
         self.noted, self.writes, self.finished = detached.noted, detached.writes, detached.finished
 
     def take_outcome(self, detached: Task) -> None:
-        """Have ended as a detached copy has."""
+        """Take over how a detached copy has ended."""
         self.take_attempt(detached)
         self.error, self.pause, self.restored = detached.error, detached.pause, detached.restored
         self.spans = detached.spans

@@ -16,7 +16,7 @@ from .machine import handler_of
 from .task import Task
 
 
-class UnderWay(TypedDict):
+class UnderWayRecord(TypedDict):
     """A task that is under way, as a checkpoint holds it.
 
     Keys:
@@ -47,9 +47,9 @@ class Slot:
         return MISSING if task is None else describe(task)
 
 
-def describe(task: Task) -> UnderWay:
+def describe(task: Task) -> UnderWayRecord:
     """A task that is under way, as it is stored."""
-    return UnderWay(
+    return UnderWayRecord(
         path=task.path,
         id=task.id,
         node=task.name,
@@ -58,7 +58,7 @@ def describe(task: Task) -> UnderWay:
     )
 
 
-def find_under_way(checkpoint: Checkpoint) -> dict[str, UnderWay]:
+def find_under_way(checkpoint: Checkpoint) -> dict[str, UnderWayRecord]:
     """Slot → what a checkpoint holds there, oldest first."""
     values = checkpoint["channel_values"]
     names = [name for name in values if is_under_way(name)]
@@ -67,10 +67,10 @@ def find_under_way(checkpoint: Checkpoint) -> dict[str, UnderWay]:
     return {name: values[name] for name in sorted(names, key=lambda n: (versions[n], len(n), n))}
 
 
-def find_birth(checkpoint: Checkpoint, slot: str) -> str:
+def find_origin(checkpoint: Checkpoint, slot: str) -> str:
     """The id of the checkpoint at which the task in a slot has started."""
-    (birth,) = checkpoint["versions_seen"][slot]
-    return birth
+    (origin,) = checkpoint["versions_seen"][slot]
+    return origin
 
 
 class TasksUnderWay:
@@ -97,7 +97,7 @@ class TasksUnderWay:
         return iter(self._slots)
 
     def take_up(self, tasks: Mapping[int, Task]) -> None:
-        """These are in a checkpoint that was loaded."""
+        """Take the tasks that are in a loaded checkpoint."""
         self._vacant = [each for each in range(max(tasks, default=-1) + 1) if each not in tasks]
         for number, task in tasks.items():
             self._enter(number, task)
@@ -143,7 +143,7 @@ class TasksUnderWay:
         return other
 
 
-class Starts:
+class StartLog:
     """When tasks have started, and how many have led to each: for the recursion limit.
 
     A generation is one more than the highest among those that have led to a task.
@@ -164,7 +164,7 @@ class Starts:
         return 1 + max((self._led.get(mark, 0) for mark in marks), default=0)
 
     def enter(self, task: Task) -> None:
-        """A task starts."""
+        """Note the start of a task."""
         generation = self.next_generation(task.node, task.send)
         self._tasks[task] = generation, self._count
         self._count += 1
@@ -178,7 +178,7 @@ class Starts:
             self._led.pop(id(send), None)
 
     def leave(self, task: Task, triggers: Container[str]) -> None:
-        """A task has ended, and leads on."""
+        """Note the end of a task, and what it leads to."""
         generation, _ = self._tasks.pop(task.cause or task, (0, 0))
         for name, value in task.writes:
             if name == TASKS:
@@ -186,6 +186,10 @@ class Starts:
                     self._led[id(send)] = generation
             elif name in triggers:
                 self._led[name] = max(generation, self._led.get(name, 0))
+
+    def drop(self, task: Task) -> None:
+        """Note that a task has lost its race, and leads nowhere."""
+        self._tasks.pop(task, None)
 
     def order(self, task: Task) -> int:
         """A number by which tasks are sorted as they started."""

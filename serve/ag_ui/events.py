@@ -1,8 +1,8 @@
-"""What a run does, told in the events of AG-UI. Pure: the events of a run's log go in.
+"""Translates the events of a run's log into AG-UI events. Pure.
 
 Texts and tool calls come from the tokens, steps from the tasks, state and conversation from the
-values after each superstep. The conversation is the state's key `messages`; it is told as messages
-and is no part of what is told as state.
+values after each superstep. The conversation is the state's key `messages`; it is sent as messages
+and left out of the state that is sent.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ from ag_ui.core import (
 from ag_ui.core.version import PROTOCOL_VERSION
 
 from ...checkpoint.base import INTERRUPT, SLEEP
+from ..json_messages import CallPiece, calls_of, role_of, text_of
 from ..questions import prompt_of
 from .json_patch import diff
-from .messages import CallPiece, calls_of, from_graph, role_of, text_of
+from .messages import from_graph
 
 MESSAGES: Final = "messages"
 """The key of a state that is the conversation."""

@@ -1,7 +1,7 @@
-"""The page at `/`: files that lie beside the code, and what each is sent with.
+"""The page at `/`: its files, stored beside the code, and their response headers.
 
-The page holds no data of its own: it speaks the API that all clients speak, as the user whom `auth`
-finds in its requests. So its files are sent to everybody.
+The files contain no data: the page uses the same API as all clients, as the user whom `auth` finds
+in its requests. So everybody may fetch the files.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Asset(NamedTuple):
     etag: str
 
 
-class Page:
+class PageFiles:
     """The handlers of `/` and of the files in `/page`."""
 
     def __init__(self) -> None:

@@ -1,4 +1,5 @@
-"""Runs that begin at the planned times of a cron expression: their routes, and what begins them."""
+"""Runs that begin at the planned times of a cron expression: the routes, and the task that begins
+the runs."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from ...workers.cron import check_cron
 from ..bodies import CronBody, CronChange, CronSearch, RunBody
 from ..errors import Refused
 from ..records import Changes, Put, Record, containing, now, select
-from ..runs.new_runs import begin_run
+from ..runs.new_runs import begin_run, check_modes
 from ..service import Service, answer, validate
 
 LOG = logging.getLogger("stategraph.serve")
@@ -54,6 +55,7 @@ class Schedules:
         owner = await self._service.user(request)
         body = await self._service.body(request, CronBody)
         self._service.webhooks.check(body.webhook)
+        check_modes(self._service, body.stream_mode)
         thread_id = request.path_params.get("thread_id")
         if thread_id is not None:
             await self._records.get("threads", thread_id, owner=owner)
@@ -117,6 +119,7 @@ class Schedules:
         await self._one(request)
         body = await self._service.body(request, CronChange)
         self._service.webhooks.check(body.webhook)
+        check_modes(self._service, body.stream_mode)
 
         async def merge() -> Record:
             old = await self._one(request)

@@ -74,30 +74,33 @@ class StoreRoutes:
 
     async def put(self, request: Request) -> Response:
         """Store an item."""
+        user = await self._service.user(request)
         body = await self._service.body(request, ItemBody)
-        place = await self._place(request, body.namespace)
+        place = _place_of(user, body.namespace)
         more: dict[str, Any] = {} if body.ttl is None else {"ttl": body.ttl}
         await refusing(self._store.aput(place, body.key, body.value, body.index, **more))
         return Response(status_code=204)
 
     async def get(self, request: Request) -> Response:
         """An item."""
-        asked = request.query_params
-        place = await self._place(request, asked.get("namespace", "").split("."))
+        user, asked = await self._service.user(request), request.query_params
+        place = _place_of(user, asked.get("namespace", "").split("."))
         item = await refusing(self._store.aget(place, asked.get("key", "")))
         return answer(None if item is None else item.dict())
 
     async def delete(self, request: Request) -> Response:
         """No item any more."""
+        user = await self._service.user(request)
         body = await self._service.body(request, ItemPlace)
-        place = await self._place(request, body.namespace)
+        place = _place_of(user, body.namespace)
         await refusing(self._store.adelete(place, body.key))
         return Response(status_code=204)
 
     async def search(self, request: Request) -> Response:
         """Items that have something, or are about something."""
+        user = await self._service.user(request)
         body = await self._service.body(request, ItemSearch)
-        prefix = await self._place(request, body.namespace_prefix)
+        prefix = _place_of(user, body.namespace_prefix)
         end = body.offset + body.limit
         found: list[SearchItem] = []
         for place in await self._places(prefix):
@@ -109,8 +112,9 @@ class StoreRoutes:
 
     async def namespaces(self, request: Request) -> Response:
         """The namespaces that hold items."""
+        user = await self._service.user(request)
         body = await self._service.body(request, NamespaceSearch)
-        prefix = await self._place(request, body.prefix or [])
+        prefix = _place_of(user, body.prefix or [])
         end = body.offset + body.limit
         found: list[Namespace] = []
         for place in await self._places(prefix):
@@ -132,13 +136,18 @@ class StoreRoutes:
         roots = await self._store.alist_namespaces(max_depth=1, limit=ALL)
         return [(*root, *prefix[1:]) for root in roots if root != (ROOT,)]
 
-    async def _place(self, request: Request, namespace: list[str]) -> tuple[str, ...]:
-        user = await self._service.user(request)
-        if namespace[:1] == [ROOT]:
-            raise Refused(403, f"the namespace {ROOT!r} is the server's own")
-        if user is not None and (namespace[:1] != [user] or user == "*"):
-            raise Refused(403, f"the namespace must begin with {user!r}, got {namespace}")
-        return tuple(namespace)
+
+def _place_of(user: str | None, namespace: list[str]) -> Namespace:
+    """A namespace that a user may ask for.
+
+    Raises:
+        Refused: it is somebody else's.
+    """
+    if namespace[:1] == [ROOT]:
+        raise Refused(403, f"the namespace {ROOT!r} is the server's own")
+    if user is not None and (namespace[:1] != [user] or user == "*"):
+        raise Refused(403, f"the namespace must begin with {user!r}, got {namespace}")
+    return tuple(namespace)
 
 
 def _rank(item: SearchItem) -> tuple[float, datetime]:

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from ..bodies import ThreadStreamQuery
 from ..runs.thread_events import EventId, ThreadEvents
+from ..runs.thread_runs import ThreadRuns
 from ..service import Service, read_json, validate
 
 
@@ -31,14 +32,9 @@ class ThreadStreams:
         thread = await service.records.get("threads", request.path_params["thread_id"], owner=owner)
         wanted = validate(ThreadStreamQuery, {"stream_mode": _read_modes(request)})
         last = request.headers.get("last-event-id")
-        events = ThreadEvents(
-            service.records,
-            service.runs,
-            service.news,
-            service.graphs,
-            thread["thread_id"],
-            wanted.stream_mode,
-        )
+        id = thread["thread_id"]
+        runs = ThreadRuns(service.records, service.runs, service.news, id)
+        events = ThreadEvents(runs, service.runs, service.graphs, id, wanted.stream_mode)
         return StreamingResponse(
             events.read(None if last is None else EventId.parse(last)),
             media_type="text/event-stream",

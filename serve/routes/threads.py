@@ -26,7 +26,7 @@ from ..bodies import (
 )
 from ..encode import describe_interrupts, describe_snapshot
 from ..errors import Refused
-from ..records import Record, containing, may_see, now, select, sort
+from ..records import DELETED, Record, containing, may_see, now, seconds_until, select, sort
 from ..service import Service, answer, refusing
 
 
@@ -109,13 +109,32 @@ class Threads:
         return answer(await self._shown(record))
 
     async def delete(self, request: Request) -> Response:
-        """No thread any more: its runs are cancelled, its checkpoints are deleted."""
-        async with self._lock(request):
-            await self._delete((await self._one(request))["thread_id"])
+        """Delete a thread with its runs and checkpoints. Runs whose time has not come are
+        cancelled."""
+        await self._delete((await self._one(request))["thread_id"])
         return Response(status_code=204)
 
     async def _delete(self, id: str) -> None:
         await self._refuse_busy(id)
+        for pointer in await self._records.unfinished(id):
+            if seconds_until(pointer["begins_at"]) > 0:
+                record = await self._records.find("runs", pointer["run_id"], id)
+                if record is not None:
+                    await self._service.runs.cancel(record, "interrupt", wait=True)
+        await self._records.change("threads", id, lambda: self._delete_idle(id))
+
+    async def _delete_idle(self, id: str) -> None:
+        """Delete a thread. It is marked before: from then on no server begins a run on it, and one
+        that has begun just before is seen."""
+        thread = await self._records.get("threads", id)
+        await self._refuse_busy(id)
+        marked = {**thread, DELETED: True}
+        await self._records.put(("threads", id, marked), seen=[("threads", id, thread)])
+        try:
+            await self._refuse_busy(id)
+        except Refused:
+            await self._records.put(("threads", id, thread), seen=[("threads", id, marked)])
+            raise
         await self._service.runs.drop_dead_letters(id)
         await self._saver().adelete_thread(id)
         await self._records.delete_within("runs", id)
@@ -130,12 +149,12 @@ class Threads:
             await self._records.get("threads", id, owner=owner)
             await self._refuse_busy(id)
         for id in ids:
+            if body.strategy == "delete":
+                await self._delete(id)
+                continue
             async with self._records.lock("threads", id):
                 await self._refuse_busy(id)
-                if body.strategy == "delete":
-                    await self._delete(id)
-                else:
-                    await self._saver().aprune([id])
+                await self._saver().aprune([id])
         return answer({"pruned_count": len(ids)})
 
     async def copy(self, request: Request) -> Response:

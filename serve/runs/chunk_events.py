@@ -1,11 +1,19 @@
-"""What a graph sends, under the names that clients know."""
+"""Turns the chunks of a graph's stream into events under the names that clients know."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from .messages import MessageEvents
+
+CALLBACK_EVENTS: Final = "events"
+"""The stream mode of what LangChain's callbacks are told, as `astream_events` has it."""
+
+
+def engine_mode(mode: str) -> str:
+    """The stream mode of the engine for one that clients know."""
+    return "messages" if mode == "messages-tuple" else mode
 
 
 class ChunkEvents:
@@ -16,6 +24,8 @@ class ChunkEvents:
 
     Attributes:
         modes: the stream modes of the engine that the events need.
+        has_callbacks: whether what LangChain's callbacks are told is wanted, too: the engine has no
+            stream mode for it.
         subgraphs: whether events of graphs inside are wanted.
         looks_inside: whether an event needs the chunks of graphs inside. A run that sends none
             does the only task of a step without an asyncio task of its own.
@@ -26,8 +36,9 @@ class ChunkEvents:
         self._wanted: Sequence[str] = asked["stream_mode"]
         self.subgraphs: bool = asked["subgraphs"]
         self.modes: list[str] = sorted(
-            {"messages" if mode == "messages-tuple" else mode for mode in self._wanted}
+            {engine_mode(mode) for mode in self._wanted if mode != CALLBACK_EVENTS}
         )
+        self.has_callbacks: bool = CALLBACK_EVENTS in self._wanted
         self.looks_inside: bool = self.subgraphs or "messages" in self.modes
         self.has_memory: bool = "messages" in self._wanted
         self._messages = MessageEvents()

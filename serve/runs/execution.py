@@ -1,16 +1,17 @@
-"""One run in this process: what it was asked, what it sends, and what comes of it."""
+"""One run in this process: its request, its events and its outcome."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...checkpoint.base import ERROR
+from ...checkpoint.base import ERROR, INTERRUPT
 from ...pregel.app import Pregel
 from ...pregel.control import RunControl
 from ...pregel.names import COPY
-from ...pregel.types import Command, Send
+from ...pregel.types import Command, Interrupt, Send
+from ..body_fields import list_ends
 from ..encode import describe_error, encode
 from ..errors import Refused
 from ..records import Record
@@ -24,6 +25,7 @@ class Execution:
 
     Attributes:
         record: what is stored of it.
+        thread: the record of its thread as it was when the run was begun, if that is known.
         result: the newest state, or `{"__error__": ...}`.
         body: the result at its end, as JSON.
         stopped: how it was told to end, if it was.
@@ -34,6 +36,7 @@ class Execution:
         self, record: Record, stopped: Stop | None = None, first_id: int = 0
     ) -> None:
         self.record = record
+        self.thread: Record | None = None
         self.stopped: Stop | None = stopped
         self.events: EventLog = EventLog(first_id)
         self.control: RunControl = RunControl()
@@ -55,6 +58,11 @@ class Execution:
     def size(self) -> int:
         """Bytes that are kept for readers who come back."""
         return self.events.size + len(self.body)
+
+    def ask(self, questions: Sequence[Interrupt]) -> None:
+        """Note the questions with which it has paused: what it has sent last need not have all."""
+        values = self.result if isinstance(self.result, dict) else {}
+        self.result = {**values, INTERRUPT: [*questions]}
 
     def fail(self, error: BaseException) -> None:
         """Note what the graph has raised, and tell the readers."""
@@ -95,23 +103,39 @@ class Execution:
 async def stream_run(app: Pregel, execution: Execution) -> None:
     """Run a graph as it was asked for, and keep what it sends."""
     asked = execution.record["kwargs"]
-    told = ChunkEvents(asked)
+    events = ChunkEvents(asked)
     execution.events.add("metadata", {"run_id": execution.id, "attempt": 1})
     config: Any = {**asked["config"], "run_id": execution.id}
-    options: dict[str, Any] = {"stream_mode": sorted({*told.modes, "values"})}
-    options |= {"subgraphs": told.looks_inside, **read_options(asked)}
-    chunks = app.astream(read_input(asked), config, control=execution.control, **options)
+    options: dict[str, Any] = {"stream_mode": sorted({*events.modes, "values"})}
+    options |= {"subgraphs": events.looks_inside, **read_options(asked)}
+    options["control"] = execution.control
+    if events.has_callbacks:
+        from ...compat.langchain.events import astream_with_events
+
+        chunks = astream_with_events(app, read_input(asked), config, **options)
+    else:
+        chunks = app.astream(read_input(asked), config, **options)
     async for *place, mode, chunk in chunks:
         ns = place[0] if place else ()
         if mode == "values" and not ns:
             execution.result = chunk
-        for name, data in told.of(ns, mode, chunk):
+        for name, data in events.of(ns, mode, chunk):
             execution.events.add(name, data)
 
 
-async def take_back(app: Pregel, thread_id: str, run_id: str) -> None:
+async def forget_steps(app: Pregel, record: Record, *, is_taken_back: bool) -> None:
+    """Leave no steps of a run behind whose thread was its own, or that is rolled back. Doing it
+    twice does no harm."""
+    if record["kwargs"]["temporary"]:
+        saver: Any = app.checkpointer
+        await saver.adelete_thread(record["thread_id"])
+    elif is_taken_back:
+        await _take_back(app, record["thread_id"], record["run_id"])
+
+
+async def _take_back(app: Pregel, thread_id: str, run_id: str) -> None:
     """Let a thread stand where it stood before a run, whose steps stay in its history. Of a thread
-    that began with the run nothing is left. Doing it twice does no harm."""
+    that began with the run nothing is left."""
     thread: Any = {"configurable": {"thread_id": thread_id}}
     saver: Any = app.checkpointer
     steps = [step async for step in saver.alist(thread, filter={"run_id": run_id})]
@@ -125,7 +149,7 @@ async def take_back(app: Pregel, thread_id: str, run_id: str) -> None:
 
 
 def read_options(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a request is options of a call."""
+    """The options of a call that a request names."""
     names = ("interrupt_before", "interrupt_after", "durability")
     given = {name: asked[name] for name in names if asked.get(name) is not None}
     return given | ({"context": asked["context"]} if asked.get("context") else {})
@@ -136,8 +160,7 @@ def read_input(asked: Mapping[str, Any]) -> Any:
     command = asked.get("command")
     if command is None:
         return asked.get("input")
-    goto = command.get("goto")
-    ends = goto if isinstance(goto, list) else [goto] if goto else []
+    ends = list_ends(command.get("goto"))
     parts = {name: command[name] for name in ("resume", "update") if command.get(name) is not None}
     return Command(goto=[_goto(each) for each in ends], **parts)
 

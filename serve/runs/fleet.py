@@ -1,8 +1,16 @@
-"""The runs of a server whose work is done by workers: each is a job in a Postgres queue. Several
-servers may share the database; each tells the same of every run.
+"""The runs of a server with workers: each run is a job in a Postgres queue. Several servers may
+share the database; all of them report the same about every run.
 
-The queue says how a run stands. What clients are shown of it is written by the first server that
-learns of its end; see `Settler`.
+The queue holds the status of a run. The first server that learns of the run's end writes the record
+that clients see; see `Settler`.
+
+Theory of operation: `submit` writes the record of a run and its pointer, and then the job, in the
+queue's own tables. If the server dies in between, `FleetCare` of another server submits the job,
+once: the `run_id` identifies it. A worker runs the job and stores its stream and its outcome in the
+queue, without any server. Each server reads the stream from there, with ids computed from a chunk's
+position, so a reader may reconnect to any server. A server that waits for the end learns of it by a
+notice and settles the run: it writes the record and the thread and deletes the pointer, if the
+pointer is still the one that it read. `FleetCare` settles runs that nobody waits for.
 """
 
 from __future__ import annotations
@@ -22,6 +30,7 @@ from ..encode import describe_error, encode
 from ..errors import Refused
 from ..limits import OpenRuns
 from ..records import NOTHING_ELSE, Changes, Put, Record, Records, pointer_to, seconds_until
+from .chunk_events import engine_mode
 from .execution import read_input, read_options
 from .fleet_care import SECONDS_BETWEEN_LOOKS, FleetCare
 from .fleet_events import read_events
@@ -82,7 +91,9 @@ class FleetRuns:
 
     # -- begin -------------------------------------------------------------------------------------
 
-    async def submit(self, record: Record, also: Changes = NOTHING_ELSE) -> None:
+    async def submit(
+        self, record: Record, also: Changes = NOTHING_ELSE, thread: Record | None = None
+    ) -> None:
         """Store a run, then its job. Should the server die in between, another one submits the
         job, once; see `FleetCare`."""
         if self._stopping.is_set():
@@ -142,7 +153,7 @@ class FleetRuns:
         configurable = {key: value for key, value in given.items() if key != "thread_id"}
         delay = asked.get("after_seconds")
         multitask = record["multitask_strategy"] if not delay else "enqueue"
-        modes = ["messages" if mode == "messages-tuple" else mode for mode in asked["stream_mode"]]
+        modes = [engine_mode(mode) for mode in asked["stream_mode"]]
         options = {"context": None, **read_options(asked)}
         await self._queues[record["graph_id"]].asubmit(
             record["thread_id"],
@@ -271,9 +282,9 @@ class FleetRuns:
                 return False
             if how == "rollback":
                 await self._refuse_followed(pointer)
-                told = {**pointer, "stopped": how}
+                stopped = {**pointer, "stopped": how}
                 seen: list[Put] = [("unfinished", run_id, pointer, thread_id)]
-                await self._records.put(("unfinished", run_id, told, thread_id), seen=seen)
+                await self._records.put(("unfinished", run_id, stopped, thread_id), seen=seen)
             queue = self._queues[record["graph_id"]]
             return await asyncio.to_thread(queue.cancel, run_id, thread_id=thread_id)
 

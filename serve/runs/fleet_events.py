@@ -34,8 +34,8 @@ async def read_events(
         start = (await queue.alast_chunk(thread_id, run_id=run_id) + 1) * _EACH
     if start <= 0:
         yield frame(0, "metadata", {"run_id": run_id, "attempt": 1})
-    told = ChunkEvents(record["kwargs"])
-    last = after = 0 if told.has_memory else max(0, start // _EACH - 1)
+    events = ChunkEvents(record["kwargs"])
+    last = after = 0 if events.has_memory else max(0, start // _EACH - 1)
     chunks = queue.astream(thread_id, run_id=run_id, after=after)
     try:
         async for chunk in _with_pauses(chunks, stopping):
@@ -43,7 +43,7 @@ async def read_events(
                 yield PING
                 continue
             last = chunk.seq
-            for place, (name, data) in enumerate(told.of(chunk.ns, chunk.mode, chunk.data)):
+            for place, (name, data) in enumerate(events.of(chunk.ns, chunk.mode, chunk.data)):
                 if (id := chunk.seq * _EACH + place) >= start:
                     yield frame(id, name, data)
     except ChunksGoneError as error:

@@ -1,9 +1,9 @@
-"""Reading the server-sent events of a run again, for routes that send them in another form."""
+"""Parses the server-sent events of a run, for routes that send them in another form."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -11,13 +11,33 @@ HEARTBEAT: Final = "heartbeat"
 """The name that a comment, which only says that the server lives, is told by."""
 
 
+class Frame(NamedTuple):
+    """A server-sent event.
+
+    Attributes:
+        id: None if a reader cannot come back to it.
+        data: as JSON.
+    """
+
+    id: int | None
+    event: str
+    data: bytes
+
+
+def split_frames(part: bytes) -> Iterator[Frame]:
+    """The events in a part of a `text/event-stream`, which holds whole events."""
+    for text in part.split(b"\n\n"):
+        if text.startswith(b":"):
+            yield Frame(None, HEARTBEAT, b"null")
+        elif text:
+            fields = dict(line.split(b": ", 1) for line in text.split(b"\n"))
+            id = int(fields[b"id"]) if b"id" in fields else None
+            yield Frame(id, fields[b"event"].decode(), fields[b"data"])
+
+
 async def read_frames(frames: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, Any]]:
     """The events in parts of a `text/event-stream`, each with its data; each part holds whole
     events."""
     async for part in frames:
-        for frame in part.split(b"\n\n"):
-            if frame.startswith(b":"):
-                yield HEARTBEAT, None
-            elif frame:
-                fields = dict(line.split(b": ", 1) for line in frame.split(b"\n"))
-                yield fields[b"event"].decode(), orjson.loads(fields[b"data"])
+        for frame in split_frames(part):
+            yield frame.event, orjson.loads(frame.data)

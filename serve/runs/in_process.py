@@ -1,5 +1,14 @@
-"""The runs of this server: those of one thread one after the other, in its event loop. A run is on
-disk before it begins, so that a server that was killed goes on with it when it starts again."""
+"""The runs of this server, in its event loop; those of one thread run one after the other. A run is
+stored before it begins, so a server that was killed goes on with it when it starts again.
+
+Theory of operation: a run has a record, which clients see, and until it ends a pointer among the
+"unfinished", which the next server looks for. `submit` writes both atomically, together with the
+stops of the runs that it replaces. Then the run waits in the lane of its thread. The lane's worker
+takes one run after the other, and `_finish` writes the end atomically: it updates the record and
+the thread and deletes the pointer. So a crash leaves either a pointer or an end. The next server
+repeats each run with a pointer under the same `run_id`, by which the graph takes its input only
+once; a run whose pointer says `stopped` ends without being run.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +25,13 @@ from ...checkpoint.base import ERROR
 from ...pregel.app import Pregel
 from ...pregel.drivers import aio, limit  # noqa: F401 - or the first run would wait for them
 from ...pregel.errors import GraphDrained
+from ...store.base import ItemChangedError
 from ..errors import Refused
 from ..limits import OpenRuns
 from ..records import NOTHING_ELSE, Changes, Put, Record, Records, now, pointer_to, seconds_until
 from ..webhooks import delivery_of
 from .ended import EndedRuns
-from .execution import Execution, stream_run, take_back
+from .execution import Execution, forget_steps, stream_run
 from .runner import Stop
 
 if TYPE_CHECKING:
@@ -110,12 +120,10 @@ class Runs:
         del self._later[execution.id]
         self._enqueue(execution)
 
-    async def submit(self, record: Record, also: Changes = NOTHING_ELSE) -> None:
-        """Store a run, and begin it as soon as its thread is free. The caller holds the lock of the
-        thread's record.
-
-        Args:
-            also: records that are written with it, all or none.
+    async def submit(
+        self, record: Record, also: Changes = NOTHING_ELSE, thread: Record | None = None
+    ) -> None:
+        """Store a run, and begin it as soon as its thread is free; see `Runner`.
 
         Raises:
             Refused: the thread is busy and the run does not want to wait, or there are too many.
@@ -124,6 +132,7 @@ class Runs:
             raise Refused(503, "the server is stopping: try again")
         self._open.check(record["owner"])
         execution = Execution(record)
+        execution.thread = thread
         self._add(execution)
         try:
             await self._store(execution, also)
@@ -182,7 +191,7 @@ class Runs:
         self._drop_idle(thread_id, lane)
 
     def _drop_idle(self, thread_id: str, lane: _Lane) -> None:
-        """A run that comes later opens a new lane."""
+        """Drop a lane without runs; a later run opens a new one."""
         if not lane.live() and self._lanes.get(thread_id) is lane:
             del self._lanes[thread_id]
 
@@ -232,35 +241,54 @@ class Runs:
 
     async def _end(self, execution: Execution, status: str) -> None:
         record = {**execution.record, "status": status, "updated_at": now()}
-        changes = await self._last_changes(execution, record)
-        execution.record = record  # that is how it has ended, stored or not
-        await self._records.put(*changes)
-
-    async def _last_changes(self, execution: Execution, record: Record) -> list[Put]:
-        """What is written at the end of a run."""
-        thread_id, run_id = execution.thread_id, execution.id
         app = self._graphs[record["graph_id"]]
-        is_temporary = record["kwargs"]["temporary"]
-        if is_temporary:
-            saver: Any = app.checkpointer
-            await saver.adelete_thread(thread_id)
-        elif execution.stopped == "rollback":
-            await take_back(app, thread_id, run_id)
-        is_kept = not is_temporary and execution.stopped != "rollback"
-        changes: list[Put] = [
-            ("unfinished", run_id, None, thread_id),
-            ("runs", run_id, record if is_kept else None, thread_id),
-        ]
+        await forget_steps(app, record, is_taken_back=execution.stopped == "rollback")
+        standing = None
+        if not record["kwargs"]["temporary"]:
+            failed = execution.result[ERROR] if status == "error" else None
+            settled = "error" if failed else await self._settled(execution)
+            standing = {"status": settled, "error": failed, "updated_at": now()}
+        execution.record = record  # that is how it has ended, stored or not
+        await self._write_end(execution, self._last_changes(execution), standing)
+
+    def _last_changes(self, execution: Execution) -> list[Put]:
+        """What is written at the end of a run, beside its thread."""
+        record, place = execution.record, (execution.id, execution.thread_id)
+        is_kept = not record["kwargs"]["temporary"] and execution.stopped != "rollback"
         failed = execution.result[ERROR] if record["status"] == "error" else None
-        changes += delivery_of(record, None if failed else execution.result, failed)
-        thread = None if is_temporary else await self._records.find("threads", thread_id)
-        if thread is not None:
-            config: Any = {"configurable": {"thread_id": thread_id}}
-            state = await app.aget_state(config)
-            settled = "interrupted" if state.next else "idle"
-            more = {"status": "error" if failed else settled, "error": failed, "updated_at": now()}
-            changes.append(("threads", thread_id, {**thread, **more}))
-        return changes
+        return [
+            ("unfinished", place[0], None, place[1]),
+            ("runs", place[0], record if is_kept else None, place[1]),
+            *delivery_of(record, None if failed else execution.result, failed),
+        ]
+
+    async def _settled(self, execution: Execution) -> str:
+        """How a thread stands after a run: whether something is left to do in it."""
+        app = self._graphs[execution.record["graph_id"]]
+        if execution.control.paused is False and not execution.stopped and not app.inbox:
+            return "idle"  # it came to the end of its graph
+        config: Any = {"configurable": {"thread_id": execution.thread_id}}
+        state = await app.aget_state(config)
+        if execution.control.paused and state.interrupts:
+            execution.ask(state.interrupts)
+        return "interrupted" if state.next else "idle"
+
+    async def _write_end(
+        self, execution: Execution, changes: list[Put], standing: Record | None
+    ) -> None:
+        """Write the end of a run, and how its thread stands; None for one that is gone with
+        it. The thread's record is read if it is not the one with which the run was begun."""
+        id, thread = execution.thread_id, execution.thread
+        if standing is not None and thread is not None:
+            with suppress(ItemChangedError):
+                seen: list[Put] = [("threads", id, thread)]
+                put: Put = ("threads", id, {**thread, **standing})
+                await self._records.put(*changes, put, seen=seen)
+                return
+        thread = None if standing is None else await self._records.find("threads", id)
+        if standing is not None and thread is not None:
+            changes = [*changes, ("threads", id, {**thread, **standing})]
+        await self._records.put(*changes)
 
     # -- look --------------------------------------------------------------------------------------
 
@@ -345,7 +373,7 @@ class Runs:
         return False
 
     async def drop_dead_letters(self, thread_id: str) -> None:
-        """There are none in this process."""
+        """Nothing to do: there are no dead letters in this process."""
 
     async def wait_until_free(self, thread_id: str) -> None:
         """Wait until the runs have ended that a thread has now."""

@@ -1,7 +1,9 @@
-"""A request for a run, checked and stored: what it takes to begin it, now or again."""
+"""Checks and stores a request for a run, with all that is needed to begin it now or later."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 from uuid import uuid4
 
@@ -10,9 +12,10 @@ from ...pregel.errors import nearest
 from ...pregel.names import START
 from ..bodies import RunBody
 from ..errors import Refused
-from ..records import NOTHING_ELSE, Changes, Record, now
+from ..records import DELETED, NOTHING_ELSE, Changes, Record, now
 from ..routes.threads import new_thread
 from ..service import Service
+from .chunk_events import CALLBACK_EVENTS
 
 
 async def begin_run(
@@ -36,6 +39,7 @@ async def begin_run(
     app, assistant = await service.graph_of(body.assistant_id, owner)
     _check_nodes(app, body)
     service.webhooks.check(body.webhook)
+    check_modes(service, body.stream_mode)
     is_temporary = thread_id is None and body.on_completion != "keep"
     place = thread_id or str(uuid4())
 
@@ -46,15 +50,34 @@ async def begin_run(
         is_told = not is_new and known.items() <= thread["metadata"].items()
         puts, seen = [*also.puts], [*also.seen]
         if not is_told and not is_temporary:
-            changed = {**thread, "metadata": {**thread["metadata"], **known}}
-            puts.append(("threads", place, changed))
-            seen.append(("threads", place, None if is_new else thread))
-        await service.runs.submit(record, Changes(puts, seen))
+            before = None if is_new else thread
+            thread = {**thread, "metadata": {**thread["metadata"], **known}}
+            puts.append(("threads", place, thread))
+            seen.append(("threads", place, before))
+        elif not is_new and service.runs.queue is not None:
+            seen.append(("threads", place, thread))  # lest another server deletes it meanwhile
+        await service.runs.submit(record, Changes(puts, seen), thread)
         return record
 
     record = await service.records.change("threads", place, begin)
     service.news.tell(place)
     return record
+
+
+def check_modes(service: Service, modes: str | Sequence[str]) -> None:
+    """Look at the stream modes of a run.
+
+    Raises:
+        Refused: one is not offered by this server.
+    """
+    if CALLBACK_EVENTS not in modes:
+        return
+    if service.runs.queue is not None:
+        why = "a server whose runs are jobs of workers has not"
+        raise Refused(422, f"stream_mode: {CALLBACK_EVENTS!r} is what {why}: choose other modes")
+    if find_spec("langchain_core") is None:
+        why = "needs langchain-core where the server runs: pip install langchain-core"
+        raise Refused(422, f"stream_mode: {CALLBACK_EVENTS!r} {why}")
 
 
 def _check_nodes(app: Pregel, body: RunBody) -> None:
@@ -89,6 +112,8 @@ async def _thread(
     if found is None or (owner is not None and found["owner"] != owner):
         way_out = "create it, or pass if_not_exists='create'"
         raise Refused(404, f"there is no thread {id!r}: {way_out}")
+    if found.get(DELETED):
+        raise Refused(409, f"the thread {id!r} is being deleted: delete it again")
     return found, False
 
 

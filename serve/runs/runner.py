@@ -1,4 +1,5 @@
-"""What the routes ask of whatever runs graphs: this process (`runs`), or workers (`fleet`)."""
+"""The interface between the routes and what runs graphs: this process (`in_process`), or workers
+(`fleet`)."""
 
 from __future__ import annotations
 
@@ -31,12 +32,15 @@ class Runner(Protocol):
     async def open(self) -> None:
         """Go on with what an earlier server has left."""
 
-    async def submit(self, record: Record, also: Changes = NOTHING_ELSE) -> None:
+    async def submit(
+        self, record: Record, also: Changes = NOTHING_ELSE, thread: Record | None = None
+    ) -> None:
         """Store a run, and let it begin as soon as its thread is free. The caller holds the lock of
         the thread's record.
 
         Args:
             also: records that are written with it, all or none.
+            thread: the record of its thread, as it is then.
 
         Raises:
             ItemChangedError: a record that was seen is not so any more; nothing is stored.

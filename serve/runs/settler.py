@@ -1,5 +1,5 @@
-"""What is written of a run when its job has ended, is parked, or is tried again. Any server may
-learn of it first, and several at once."""
+"""Writes the record of a run when its job has ended, is parked, or is tried again. Any server may
+learn of that first, and several at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...workers.jobs import OPEN
 from ..encode import describe_error
 from ..records import Put, Record, Records, now, pointer_to
 from ..webhooks import delivery_of
-from .execution import take_back
+from .execution import forget_steps
 
 _STATUS: Final = {
     "waiting": "pending",
@@ -54,14 +54,18 @@ class Settler:
     async def settle(self, record: Record, found: JobResult) -> None:
         """Write that a run has ended or is parked, if nobody has."""
 
+        run_id, thread_id = record["run_id"], record["thread_id"]
+
         async def write() -> None:
-            pointer = await self._records.find("unfinished", record["run_id"], record["thread_id"])
+            pointer, thread = await self._records.find_all(
+                ("unfinished", run_id, thread_id), ("threads", thread_id)
+            )
             if pointer is None or is_as_told(pointer, found.status):
                 return
             if found.status == "parked":
-                await self._park(record, found, pointer)
+                await self._park(record, found, (pointer, thread))
             elif not found.open:
-                await self._end(record, found, pointer)
+                await self._end(record, found, (pointer, thread))
 
         await self._records.change("threads", record["thread_id"], write)
 
@@ -70,38 +74,44 @@ class Settler:
         run_id, thread_id = record["run_id"], record["thread_id"]
 
         async def write() -> None:
-            pointer = await self._records.find("unfinished", run_id, thread_id)
+            pointer, thread = await self._records.find_all(
+                ("unfinished", run_id, thread_id), ("threads", thread_id)
+            )
             tried = {**(pointer or pointer_to(record)), "parked": False}
             opened = {**record, "status": "pending", "updated_at": now()}
             puts: list[Put] = [
                 ("unfinished", run_id, tried, thread_id),
                 ("runs", run_id, opened, thread_id),
             ]
-            told = {"status": "idle", "error": None}
-            await self._write(record, pointer, puts, told)
+            standing = {"status": "idle", "error": None}
+            await self._write(record, (pointer, thread), puts, standing)
 
         await self._records.change("threads", thread_id, write)
 
-    async def _park(self, record: Record, found: JobResult, pointer: Record) -> None:
+    async def _park(
+        self, record: Record, found: JobResult, seen: tuple[Record, Record | None]
+    ) -> None:
+        pointer, _ = seen
         run_id, thread_id = record["run_id"], record["thread_id"]
         assert found.error is not None
-        told = {"status": "error", "error": describe_error(found.error)}
+        standing = {"status": "error", "error": describe_error(found.error)}
+        failed = {**record, "status": "error", "updated_at": now()}
         puts: list[Put] = [
             ("unfinished", run_id, {**pointer, "parked": True}, thread_id),
-            ("runs", run_id, {**record, "status": "error", "updated_at": now()}, thread_id),
+            ("runs", run_id, failed, thread_id),
+            *delivery_of(failed, None, standing["error"]),
         ]
-        await self._write(record, pointer, puts, told)
+        await self._write(record, seen, puts, standing)
 
-    async def _end(self, record: Record, found: JobResult, pointer: Record) -> None:
+    async def _end(
+        self, record: Record, found: JobResult, seen: tuple[Record, Record | None]
+    ) -> None:
+        pointer, _ = seen
         stopped = pointer.get("stopped")
         run_id, thread_id = record["run_id"], record["thread_id"]
         app = self._graphs[record["graph_id"]]
         is_temporary = record["kwargs"]["temporary"]
-        if is_temporary:
-            saver: Any = app.checkpointer
-            await saver.adelete_thread(thread_id)
-        elif stopped == "rollback":
-            await take_back(app, thread_id, run_id)
+        await forget_steps(app, record, is_taken_back=stopped == "rollback")
         is_kept = not is_temporary and stopped not in ("rollback", "replaced")
         ended = {**record, "status": run_status(found.status), "updated_at": now()}
         puts: list[Put] = [
@@ -109,31 +119,45 @@ class Settler:
             ("runs", run_id, ended if is_kept else None, thread_id),
         ]
         error = None if found.error is None else describe_error(found.error)
-        puts += delivery_of(ended, found.value if error is None else None, error)
-        await self._write(record, pointer, puts, {"error": error})
+        if not is_parked(pointer):  # its receiver was told when it was parked
+            puts += delivery_of(ended, found.value if error is None else None, error)
+        standing = {"status": "error", "error": error}
+        if error is None:
+            # The state is read after the record: who writes last has seen the newest one.
+            is_left = False
+            if stopped or not _came_to_end(app, record, found):
+                config: Any = {"configurable": {"thread_id": thread_id}}
+                is_left = bool((await app.aget_state(config)).next)
+            standing["status"] = "interrupted" if is_left else "idle"
+        await self._write(record, seen, puts, standing)
 
     async def _write(
-        self, record: Record, pointer: Record | None, puts: Sequence[Put], told: Record
+        self,
+        record: Record,
+        seen: tuple[Record | None, Record | None],
+        puts: Sequence[Put],
+        standing: Record,
     ) -> None:
         """Write records of a run, and what is told of its thread now, if nobody has written them
         since they were read.
 
         Args:
-            told: without a status it is that of the thread's state, or of its error.
+            seen: the pointer to the run, and the record of its thread.
+            standing: how the thread stands.
         """
-        thread_id = record["thread_id"]
-        seen: list[Put] = [("unfinished", record["run_id"], pointer, record["thread_id"])]
-        is_temporary = record["kwargs"]["temporary"]
-        thread = None if is_temporary else await self._records.find("threads", thread_id)
-        if thread is not None:
-            # Its state is read after its record: who writes last has seen the newest one.
-            told = told if "status" in told else await self._told_at_end(record, told["error"])
-            puts = [*puts, ("threads", thread_id, {**thread, **told, "updated_at": now()})]
-            seen.append(("threads", thread_id, thread))
-        await self._records.put(*puts, seen=seen)
+        (pointer, thread), id = seen, record["thread_id"]
+        checks: list[Put] = [("unfinished", record["run_id"], pointer, id)]
+        if thread is not None and not record["kwargs"]["temporary"]:
+            puts = [*puts, ("threads", id, {**thread, **standing, "updated_at": now()})]
+            checks.append(("threads", id, thread))
+        await self._records.put(*puts, seen=checks)
 
-    async def _told_at_end(self, record: Record, error: Any) -> Record:
-        config: Any = {"configurable": {"thread_id": record["thread_id"]}}
-        state = await self._graphs[record["graph_id"]].aget_state(config)
-        settled = "interrupted" if state.next else "idle"
-        return {"status": "error" if error else settled, "error": error}
+
+def _came_to_end(app: Pregel, record: Record, found: JobResult) -> bool:
+    """Whether a run has come to the end of its graph: nothing is left to do in its thread."""
+    asked = record["kwargs"]
+    stops = (
+        *(app.interrupt_before, app.interrupt_after),
+        *(asked.get("interrupt_before"), asked.get("interrupt_after")),
+    )
+    return found.status == "done" and not any(stops) and not app.inbox

@@ -28,13 +28,14 @@ class State(TypedDict, total=False):
 
 
 class Play(NamedTuple):
-    """One talk: in which world, how it is stored."""
+    """One talk: in which world, how it is stored, when its nodes start."""
 
     world: str
     durability: str
+    schedule: Any = "supersteps"
 
 
-def talk(saver: Any, pause: float = 0.0) -> Any:
+def talk(saver: Any, pause: float = 0.0, schedule: Any = "supersteps") -> Any:
     """Two nodes in turn, `left` times; one of the turns asks. Each node notes how many words it has seen."""
 
     def listen(state: State) -> Any:
@@ -49,7 +50,7 @@ def talk(saver: Any, pause: float = 0.0) -> Any:
     graph = StateGraph(State).add_node("listen", listen).add_node("count", count)
     graph.add_edge(START, "listen").add_edge("listen", "count")
     graph.add_conditional_edges("count", lambda state: "listen" if state["left"] else END, ["listen", END])
-    return graph.compile(checkpointer=saver, inbox=True)
+    return graph.compile(checkpointer=saver, inbox=True, schedule=schedule)
 
 
 def speak(storage: Storage, world: str, name: str, ledger: Path, pause: float) -> None:
@@ -70,7 +71,8 @@ def listen(storage: Storage, play: Play, plan: Kill, pause: float) -> dict[str, 
     with storage.open() as saver, Mode(play.world) as world:
         killer.watch(saver)
         killer.start()
-        carry_through(talk(saver, pause), {"left": TURNS, "log": []}, config(), world, play.durability)
+        app = talk(saver, pause, play.schedule)
+        carry_through(app, {"left": TURNS, "log": []}, config(), world, play.durability)
     return killer.passed
 
 
@@ -130,6 +132,8 @@ def killed_talk(round: Round, storage: Storage) -> None:
     """Speakers post from processes of their own while the run is killed up to three times; then it is carried through."""
     random, bench = round.random, round.bench
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "sync", "async", "exit"]))
+    if random.random() < 0.4:
+        play = play._replace(schedule="ready")
     ledger = round.folder / "ledger"
     dry = Storage("sqlite", str(round.folder / "dry.db"))
     most = bench.once(play, lambda: bench.one(listen, dry, play, Kill("", 0), 0.0))
@@ -148,7 +152,7 @@ def killed_talk(round: Round, storage: Storage) -> None:
         kills += ended.killed
         assert_same([each.error for each in (ended, *others)], [""] * (1 + len(others)), f"{play}, {plan}: errors")
     with storage.open() as saver, Mode(play.world) as world:
-        app, where = talk(saver), f"{play}, {kills} kills"
+        app, where = talk(saver, schedule=play.schedule), f"{play}, {kills} kills"
         carry_through(app, {"left": TURNS, "log": []}, config(), world, play.durability)
         world.call(app, "invoke", {"left": 1}, config(), durability=play.durability)  # takes what came too late
         told = [["first", 0], *Ledger(ledger).read()]

@@ -49,6 +49,11 @@ def _cases() -> list[Case]:
             Case(*each)
             for each in product(("one", "called", "inside"), ("postgres",), DURABILITIES, (True, False), (PLAIN,))
         ),
+        *(
+            Case(*each)
+            for each in product(("ready",), ("model", "sqlite"), ("sync", "async"), (True, False), (RACES, NAMED))
+        ),
+        Case("ready_twice", "postgres", "sync", True, PLAIN),
         *(Case(*each) for each in product(large, ("model", "sqlite"), DURABILITIES, (True, False), (PLAIN,))),
         *(Case(*each) for each in product(("nested", "chained"), ("model", "sqlite"), DURABILITIES, (True,), (PLAIN,))),
         *(Case(*each) for each in product(small, ("model", "sqlite"), ("sync", "async"), (True,), deep)),

@@ -35,11 +35,12 @@ class State(TypedDict, total=False):
 
 
 class Play(NamedTuple):
-    """One shop: in which world, how it is stored, and whether its ledger is in a database of its own."""
+    """One shop: in which world, how it is stored, whether its ledger is in a database of its own, and when nodes start."""
 
     world: str
     durability: str
     own: bool
+    schedule: Any
 
 
 def connect(storage: Storage) -> Any:
@@ -103,7 +104,9 @@ def shop(saver: Any, books: Storage, play: Play, notes: Ledger, passing: Any) ->
     is_async = play.world == "async"
     graph = StateGraph(State).add_node("pay", apay if is_async else pay, retry_policy=AGAIN).add_node("close", close)
     graph.add_conditional_edges(START, sends, ["pay", END]).add_edge("pay", "close")
-    return graph.add_conditional_edges("close", sends, ["pay", END]).compile(checkpointer=saver)
+    return graph.add_conditional_edges("close", sends, ["pay", END]).compile(
+        checkpointer=saver, schedule=play.schedule
+    )
 
 
 def sell(storage: Storage, books: Storage, play: Play, notes: Path, plan: Kill) -> dict[str, int]:
@@ -143,7 +146,8 @@ def check(storage: Storage, books: Storage, play: Play, where: str) -> list[Any]
 def killed_books(round: Round, storage: Storage, other: Storage) -> None:
     """Kill a shop one to four times, then let it end; look at every row."""
     random, bench = round.random, round.bench
-    play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]), random.random() < 0.3)
+    schedule = random.choice(["ready", "supersteps"])
+    play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]), random.random() < 0.3, schedule)
     books, notes = other if play.own else storage, round.folder / "notes"
     dry = Storage("sqlite", str(round.folder / "dry.db"))
     dry_books = Storage("sqlite", str(round.folder / "dry-own.db")) if play.own else dry

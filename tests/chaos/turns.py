@@ -1,4 +1,4 @@
-"""R52: calls of one thread that take turns in one process (`multitask=`): none comes second, and each has what it was told."""
+"""R49: calls of one thread that take turns in one process (`multitask=`): none comes second, and each has what it was told."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def line(saver: Any) -> Any:
     return graph.add_edge(START, "a").compile(checkpointer=saver)
 
 
-@trial("R52", quick=4, full=2_000)
+@trial("R49", quick=4, full=2_000)
 def calls_that_take_turns(round: Round) -> None:
     """Eight callers, sync and async, call one thread at once, each with one of the ways: nobody gets a conflict. Who is
     told ok or was interrupted has its input in the state, once; who is rejected has not. With rollbacks: at most once."""

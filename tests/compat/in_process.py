@@ -9,9 +9,12 @@ from typing import Any
 
 import httpx
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
-from stategraph.store import InMemoryStore
+from stategraph.store import BaseStore, InMemoryStore, UnchangedOp
+
+WEBSOCKETS = {"/threads/{thread_id}/stream/events"}
+"""Asked with a client of their own: test_serve_sessions.py tells their users apart."""
 
 
 class YieldingStore(InMemoryStore):
@@ -22,6 +25,18 @@ class YieldingStore(InMemoryStore):
         found = await super().abatch(ops)
         await asyncio.sleep(0)
         return found
+
+
+class OwnStore(BaseStore):
+    """A store of a user's own, which has no conditions for its writes."""
+
+    def __init__(self) -> None:
+        self._inner = YieldingStore()
+
+    async def abatch(self, ops: Iterable[Any]) -> list[Any]:
+        ops = [*ops]
+        assert not any(isinstance(op, UnchangedOp) for op in ops)
+        return await self._inner.abatch(ops)
 
 
 @asynccontextmanager
@@ -42,6 +57,8 @@ def routes_of(routes: list[BaseRoute], before: str = "") -> Iterator[tuple[str, 
             yield "POST", before + route.path
         elif isinstance(route, Mount):
             yield from routes_of([*route.routes], before + route.path)
+        elif isinstance(route, WebSocketRoute):
+            assert before + route.path in WEBSOCKETS, f"{route!r} needs a test of its own"
         else:
             assert isinstance(route, Route), f"{route!r} needs a test of its own"
             for method in sorted((route.methods or {"GET", "POST"}) - {"HEAD"}):

@@ -277,7 +277,7 @@ def test_the_ends_of_a_running_fan_out_are_counted_as_they_come(chromium: Browse
     assert classes(reader, "check") == {"is-running"} and classes(reader, "first") == {"is-done"}
     gates.open("late")
     reader.until("document.querySelector('[data-node=check] .badge').textContent === '\u00d78'")
-    assert classes(reader, "check") == {"is-done"}
+    reader.until("document.querySelector('[data-node=check]').matches('.is-done')")
     reader.leave()
 
 

@@ -166,6 +166,19 @@ def test_a_thread_is_copied_and_deleted(client: Any) -> None:
     assert client.threads.get_state(copied["thread_id"])["values"] == {"log": ["x", "a", "b"]}
 
 
+def test_a_thread_that_is_deleted_takes_its_later_runs_along(client: Any, url: str) -> None:
+    thread = new_thread(client)
+    client.runs.create(thread, "flow", input={"log": []}, after_seconds=3600)
+
+    def open_runs() -> int:
+        told = httpx.get(f"{url}/page/queue").json()
+        return len(told["jobs"] if told["fleet"] else told["runs"])
+
+    assert open_runs() == 1
+    client.threads.delete(thread)
+    assert open_runs() == 0
+
+
 def test_a_run_without_a_thread_leaves_nothing(client: Any) -> None:
     assert client.runs.wait(None, "flow", input={"log": []}) == {"log": ["a", "b"]}
     assert client.threads.search() == []

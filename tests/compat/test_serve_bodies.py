@@ -50,6 +50,12 @@ BODIES = st.lists(st.sampled_from(FIELDS), max_size=3, unique=True).flatmap(
 )
 
 
+def test_a_field_whose_name_is_almost_that_of_a_known_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="no field 'inputs'; did you mean 'input'"):
+        RunBody.model_validate({"assistant_id": "flow", "inputs": {}})
+    RunBody.model_validate({"assistant_id": "flow", "checkpoint_during": True, "what_newer_clients_send": 1})
+
+
 @pytest.mark.parametrize("path", ROUTES)
 @settings(max_examples=15, derandomize=True, deadline=None, database=None)
 @given(bodies=st.lists(BODIES, min_size=1, max_size=5))

@@ -17,6 +17,8 @@ import pytest
 from cluster import free_port
 from langgraph_sdk import get_sync_client
 
+from stategraph.serve.command import _load, _name_of
+
 from .serving import as_url
 from .test_serve_restarts import GRAPH, wait_for
 
@@ -79,3 +81,18 @@ def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
             time.sleep(0.02)
         running.send_signal(signal.SIGTERM)
         assert running.wait(30) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [("orders.py:flow", "flow"), ("shop.orders:flow", "flow"), ("shop/orders.py", "orders"), ("shop.orders", "orders")],
+)
+def test_a_graph_without_a_name_has_that_of_its_variable_or_module(target: str, name: str) -> None:
+    assert _name_of(target) == name
+
+
+def test_a_misspelt_function_of_auth_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "doors.py").write_text("def auth(request): ...\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="got 'doors.py:aut'; did you mean 'auth'"):
+        _load("doors.py:aut")

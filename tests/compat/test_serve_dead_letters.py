@@ -12,6 +12,7 @@ import cluster
 import httpx
 import psycopg
 import pytest
+from fleet import until
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
@@ -19,17 +20,20 @@ from stategraph.store.postgres import PostgresStore
 from stategraph.workers import Queue
 
 from .serving import Gates, make_flow, serving
+from .test_serve_webhooks import Receiver
+from .test_serve_webhooks import receiver as receiver
 
 postgres = cluster.postgres
+ANN = {"x-user": "ann"}
 
 
 class Fleet:
     """A server without workers, whose first run has been parked; and one with workers, if it is asked for."""
 
-    def __init__(self, client: httpx.Client, db: str) -> None:
+    def __init__(self, client: httpx.Client, db: str, **more: Any) -> None:
         self.client, self._db = client, db
         self.thread = self.client.post("/threads", json={}).json()["thread_id"]
-        sent = {"assistant_id": "flow", "input": {"log": ["in"]}}
+        sent = {"assistant_id": "flow", "input": {"log": ["in"]}, **more}
         self.run = self.client.post(f"/threads/{self.thread}/runs", json=sent).json()["run_id"]
         self.park()
         self.sees("error", "error")
@@ -51,19 +55,20 @@ class Fleet:
         run = self.client.get(f"/threads/{self.thread}/runs/{self.run}").json()["status"]
         return run, self.client.get(f"/threads/{self.thread}").json()["status"]
 
-    def runs_to_its_end(self) -> None:
+    def runs_to_its_end(self, webhooks: list[str] | None = None) -> None:
         """With a worker."""
-        with served(self._db, workers=1):
+        with served(self._db, 1, webhooks):
             self.sees("success", "idle")
         assert self.client.get(f"/threads/{self.thread}/state").json()["values"]["log"] == ["in", "a", "b"]
 
 
 @contextmanager
-def served(db: str, workers: int) -> Iterator[str]:
+def served(db: str, workers: int, webhooks: list[str] | None = None) -> Iterator[str]:
     with ExitStack() as stack:
         saver = stack.enter_context(PostgresSaver.from_conn_string(db))
         store = stack.enter_context(PostgresStore.from_conn_string(db))
         place: Any = {"checkpointer": saver, "store": store, "queue": db, "workers": workers}
+        place["webhooks"] = webhooks or []
         yield stack.enter_context(serving(create_app({"flow": make_flow(Gates())}, auth=_user, **place)))
 
 
@@ -73,8 +78,7 @@ def _user(request: Any) -> str | None:
 
 @pytest.fixture
 def fleet(postgres: str) -> Iterator[Fleet]:
-    user = {"x-user": "ann"}
-    with served(postgres, workers=0) as url, httpx.Client(base_url=url, timeout=30, headers=user) as client:
+    with served(postgres, workers=0) as url, httpx.Client(base_url=url, timeout=30, headers=ANN) as client:
         yield Fleet(client, postgres)
 
 
@@ -110,6 +114,25 @@ def test_a_dead_letter_is_dropped_and_the_next_run_begins(fleet: Fleet) -> None:
     assert fleet.client.get(f"/threads/{thread}/runs/{old}").json()["status"] == "interrupted"
     assert fleet.client.delete(f"/page/dead-letters/{old}").status_code == 404
     fleet.runs_to_its_end()
+
+
+@pytest.mark.parametrize("end", ["retry", "drop"])
+def test_the_receiver_of_a_webhook_is_told_that_a_run_is_parked(
+    postgres: str, receiver: Receiver, end: str
+) -> None:
+    with served(postgres, 0, [receiver.place]) as url, httpx.Client(base_url=url, timeout=30, headers=ANN) as client:
+        fleet = Fleet(client, postgres, webhook=receiver.place)
+        until(lambda: receiver.got)
+        assert receiver.got[0][1]["status"] == "error" and "parked" in receiver.got[0][1]["error"]["message"]
+        if end == "retry":
+            client.post(f"/page/dead-letters/{fleet.run}/retry").raise_for_status()
+            fleet.runs_to_its_end([receiver.place])
+            until(lambda: len(receiver.got) == 2)
+            assert receiver.got[1][1]["status"] == "success"
+        else:
+            client.delete(f"/page/dead-letters/{fleet.run}").raise_for_status()
+            assert fleet.told()[0] == "interrupted"
+            assert client.get("/ok").status_code == 200 and len(receiver.got) == 1
 
 
 def test_only_the_owner_of_the_thread_acts_on_its_dead_letters(fleet: Fleet) -> None:

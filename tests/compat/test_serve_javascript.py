@@ -49,7 +49,7 @@ REFUSED = {
     "threads.create ttl": "ttl",
     "threads.update ttl": "ttl",
     "runs.create webhook": "webhook",
-    "runs.create events": "events",
+    "runs.create streamMode": "stream mode",
 }
 """What is refused, and the word that the guide says it with."""
 

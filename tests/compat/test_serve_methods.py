@@ -99,6 +99,7 @@ WORKS: dict[str, list[Call]] = {
         lambda s: s.client.threads.get_state(s.thread, checkpoint=s.at),
         lambda s: s.client.threads.get_state(s.thread, checkpoint_id=s.at["checkpoint_id"]),
     ],
+    "threads.stream": [lambda s: use(s.client.threads.stream(s.thread, assistant_id="flow"))],
     "threads.join_stream": [
         lambda s: next(s.client.threads.join_stream(s.thread, last_event_id="-1")),
         lambda s: next(s.client.threads.join_stream(s.thread, last_event_id="-1", stream_mode=["state_update"])),
@@ -188,12 +189,11 @@ REFUSED: dict[str, tuple[Call, str]] = {
     "runs.create webhook": (lambda s: s.client.runs.create(s.thread, "flow", webhook="http://x"), "webhook"),
     "crons.create webhook": (lambda s: s.client.crons.create("flow", schedule="* * * * *", webhook="x"), "webhook"),
     "crons.update webhook": (lambda s: s.client.crons.update(s.cron, webhook="http://x"), "webhook"),
-    "runs.create events": (lambda s: s.client.runs.create(s.thread, "flow", stream_mode="events"), "events"),
+    "runs.create modes": (lambda s: s.client.runs.create(s.thread, "flow", stream_mode="nope"), "stream mode"),
     "assistants.delete delete_threads": (
         lambda s: s.client.assistants.delete(s.assistant, delete_threads=True),
         "delete_threads",
     ),
-    "threads.stream": (lambda s: use(s.client.threads.stream(s.thread, assistant_id="flow")), "threads.stream"),
     "threads.create ttl": (lambda s: s.client.threads.create(ttl=5), "ttl"),
     "threads.update ttl": (lambda s: s.client.threads.update(s.thread, metadata={}, ttl=5), "ttl"),
 }

@@ -32,8 +32,8 @@ REFUSED = {
 """What nobody gets: in this process nothing is ever a dead letter, see test_serve_dead_letters.py."""
 SESSIONS = {("GET", "/mcp"), ("POST", "/mcp"), ("DELETE", "/mcp")}
 """What takes no single request: test_serve_mcp.py tells its users apart."""
-ENDLESS = {("GET", "/threads/{thread_id}/stream")}
-"""What ends when its reader goes: test_serve_thread_streams.py reads it."""
+ENDLESS = {("GET", "/threads/{thread_id}/stream"), ("POST", "/threads/{thread_id}/stream/events")}
+"""What ends when its reader goes: test_serve_thread_streams.py and test_serve_sessions.py read it."""
 SECRET = "a secret of ann"
 
 
@@ -96,9 +96,13 @@ class Scene:
         if path.startswith("/ag-ui/"):
             empty: dict[str, Any] = {"messages": [], "tools": [], "context": [], "forwardedProps": {}}
             return {**empty, "threadId": self.ids["thread_id"], "runId": "r", "state": {"log": ["of bob"]}}
+        if path.endswith("/commands"):
+            begin = {"assistant_id": "flow", "input": {"log": ["of bob"]}}
+            return {"id": 1, "method": "run.start", "params": begin}
         checkpoint = {key: self.ids[key] for key in ("thread_id", "checkpoint_id")} | {"checkpoint_ns": ""}
         return {
             **self.ids,
+            "channels": ["values"],
             "checkpoint": checkpoint,
             "command": None,
             "graph_id": "flow",
@@ -156,7 +160,9 @@ def test_another_user_sees_and_changes_nothing(method: str, path: str) -> None:
             asked = method, filled.path(path), filled.body(path)
             bobs = await filled.ask("bob", *asked)
             assert bobs.status_code < 500, bobs.text
-            if bobs.status_code < 300:
+            if path.endswith("/commands"):  # the protocol's errors have status 200
+                assert bobs.json()["type"] == "error" and "there is no thread" in bobs.json()["message"]
+            elif bobs.status_code < 300:
                 assert SECRET not in bobs.text
                 assert not [id for id in filled.ids.values() if id in bobs.text]
             assert filled.kept() == before

@@ -9,11 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
+from stategraph import START, StateGraph, interrupt
 from stategraph.serve import create_app, records
 from stategraph.store import GetOp, SearchOp
 
-from .in_process import YieldingStore, asking
-from .serving import Gates, make_flow
+from .in_process import OwnStore, YieldingStore, asking
+from .serving import Gates, Log, make_flow
 
 
 def app_of(**options: Any) -> Any:
@@ -35,9 +36,10 @@ def test_changes_of_a_thread_at_the_same_time_are_all_kept() -> None:
     assert asyncio.run(change()) == {str(n): n for n in range(20)}
 
 
-def test_a_change_of_a_thread_while_runs_begin_and_end_is_kept() -> None:
+@pytest.mark.parametrize("make_store", [YieldingStore, OwnStore])
+def test_a_change_of_a_thread_while_runs_begin_and_end_is_kept(make_store: Any) -> None:
     async def change() -> Any:
-        async with asking(app_of()) as client:
+        async with asking(create_app({"flow": make_flow(Gates())}, store=make_store())) as client:
             place = f"/threads/{await new_thread(client)}"
             run = {"assistant_id": "flow", "input": {"log": []}}
             runs = [client.post(f"{place}/runs/wait", json=run) for _ in range(5)]
@@ -210,8 +212,8 @@ def test_a_page_of_threads_is_all_that_is_read() -> None:
     assert [len(found) for op, found in asked if isinstance(op, SearchOp)] == [3]
 
 
-def test_a_run_costs_four_calls_of_the_store() -> None:
-    """Its thread is read and both are written when it begins, and the same again when it ends."""
+def test_a_run_costs_three_calls_of_the_store() -> None:
+    """Its thread is read when it begins, and both are written; and again when it ends, if the thread is as it was."""
     calls: list[list[str]] = []
 
     class Counting(YieldingStore):
@@ -229,8 +231,7 @@ def test_a_run_costs_four_calls_of_the_store() -> None:
             await client.post(f"/threads/{thread}/runs/wait", json=body)
 
     asyncio.run(run())
-    assert [kinds[0] for kinds in calls] == ["GetOp", "PutOp", "GetOp", "PutOp"]
-    assert len(calls[1]) == 2 and len(calls[3]) == 3
+    assert calls == [["GetOp"], ["PutOp"] * 2, ["UnchangedOp", *["PutOp"] * 3]]
 
 
 def test_a_search_by_ids_reads_those_records_and_no_list() -> None:
@@ -293,3 +294,39 @@ def test_threads_are_found_by_their_values() -> None:
             assert (await client.post("/threads/count", json={"values": {"topic": "t"}})).json() == 2
 
     asyncio.run(find())
+
+
+def test_a_thread_tells_after_each_run_whether_something_is_left_to_do() -> None:
+    async def run(options: dict[str, Any]) -> str:
+        async with asking(app_of()) as client:
+            place = f"/threads/{await new_thread(client)}"
+            body = {"assistant_id": "flow", "input": {"log": []}, **options}
+            await client.post(f"{place}/runs/wait", json=body)
+            return str((await client.get(place)).json()["status"])
+
+    stops: list[dict[str, Any]] = [{}, {"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}, {"interrupt_after": ["b"]}]
+    assert [asyncio.run(run(each)) for each in stops] == ["idle", "interrupted", "interrupted", "idle"]
+
+
+def test_all_questions_of_a_step_are_told_beside_what_has_ended() -> None:
+    def ask(state: Log) -> Log:
+        return {"log": [interrupt(f"{state['topic']}?")]}
+
+    async def done(state: Log) -> Log:
+        return {"log": ["done"]}
+
+    graph = StateGraph(Log)
+    for name, node in {"one": ask, "two": ask, "z": done}.items():
+        graph.add_node(name, node)
+        graph.add_edge(START, name)
+
+    async def run() -> Any:
+        async with asking(create_app({"flow": graph.compile()}, store=YieldingStore())) as client:
+            place = f"/threads/{await new_thread(client)}"
+            body = {"assistant_id": "flow", "input": {"log": ["x"], "topic": "t"}}
+            told = (await client.post(f"{place}/runs/wait", json=body)).json()
+            return told, (await client.get(place)).json()["status"]
+
+    told, status = asyncio.run(run())
+    assert status == "interrupted" and told["log"] == ["x", "done"]
+    assert [each["value"] for each in told["__interrupt__"]] == ["t?", "t?"]

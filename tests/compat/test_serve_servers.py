@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
+import pytest
 
 from stategraph import InMemorySaver
 from stategraph.serve import create_app
@@ -16,6 +17,12 @@ from stategraph.serve.records import ROOT
 
 from .in_process import YieldingStore, asking
 from .serving import Gates, make_flow
+
+
+@pytest.fixture(autouse=True)
+def _no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers with a queue are not alone on their store; here they stand for those."""
+    monkeypatch.setattr("stategraph.serve.app.StoreLock", lambda store: nullcontext())
 
 
 @asynccontextmanager

@@ -23,7 +23,9 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
 from stategraph.serve.mcp.tools import ANSWER
 from stategraph.serve.records import ROOT
+from stategraph.serve.runs.fleet import FleetRuns
 from stategraph.store.postgres import PostgresStore
+from stategraph.workers import Queue
 
 from .ag_ui_page import Page
 from .agents import make_desk
@@ -102,6 +104,83 @@ def test_a_run_is_begun_read_joined_and_cancelled_at_either(clients: list[httpx.
     assert one.post(f"{place}/runs/{run}/cancel?wait=true").status_code == 200
     assert {client.get(f"{place}/runs/{run}").json()["status"] for client in clients} == {"interrupted"}
     assert {client.get(place).json()["status"] for client in clients} == {"interrupted"}
+
+
+def idle_thread(client: httpx.Client) -> str:
+    """The place of a thread on which a run has ended."""
+    place = f"/threads/{client.post('/threads', json={}).json()['thread_id']}"
+    client.post(f"{place}/runs/wait", json=RUN).raise_for_status()
+    return place
+
+
+def test_a_thread_is_not_deleted_at_one_server_while_a_run_begins_at_the_other(
+    clients: list[httpx.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = clients
+    place = idle_thread(one)
+    is_busy, begun = FleetRuns.is_busy, []
+
+    async def begin_meanwhile(runs: Any, thread_id: str) -> bool:
+        found = await is_busy(runs, thread_id)
+        if not begun:  # the server has looked, and has deleted nothing yet
+            begun.append(one.post(f"{place}/runs", json=RUN))
+        return found
+
+    monkeypatch.setattr(FleetRuns, "is_busy", begin_meanwhile)
+    deleted = other.delete(place)
+    run = begun[0].json()["run_id"]
+    assert deleted.status_code == 409 and "under way" in deleted.json()["detail"]
+    assert one.get(f"{place}/runs/{run}/join").json()["log"] == ["a", "b"] * 2
+    assert other.get(place).json()["status"] == "idle" and "is_deleted" not in other.get(place).json()
+    assert other.delete(place).status_code == 204 and one.get(place).status_code == 404
+
+
+def test_a_run_does_not_begin_at_one_server_on_a_thread_that_the_other_deletes(
+    clients: list[httpx.Client], monkeypatch: pytest.MonkeyPatch, postgres: str
+) -> None:
+    one, other = clients
+    place = idle_thread(one)
+    submit, deleted = FleetRuns.submit, []
+
+    async def delete_meanwhile(runs: Any, *args: Any) -> None:
+        if not deleted:  # the other server has read the thread, and has written nothing yet
+            deleted.append(other.delete(place))
+        await submit(runs, *args)
+
+    monkeypatch.setattr(FleetRuns, "submit", delete_meanwhile)
+    refused = one.post(f"{place}/runs", json=RUN)
+    assert deleted[0].status_code == 204
+    assert refused.status_code == 404 and "there is no thread" in refused.json()["detail"]
+    with PostgresStore.from_conn_string(postgres) as store:
+        left = [item.namespace[1] for item in store.search((ROOT,), limit=100)]
+    assert not {"threads", "runs", "unfinished"} & {*left}
+
+
+def test_a_deletion_that_a_server_could_not_finish_is_finished_by_the_next_one(
+    clients: list[httpx.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = clients
+    place = idle_thread(one)
+
+    async def die(*_: Any) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresSaver, "adelete_thread", die)
+        assert one.delete(place).status_code == 500
+    refused = other.post(f"{place}/runs", json=RUN)
+    assert refused.status_code == 409 and "is being deleted: delete it again" in refused.json()["detail"]
+    assert other.delete(place).status_code == 204 and one.get(place).status_code == 404
+
+
+def test_a_thread_that_is_deleted_takes_its_later_runs_along(clients: list[httpx.Client], postgres: str) -> None:
+    one, other = clients
+    place = idle_thread(one)
+    run = one.post(f"{place}/runs", json={**RUN, "after_seconds": 3600}).json()["run_id"]
+    assert other.delete(place).status_code == 204
+    assert one.get(f"{place}/runs/{run}").status_code == 404
+    with Queue.from_conn_string(postgres, "flow") as queue:
+        assert [job.status for job in queue.named(run)] == ["cancelled"]
 
 
 def test_who_waits_for_a_run_whose_server_died_before_it_submitted_the_job_gets_its_end(
@@ -195,9 +274,14 @@ class Caller:
 
 @pytest.mark.trial
 @pytest.mark.parametrize("seed", range(3))
-def test_servers_that_are_killed_under_load_lose_nothing(postgres: str, tmp_path: Path, seed: int) -> None:
-    """Each thread has two questions, and has both answers, once each."""
-    db, ports = as_url(postgres), [free_port(), free_port()]
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_servers_that_are_killed_under_load_lose_nothing(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, seed: int
+) -> None:
+    """Each thread has two questions, and has both answers, once each. On SQLite there is one server at a time."""
+    db, ports = str(tmp_path / "served.db"), [free_port()]
+    if kind == "postgres":
+        db, ports = as_url(request.getfixturevalue("postgres")), [free_port(), free_port()]
     places = [f"http://127.0.0.1:{port}" for port in ports]
     chance = random.Random(seed)
 
@@ -216,7 +300,7 @@ def test_servers_that_are_killed_under_load_lose_nothing(postgres: str, tmp_path
         talks = [pool.submit(converse, str(n)) for n in range(8)]
         for _ in range(4):
             time.sleep(chance.uniform(0.3, 1.5))
-            which = chance.randrange(2)
+            which = chance.randrange(len(ports))
             running[which].send_signal(signal.SIGKILL)
             running[which].wait(20)
             running[which] = stack.enter_context(process(tmp_path, db, ports[which]))

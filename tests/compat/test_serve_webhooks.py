@@ -56,7 +56,6 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     monkeypatch.setattr(webhooks, "PAUSES", (0.0, 0.0))
-    monkeypatch.setattr(webhooks, "SECONDS_BETWEEN_LOOKS", 0.01)
     with Receiver() as made:
         thread = threading.Thread(target=made.serve_forever)
         thread.start()
@@ -125,17 +124,76 @@ def test_a_failure_is_tried_again_and_noted_on_the_run(receiver: Receiver, statu
     assert [path for path, _ in receiver.got] == ["/hooks"] * became["tries"]  # never where it was sent to
 
 
+def test_what_is_written_while_the_same_run_is_sent_is_sent_as_well(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a run that was parked ends meanwhile."""
+    store, post, is_first = InMemoryStore(), webhooks._post, [True]
+
+    def write_and_post(address: Any, body: bytes) -> int:
+        if is_first and is_first.pop():
+            [item] = store.search(("stategraph_serve", "webhooks"))
+            told = {**item.value["told"], "status": "newer"}
+            store.put(item.namespace, item.key, {**item.value, "told": told, "tries": 0, "next_at": webhooks.now()})
+        return post(address, body)
+
+    async def send() -> None:
+        monkeypatch.setattr(webhooks, "SECONDS_BETWEEN_LOOKS", 0.05)
+        monkeypatch.setattr(webhooks, "_post", write_and_post)
+        async with asking(app_of(receiver, store)) as client:
+            body = {"assistant_id": "flow", "input": {"log": []}, "webhook": receiver.place}
+            await client.post("/runs/wait", json=body)
+            while store.search(("stategraph_serve", "webhooks")):
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(send(), 20))
+    sent = [each["status"] for _, each in receiver.got]
+    assert sent in (["success", "newer"], ["newer", "success"])
+
+
+async def never(_: Any) -> float:
+    await asyncio.sleep(60)
+    return 0
+
+
+class CountingStore(InMemoryStore):
+    looks = 0
+
+    async def asearch(self, namespace: Any, *args: Any, **options: Any) -> Any:
+        self.looks += namespace[-1] == "webhooks"
+        return await super().asearch(namespace, *args, **options)
+
+
+def test_a_server_looks_when_there_is_something_to_send_and_seldom_otherwise(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "SECONDS_BETWEEN_LOOKS", 60)
+    store = CountingStore()
+
+    async def send() -> None:
+        async with asking(app_of(receiver, store)) as client:
+            await asyncio.sleep(0.05)
+            assert store.looks == 1
+            body = {"assistant_id": "flow", "input": {"log": []}, "webhook": receiver.place}
+            await client.post("/runs/wait", json=body)
+            while store.search(("stategraph_serve", "webhooks")):
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(send(), 20))
+    assert len(receiver.got) == 1 and store.looks <= 4
+
+
 def test_the_next_server_sends_what_one_has_left(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     store = InMemoryStore()
 
     async def leave() -> None:
-        monkeypatch.setattr(webhooks, "SECONDS_BETWEEN_LOOKS", 60)  # it is stopped before it has sent
+        monkeypatch.setattr(webhooks.Webhooks, "_send_due", never)  # it is stopped before it has sent
         async with asking(app_of(receiver, store)) as client:
             body = {"assistant_id": "flow", "input": {"log": []}, "webhook": receiver.place}
             await client.post("/runs/wait", json=body)
 
     async def send() -> None:
-        monkeypatch.setattr(webhooks, "SECONDS_BETWEEN_LOOKS", 0.01)
+        monkeypatch.undo()
         async with asking(app_of(receiver, store)):
             while not receiver.got or store.search(("stategraph_serve", "webhooks")):
                 await asyncio.sleep(0.01)

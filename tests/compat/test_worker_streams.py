@@ -188,3 +188,42 @@ def test_a_stream_mode_that_does_not_exist_is_refused() -> None:
     queue = Queue("postgresql:///nowhere", "flow")
     with pytest.raises(ValueError, match="stream_mode"):
         queue.submit("t", {}, stream_mode="vlaues")  # type: ignore[arg-type]
+
+
+def test_chunks_that_come_soon_after_one_another_are_stored_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: list[list[bytes]] = []
+
+    class Table:
+        def encode(self, name: Any, ns: Any, mode: str, data: Any) -> bytes:
+            return bytes(data)
+
+        def add(self, job: Any, chunks: list[bytes]) -> int:
+            stored.append(chunks)
+            return sum(map(len, stored))
+
+    monkeypatch.setattr("stategraph.workers.chunks.SECONDS_TO_GATHER", 60.0)  # what ends does not wait for it
+    table: Any = Table()
+    job: Any = type("Job", (), {"name": "job"})
+    writer = ChunkWriter(table, job)
+    for number in range(5):
+        writer.add((), "values", b"%d" % number)
+    writer.close()
+    assert stored == [[b"0", b"1", b"2", b"3", b"4"]]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_question_beside_a_task_that_ends_is_told(postgres: str, is_async: bool) -> None:
+    def ask(state: Log) -> Log:
+        return {"log": [interrupt("name?"), interrupt("age?")]}
+
+    async def done(state: Log) -> Log:
+        return {"log": ["done"]}
+
+    graph = StateGraph(Log).add_node("ask", ask).add_edge(START, "ask")
+    graph.add_node("done", done if is_async else lambda state: {"log": ["done"]}).add_edge(START, "done")
+    flow = graph.compile(name="flow")
+    with Queue.from_conn_string(postgres, flow) as queue, working(flow, postgres):
+        run = queue.submit("t", {"log": ["x"]}, stream_mode="values")
+        found = queue.result("t", run_id=run, wait=60)
+        assert found.status == "paused" and [each.value for each in found.interrupts] == ["name?"]
+        assert found.value == {"log": ["x", "done"]}

@@ -169,6 +169,31 @@ def chained(process: Process, saver: Any, asks: dict[str, int]) -> Any:
     return graph.compile(checkpointer=saver)
 
 
+def ready(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+    """Nodes that start at different checkpoints and are under way together: before each party but the first stands a node
+    that does nothing, and ends before anything else happens."""
+
+    def rest(state: Any) -> Any:
+        return {}
+
+    async def arest(state: Any) -> Any:
+        return {}
+
+    graph = StateGraph(State)
+    for number, name in enumerate(asks):
+        # The last of three is called by its node, as a `@task`.
+        calls = number == 2
+        graph.add_node(name, calling(process, {name: asks[name]}) if calls else party(process, name, asks[name]))
+        before = [f"rest{n}" for n in range(number)]
+        for each in before:
+            if each not in graph.nodes:
+                graph.add_node(each, rest if process.world.loop is None else arest)
+        for source, target in zip([START, *before], [*before, name], strict=True):
+            if (source, target) not in graph.edges:
+                graph.add_edge(source, target)
+    return graph.compile(checkpointer=saver, schedule="ready")
+
+
 def _programs() -> dict[str, Program]:
     found = [
         Program("alone", {"p": 3}, side_by_side),
@@ -183,6 +208,9 @@ def _programs() -> dict[str, Program]:
         Program("called", {"p": 2, "r": 0}, tasks),
         Program("inside", {"p": 2, "r": 0}, nested),
         Program("nested", {"p": 2, "r": 1}, nested),
+        Program("ready", {"p": 1, "r": 1}, ready),
+        Program("ready_calls", {"p": 0, "q": 1, "r": 1}, ready),
+        Program("ready_twice", {"p": 2, "r": 1}, ready),
         Program("chained", {"p": 1, "q": 1, "r": 1}, chained),
     ]
     return {each.name: each for each in found}

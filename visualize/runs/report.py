@@ -1,8 +1,7 @@
-"""A thread as one HTML page that needs nothing but a browser: graph, timeline, steps with changes,
-questions, errors.
+"""A thread as one self-contained HTML page: graph, timeline, steps with changes, questions, errors.
 
-Only puts together what others have read and drawn. Everything that comes from a graph or a state is
-escaped here.
+Only combines what other modules read and draw. It escapes everything that comes from a graph or a
+state.
 """
 
 from __future__ import annotations
@@ -44,10 +43,9 @@ _POLICY = (
 
 
 def report(app: Pregel, config: AnyConfig, path: str | Path) -> Path:
-    """Write what a thread went through as one HTML page: readable offline, with nothing loaded from
-    anywhere.
+    """Write the history of a thread as one HTML page, which is readable offline and loads nothing.
 
-    The page holds text from the states, so keep it as you keep the thread itself. Long texts are
+    The page holds text from the states, so protect it like the thread itself. Long texts are
     shortened, the more the longer the thread; the page says to what length.
 
     Args:
@@ -59,7 +57,7 @@ def report(app: Pregel, config: AnyConfig, path: str | Path) -> Path:
         The path.
 
     Raises:
-        TypeError: `app` is no compiled graph.
+        TypeError: `app` is not a compiled graph.
         ValueError: the graph has no saver, or the config names no thread, or one that is not
             stored.
     """
@@ -70,17 +68,17 @@ def report(app: Pregel, config: AnyConfig, path: str | Path) -> Path:
 
 def draw_report(app: Pregel, config: AnyConfig) -> str:
     """The page as text; see `report`."""
-    told = gather(app, config)
-    trace = told.trace
+    data = gather(app, config)
+    trace = data.trace
     held = app.nested(trace.ns)
     fitted = fit(extract(held if isinstance(held, Pregel) else app, xray=True))
-    told.fold(fitted.homes)
-    steps = len(told.trace.steps)
+    data.fold(fitted.homes)
+    steps = len(data.trace.steps)
     across = 1180 if steps <= 40 else min(30 * steps, 1800)
     drawn = {*fitted.homes, *(part.id for part in fitted.model.parts)}
     marks = fold_marks(_marks(trace, drawn), fitted.homes)
     graph = draw_svg(fitted.model, fitted.layout, marks=marks)
-    times = replace(told.timeline, remarks=()).draw_svg(width=across)  # the page has said them
+    times = replace(data.timeline, remarks=()).draw_svg(width=across)  # the page has said them
     title = f"{trace.name} · thread {trace.thread}"
     script = bundle_script("runs/report.js")
     return "".join(
@@ -89,17 +87,17 @@ def draw_report(app: Pregel, config: AnyConfig) -> str:
             f'<meta http-equiv="Content-Security-Policy" content="{escape(_policy(script))}">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
             f"<title>{_text(title)}</title><style>{_style()}</style></head><body>\n",
-            *_header(told),
+            *_header(data),
             "<main>",
             *(
                 f'<section class="card failure"><p><b>{_text(remark, 2000)}</b></p></section>\n'
                 for remark in trace.remarks
             ),
-            *(_trouble(question, "question", "asks") for question in told.questions),
+            *(_trouble(question, "question", "asks") for question in data.questions),
             *(
                 _trouble(error, "failure", "failed")
-                for error in told.errors
-                if _is_open(told, error)
+                for error in data.errors
+                if _is_open(data, error)
             ),
             _card(
                 "time",
@@ -110,11 +108,11 @@ def draw_report(app: Pregel, config: AnyConfig) -> str:
             '<div class="columns">'
             f"{_card('graph', 'Graph', graph, 'card graph-picture')}"
             f"{_card('told', 'Steps', _STEPS)}</div>",
-            *_list_handled(told),
+            *_list_handled(data),
             *_list_branches(trace, app, config),
             "</main>",
-            f"<footer>{_footer(told)}</footer>",
-            f'<script type="application/json" id="data">{_data(told)}</script>\n',
+            f"<footer>{_footer(data)}</footer>",
+            f'<script type="application/json" id="data">{_data(data)}</script>\n',
             f"<script>{script}</script></body></html>\n",
         ]
     )
@@ -137,10 +135,10 @@ _STEPS = """<div class="bar-line"><input id="search" type="search"
 <noscript>The steps need JavaScript; everything else does not.</noscript>"""
 
 
-def _data(told: ReportData) -> str:
+def _data(data: ReportData) -> str:
     """JSON that no HTML parser can mistake for the end of the script."""
     text = json.dumps(
-        {"steps": told.steps, "values": told.values}, ensure_ascii=False, separators=(",", ":")
+        {"steps": data.steps, "values": data.values}, ensure_ascii=False, separators=(",", ":")
     )
     return (
         text.replace("&", "\\u0026")
@@ -158,15 +156,15 @@ def _card(name: str, title: str, body: str, look: str = "card") -> str:
     return f'<section class="{look}" id="{name}"><h2>{title}</h2>{body}</section>\n'
 
 
-def _header(told: ReportData) -> Iterator[str]:
-    trace = told.trace
+def _header(data: ReportData) -> Iterator[str]:
+    trace = data.trace
     yield (
         f'<header><h1>{_text(trace.name, 120)}</h1><span class="chip '
         f'{trace.state}">{_CALM[trace.state]}</span>'
     )
     yield (
         f'<p class="sub">thread <bdi>{_text(trace.thread, 200)}</bdi> · '
-        f"{_text(told.timeline.summary)}</p>"
+        f"{_text(data.timeline.summary)}</p>"
     )
     if not trace.whole:
         yield (
@@ -176,14 +174,15 @@ def _header(told: ReportData) -> Iterator[str]:
     yield "</header>\n"
 
 
-def _trouble(told: Trouble, look: str, verb: str) -> str:
+def _trouble(trouble: Trouble, look: str, verb: str) -> str:
     """A question or an error, with a button that leads to its step."""
-    name = _text(told.path, 120)
-    called = f", called with {escape(told.input)}" if told.input else ""
+    name = _text(trouble.path, 120)
+    called = f", called with {escape(trouble.input)}" if trouble.input else ""
     return (
         f'<section class="card {look}"><p><b>{name}</b> {verb} '
-        f"{_go_to(told.step)}</p>"
-        f'<pre>{escape(told.text)}</pre><p class="chk">{escape(told.title)}{called}</p></section>\n'
+        f"{_go_to(trouble.step)}</p>"
+        f"<pre>{escape(trouble.text)}</pre>"
+        f'<p class="chk">{escape(trouble.title)}{called}</p></section>\n'
     )
 
 
@@ -191,13 +190,13 @@ def _go_to(step: int) -> str:
     return f'<button data-go="{step}">go to the step</button>'
 
 
-def _is_open(told: ReportData, error: Trouble) -> bool:
-    return told.trace.steps[error.step].source == "open"
+def _is_open(data: ReportData, error: Trouble) -> bool:
+    return data.trace.steps[error.step].source == "open"
 
 
-def _list_handled(told: ReportData) -> Iterator[str]:
+def _list_handled(data: ReportData) -> Iterator[str]:
     """Errors that are over: an error handler took them, or the thread went on another way."""
-    handled = [error for error in told.errors if not _is_open(told, error)]
+    handled = [error for error in data.errors if not _is_open(data, error)]
     if handled:
         rows = "".join(
             f"<details><summary>{_text(error.path, 120)} {escape(error.title)}: "
@@ -207,8 +206,8 @@ def _list_handled(told: ReportData) -> Iterator[str]:
             for error in handled
         )
         yield _card("handled", "Errors that were handled", rows)
-    if told.unheard:
-        yield f'<p class="sub">{count_noun(told.unheard, "more error")} not shown.</p>'
+    if data.unheard:
+        yield f'<p class="sub">{count_noun(data.unheard, "more error")} not shown.</p>'
 
 
 _ORIGINS = {
@@ -245,21 +244,21 @@ def _list_branches(trace: Trace, app: Pregel, config: AnyConfig) -> Iterator[str
         yield _card("branches", "Other branches", body)
 
 
-def _footer(told: ReportData) -> str:
+def _footer(data: ReportData) -> str:
     keys = (
         "<kbd>j</kbd> <kbd>k</kbd> next and previous step · <kbd>Enter</kbd> open · <kbd>[</kbd> "
         "<kbd>]</kbd> pages · "
     )
     keys += "<kbd>/</kbd> search · <kbd>Esc</kbd> show all · click a node to see only its steps"
     unread = (
-        f" · {count_noun(told.trace.unread, 'nested run')} not read" if told.trace.unread else ""
+        f" · {count_noun(data.trace.unread, 'nested run')} not read" if data.trace.unread else ""
     )
     checkpoint = (
-        f" · checkpoint <code>{_text(told.trace.checkpoint)}</code>"
-        if told.trace.checkpoint
+        f" · checkpoint <code>{_text(data.trace.checkpoint)}</code>"
+        if data.trace.checkpoint
         else ""
     )
-    return f"{keys}<br>Values are shortened to {told.limit:,} characters{unread}{checkpoint}"
+    return f"{keys}<br>Values are shortened to {data.limit:,} characters{unread}{checkpoint}"
 
 
 def _marks(trace: Trace, drawn: set[str]) -> dict[str, Mark]:
@@ -268,7 +267,7 @@ def _marks(trace: Trace, drawn: set[str]) -> dict[str, Mark]:
     states: dict[str, State] = {}
     for step in trace.steps:
         last: dict[str, list[State]] = group(
-            (task.node, task.state) for task in step.all_tasks() if task.state != "lost"
+            (task.node, task.state) for task in step.own_tasks() if task.state != "lost"
         )
         for node, found in last.items():
             ended.update((node, state) for state in found)

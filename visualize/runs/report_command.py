@@ -11,18 +11,14 @@ from pathlib import Path
 from ...checkpoint.base import RunnableConfig, address
 from ...checkpoint.command import open_saver
 from ...checkpoint.encryption import KEYS_HELP
-from ...graph.loader import NotFoundError, find_graph
+from ...graph.loader import TARGET_HELP, NotFoundError, find_graph
 from ...pregel.errors import StateGraphError
 from .report import report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """What the command can be told."""
-    what = (
-        "module:name or path/to/file.py:name of the graph that made the thread, its builder, or "
-        "a function for one"
-    )
-    parser.add_argument("graph", help=what)
+    parser.add_argument("graph", help=f"the graph that made the thread: {TARGET_HELP}")
     parser.add_argument(
         "--db", required=True, metavar="FILE-OR-URL", help="an SQLite file, or postgresql://..."
     )

@@ -125,7 +125,7 @@ def describe_step(timeline: Timeline, place: int, step: TraceStep) -> Data:
 def count_by_node(step: TraceStep) -> dict[str, dict[str, int]]:
     """How many tasks of each node stand how, by the nodes' ids."""
     found: dict[str, Counter[str]] = {}
-    for task in step.all_tasks():
+    for task in step.own_tasks():
         if task.name != START:
             found.setdefault(drop_illegal(task.node), Counter())[task.state] += 1
     return {node: dict(counts) for node, counts in found.items()}

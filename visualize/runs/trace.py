@@ -91,6 +91,16 @@ class TraceStep:
             for inner in task.steps:
                 yield from (t for t in inner.all_tasks() if t.name != START)
 
+    def own_tasks(self) -> Iterator[TraceTask]:
+        """`all_tasks` without those that a later step shows again: with schedule="ready" a task may
+        start and ask in one step, and end in another. To count tasks."""
+        for task in self.tasks:
+            if self.source == "loop" and task.state in ("paused", "waiting"):
+                continue
+            yield task
+            for inner in task.steps:
+                yield from (t for t in inner.own_tasks() if t.name != START)
+
 
 class TraceBranch(NamedTuple):
     """Checkpoints beside the line that is told.

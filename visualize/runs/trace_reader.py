@@ -191,7 +191,7 @@ class TraceReader:
         together = not place.graph.program.starts_ready
         if source == "loop" and not together:
             # The others wait, or are under way: they end in a later step.
-            shown = tuple(t for t in shown if t.spans or t.result is not None)
+            shown = tuple(t for t in shown if t.spans or t.result is not None or t.lost)
         tasks = self._tasks(
             place, shown, base,
             lambda task: source == "loop" and (together or task.result is not None),

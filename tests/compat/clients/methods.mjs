@@ -116,7 +116,7 @@ const calls = {
   "threads.create ttl": () => threads.create({ ttl: 5 }),
   "threads.update ttl": (s) => threads.update(s.thread, { ttl: 5 }),
   "runs.create webhook": (s) => runs.create(s.thread, "flow", { webhook: "http://x" }),
-  "runs.create events": (s) => runs.create(s.thread, "flow", { streamMode: "events" }),
+  "runs.create streamMode": (s) => runs.create(s.thread, "flow", { streamMode: "nope" }),
 };
 
 // What a client shares with the base of all clients is no method of the API.

@@ -8,15 +8,15 @@ from typing import Any
 
 from ..checkpoint.base import CheckpointTuple
 from ..pregel.program.program import Program
-from ..pregel.run.births import with_births
+from ..pregel.run.origins import with_origins
 from ..pregel.run.snapshots import View, view
 from ..pregel.run.task_records import read_records
 from ..pregel.superstep.machine import handler_of
 from ..pregel.superstep.task import Task
-from ..pregel.superstep.under_way import find_birth, find_under_way
+from ..pregel.superstep.under_way import find_origin, find_under_way
 
 
-class Births:
+class Origins:
     """The checkpoints at which tasks have started.
 
     Args:
@@ -29,30 +29,30 @@ class Births:
         self._views: dict[str, View] = {}
 
     def view(self, found: CheckpointTuple) -> View:
-        """What waits and is under way in a checkpoint, with what is recorded beside the births."""
-        births = dict.fromkeys(birth for _, birth in _list_under_way(found))
-        known = [self._line[id] for id in births if id in self._line]
-        return view(self._program, with_births(found, known), live=False)
+        """What waits and is under way in a checkpoint, with what is recorded beside the origins."""
+        origins = dict.fromkeys(origin for _, origin in _list_under_way(found))
+        known = [self._line[id] for id in origins if id in self._line]
+        return view(self._program, with_origins(found, known), live=False)
 
     def find_start(self, task: Task, found: CheckpointTuple) -> tuple[Task, CheckpointTuple]:
         """A task that is under way in a checkpoint, as it started, and where."""
         for ids, id in _list_under_way(found):
             if task.id in ids and id in self._line:
-                birth = self._line[id]
-                return self._find_task(task, birth), birth
+                origin = self._line[id]
+                return self._find_task(task, origin), origin
         return task, found
 
-    def _find_task(self, task: Task, birth: CheckpointTuple) -> Task:
-        id = birth.checkpoint["id"]
+    def _find_task(self, task: Task, origin: CheckpointTuple) -> Task:
+        id = origin.checkpoint["id"]
         if id not in self._views:
-            self._views[id] = self.view(birth)
+            self._views[id] = self.view(origin)
         return next((each for each in self._views[id].tasks if each.id == task.id), task)
 
 
 def _list_under_way(found: CheckpointTuple) -> Iterator[tuple[tuple[str | None, ...], str]]:
-    """The ids of each task and of its error handler's, and its birth."""
+    """The ids of each task and of its error handler's, and its origin."""
     for slot, each in find_under_way(found.checkpoint).items():
-        yield (each["id"], each["handler"]), find_birth(found.checkpoint, slot)
+        yield (each["id"], each["handler"]), find_origin(found.checkpoint, slot)
 
 
 def find_ended(seen: View, found: CheckpointTuple) -> Container[str]:

@@ -1,0 +1,170 @@
+"""Finds the tasks again that are under way in a stored checkpoint (schedule="ready"), with what is
+recorded beside their origins: the checkpoints at which they have started.
+
+Part of the loop: generators that ask for effects and perform none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from ...checkpoint.base import (
+    CONTINUES,
+    KEPT,
+    NULL_TASK_ID,
+    UNDER_WAY,
+    Checkpoint,
+    CheckpointTuple,
+    PendingWrite,
+    RunnableConfig,
+    TaskWrites,
+    address,
+    coordinates,
+)
+from ...checkpoint.serde import Blob
+from ..names import under_way_number
+from ..superstep.machine import Machine, handler_of
+from ..superstep.ready_machine import ReadyMachine, requeue
+from ..superstep.task import Task
+from ..superstep.under_way import UnderWayRecord, find_origin, find_under_way
+from .effects import Effect, Effects, Load, Save
+from .run import Run, run_of
+from .task_records import kept_ids, read_records
+
+
+def load_origins(load: Load) -> Generator[Effect, None, None]:
+    """Load the origins of what is under way, and put what is recorded there beside what was
+    found."""
+    assert load.found is not None
+    origins: dict[str, CheckpointTuple] = {}
+    for where in origins_of(load.found):
+        origin = Load(at=where, saver=load.saver)
+        yield origin
+        assert origin.found is not None  # the driver has refused an unknown one
+        origins[origin.found.checkpoint["id"]] = origin.found
+    if origins:
+        # An edit says which checkpoints go on in it, and so which do in these.
+        told: list[Any] = [origin.metadata.get(CONTINUES, ()) for origin in origins.values()]
+        continues = dict.fromkeys([*chain(*told), *origins])
+        metadata: Any = {**load.found.metadata, CONTINUES: [*continues]}
+        load.found = with_origins(load.found, [*origins.values()], metadata)
+        load.origins = origins
+
+
+def find_origins(
+    found: CheckpointTuple,
+) -> Generator[RunnableConfig, CheckpointTuple | None, CheckpointTuple]:
+    """A checkpoint with what is recorded beside the origins of the tasks under way in it; asks for
+    what it must load."""
+    origins = []
+    for where in origins_of(found):
+        origin = yield where
+        if origin is not None:
+            origins.append(origin)
+    return with_origins(found, origins)
+
+
+def origins_of(found: CheckpointTuple) -> list[RunnableConfig]:
+    """The configs of the origins of the tasks that are under way in a checkpoint."""
+    if UNDER_WAY not in found.metadata:
+        return []
+    thread_id, ns, _ = coordinates(found.config)
+    origins = [find_origin(found.checkpoint, slot) for slot in find_under_way(found.checkpoint)]
+    return [address(thread_id, ns, id) for id in dict.fromkeys(origins)]
+
+
+def with_origins(
+    found: CheckpointTuple, origins: Sequence[CheckpointTuple], metadata: Any = None
+) -> CheckpointTuple:
+    """A checkpoint with what is recorded beside the origins of the tasks under way in it.
+
+    Args:
+        metadata: in place of its own.
+    """
+    pending: list[PendingWrite] = []
+    for origin in origins:
+        for write in origin.pending_writes or ():
+            task_id, name, value = write
+            if name == KEPT:  # the place is one in the origin, not in this checkpoint
+                pending.append((task_id, name, {**value, "path": None}))
+            elif task_id != NULL_TASK_ID:
+                pending.append(write)
+    pending += found.pending_writes or ()
+    merged = found._replace(pending_writes=pending, metadata=metadata or found.metadata)
+    if hasattr(found, "saver_state"):
+        merged.saver_state = found.saver_state  # type: ignore[attr-defined]
+    return merged
+
+
+def take_up(
+    run: Run, machine: Machine, checkpoint: Checkpoint, origins: Mapping[str, CheckpointTuple]
+) -> None:
+    """Give the machine of a run, or of an edit, the tasks that are under way."""
+    if not isinstance(machine, ReadyMachine):
+        requeue_stored(machine, checkpoint)
+        return
+    rebuild = {id: _pin_to(run, origin) for id, origin in origins.items()}
+    tasks: dict[int, Task] = {}
+    for slot, known in _find_known(machine, checkpoint).items():
+        rebuild_task = rebuild[find_origin(checkpoint, slot)]
+        tasks[under_way_number(slot)] = rebuild_task(known)
+    machine.take_up(tasks)
+
+
+def keep_strays(run: Run, machine: ReadyMachine) -> Effects:
+    """Supersteps may have run what is under way, and recorded it beside the head. With this
+    schedule the head moves on while those tasks stay, so their records go to their origins."""
+    found = run.position.found
+    origins = {
+        task.run.machine.checkpoint_id: run_of(task).position.found for task in machine.under_way
+    }
+    if found is None or not origins or run.position.saved_id is None:
+        return
+    known_there = (origin.pending_writes or () for origin in origins.values() if origin is not None)
+    theirs = {id(write) for write in chain.from_iterable(known_there)}
+    waiting = Machine.plan(machine.copy(), run, coerce=False)
+    known = {NULL_TASK_ID, *(task.id for task in _with_handlers(waiting))}
+    # What has finished is applied in the next step.
+    under_way = (task.id for task in _with_handlers(machine.under_way))
+    known.update(id for id in under_way if run.position.record_of(id).finished)
+    # Also records of `@task` calls: whose they are is not told.
+    strays: dict[str, list[tuple[str, Blob]]] = {}
+    for write in found.pending_writes or ():
+        task_id, name, value = write
+        if task_id not in known and id(write) not in theirs and name != KEPT:
+            strays.setdefault(task_id, []).append((name, run.settings.serde.dumps(value)))
+    records = [TaskWrites(task_id, "", pairs) for task_id, pairs in strays.items()]
+    if records:
+        yield Save(None, [], run.position.saved_id, others=dict.fromkeys(origins, records))
+
+
+def _with_handlers(tasks: Iterable[Task]) -> Iterator[Task]:
+    """Tasks, each with that of its error handler."""
+    for task in tasks:
+        yield task
+        if task.node.handler is not None:
+            yield handler_of(task)
+
+
+def requeue_stored(machine: Machine, checkpoint: Checkpoint) -> None:
+    """Let what is under way wait to be started, in the state of this checkpoint."""
+    known = _find_known(machine, checkpoint)
+    if known:
+        requeue(machine, known, [*known.values()])
+
+
+def _find_known(machine: Machine, checkpoint: Checkpoint) -> dict[str, UnderWayRecord]:
+    """Slot → what is under way there, of the nodes that the graph has."""
+    found = find_under_way(checkpoint).items()
+    return {slot: each for slot, each in found if each["node"] in machine.program.nodes}
+
+
+def _pin_to(run: Run, origin: CheckpointTuple) -> Callable[[UnderWayRecord], Task]:
+    """What rebuilds the tasks that have started at a checkpoint."""
+    records = read_records(origin.pending_writes or ())
+    step = origin.metadata["step"] + 1
+    machine = ReadyMachine(run.program, origin.checkpoint, step, kept_ids(records))
+    return partial(machine.rebuild_task, run.pin_to(machine, origin))

@@ -1,0 +1,164 @@
+"""What the loop of schedule="ready" knows of a call beside the state: what may start, what is at
+work, how the rest has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from heapq import heapify, heappop, heappush
+
+from ...checkpoint.base import Post
+from ..names import START, TASKS
+from ..superstep.interrupts import is_listed
+from ..superstep.ready_machine import ReadyMachine
+from ..superstep.ready_races import ReadyRaces, is_signal, stand_behind
+from ..superstep.task import Task
+from .effects import StartTasks
+from .ready_store import NoStore, make_store
+from .run import Run
+
+
+class LoopProgress:
+    """What the loop knows of a call beside the state.
+
+    Attributes:
+        effect: by which tasks start and end.
+        at_work: the tasks that run, or wait for a free place.
+        serial_queue: where one task runs at a time, those that wait for their turn; else None.
+        store: stores what is to be stored.
+        unfinished: those that have ended and not finished; they stay under way.
+        failed: one of these holds back all that has not started.
+        limit: the error of a call that has come to its recursion limit, or None.
+        drained: why the call is to end early, or None.
+        order: a number by which tasks are sorted as they have started.
+        passed_tick: the machine's tick up to which breakpoints count as passed.
+        races: what is known of races; None as long as there was none.
+        posts: what waits to come in with the next step.
+        held_back: the nodes that wait because one before them has a breakpoint behind it.
+    """
+
+    __slots__ = (
+        "at_work",
+        "drained",
+        "effect",
+        "failed",
+        "held_back",
+        "limit",
+        "order",
+        "passed_tick",
+        "posts",
+        "races",
+        "serial_queue",
+        "store",
+        "unfinished",
+    )  # fmt: skip
+
+    def __init__(self, run: Run, machine: ReadyMachine, passed_tick: int) -> None:
+        alone = run.settings.config.get("max_concurrency") == 1
+        self.store: NoStore = make_store(run, machine)
+        self.order: Callable[[Task], int] = machine.starts.order
+        self.passed_tick: int = passed_tick
+        self.held_back: set[str] = set()
+        self.effect: StartTasks = StartTasks()
+        self.at_work: dict[Task, None] = {}
+        self.serial_queue: list[tuple[int, Task]] | None = [] if alone else None
+        self.unfinished: list[Task] = []
+        self.failed: bool = False
+        self.limit: Exception | None = None
+        self.drained: str | None = None
+        self.races: ReadyRaces | None = None
+        self.posts: Sequence[Post] = ()
+
+    # -- what starts -------------------------------------------------------------------------------
+
+    def decide_starts(self, run: Run) -> Callable[[str, int], bool]:
+        """Whether a node may start now, by its name and the version of what starts it."""
+        settings, machine, passed_tick = run.settings, run.machine, self.passed_tick
+        self.drained = settings.control.drain_reason
+        if self.drained is None and START not in machine.expiring:  # the input comes in
+            self.drained = settings.ending.reason
+        stops = self.failed or self.limit is not None or self.drained is not None
+        nodes, before = run.program.nodes, settings.interrupt_before
+
+        def may_start(node: str, version: int) -> bool:
+            if stops or node in self.held_back:
+                return False
+            listed = node in before or (before == "*" and not nodes[node].hidden)
+            # Who goes on from a breakpoint gets past it; the next change makes it count again.
+            return not listed or version <= passed_tick
+
+        return may_start
+
+    def enter_races(self, tasks: Sequence[Task]) -> None:
+        """Note the races that tasks are in which start."""
+        if self.races is None:
+            self.races = self.effect.races = ReadyRaces()
+        self.races.enter(tasks)
+
+    def enqueue(self, tasks: Sequence[Task]) -> None:
+        """Let tasks run, one at a time where that is wanted."""
+        if self.serial_queue is None:
+            self.effect.tasks = [*self.effect.tasks, *tasks]
+            return
+        for task in tasks:
+            heappush(self.serial_queue, (self.order(task), task))
+
+    def take_next(self) -> Sequence[Task]:
+        """The task that runs next where one runs at a time: the one that has started first. An
+        error handler has the place of its task, so that the order is the same after a crash."""
+        return [heappop(self.serial_queue)[1]] if self.serial_queue and not self.failed else ()
+
+    def reach_limit(self, error: Exception) -> None:
+        """Note that the call has come to its recursion limit."""
+        self.limit = error
+
+    def note_breakpoints(self, run: Run, tasks: Sequence[Task]) -> None:
+        """Hold back, in this call, what tasks lead to that have a breakpoint behind them."""
+        triggers = run.program.triggers
+        for task in tasks:
+            if is_listed((task,), run.settings.interrupt_after):
+                for name, value in task.writes:
+                    self.held_back.update(triggers.get(name, ()))
+                    if name == TASKS:
+                        sends = value if isinstance(value, list) else [value]
+                        self.held_back.update(send.node for send in sends)
+
+    # -- how it ends -------------------------------------------------------------------------------
+
+    def note_ends(self, run: Run, tasks: Iterable[Task]) -> None:
+        """Note tasks that have ended without having finished."""
+        for task in tasks:
+            self.unfinished.append(task)
+            # A handler that raises hides what it was called for, unless that stays as the cause.
+            error = task.error
+            if task.cause is not None and error is not None and error is not task.cause.error:
+                error.__cause__ = error.__cause__ or task.cause.error
+            if isinstance(error, Exception):
+                fails = self.races is None or self.races.note_failure(task)
+                self.failed = self.failed or (fails and run.settings.on_failure == "stop")
+            elif error is not None:
+                self.failed = True
+
+    def list_unfinished(self) -> list[Task]:
+        """All that have ended without having finished."""
+        return self.unfinished if self.races is None else [*self.unfinished, *self.races.aside]
+
+    def drop(self, losers: Collection[Task]) -> list[Task]:
+        """Drop tasks that have lost their races.
+
+        Returns:
+            What is at work for them.
+        """
+        gone = set(losers)
+        lost = stand_behind(self.at_work, gone)
+        for task in lost:
+            del self.at_work[task]
+        self.effect.tasks = [task for task in self.effect.tasks if task in self.at_work]
+        if self.serial_queue:
+            self.serial_queue = [each for each in self.serial_queue if each[1] in self.at_work]
+            heapify(self.serial_queue)
+        # A signal is not taken back.
+        gone -= {task.cause or task for task in self.unfinished if is_signal(task)}
+        self.unfinished = [task for task in self.unfinished if (task.cause or task) not in gone]
+        if self.races is not None:
+            self.races.drop(losers)
+        return lost

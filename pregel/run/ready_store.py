@@ -1,0 +1,238 @@
+"""What a call with schedule="ready" stores, and when: each step as it ends, or all at the end of
+the call, or nothing.
+
+Part of the loop: generators that ask for effects and perform none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...checkpoint.base import (
+    CLAIM,
+    CONTINUES,
+    ERROR,
+    ERROR_SOURCE,
+    NULL_TASK_ID,
+    UNDER_WAY,
+    TaskWrites,
+)
+from ..superstep.ready_machine import ReadyMachine
+from ..superstep.task import Task
+from .effects import Effects, Save
+from .loop import show_checkpoint
+from .open_tasks import encode_record
+from .origins import keep_strays
+from .resume import claim_end, claim_of, upcoming
+from .run import Run, run_of
+
+
+class NoStore:
+    """Of a run without a saver: nothing is stored."""
+
+    def __init__(self, run: Run, machine: ReadyMachine) -> None:
+        self._run = run
+        self._machine = machine
+
+    def begin(self) -> Effects:
+        """Prepare the thread, before the first task starts."""
+        yield from ()
+
+    def apply(self, tasks: Sequence[Task]) -> list[TaskWrites]:
+        """Apply what these tasks wrote, as the end of a step; what is to be stored of it.
+
+        Raises:
+            Exception: it cannot be stored or applied. Nothing has changed.
+        """
+        self._machine.apply(tasks)
+        return []
+
+    def end_step(self, tasks: Sequence[Task], writes: list[TaskWrites]) -> Effects:
+        """Store the step that these tasks have ended."""
+        self._machine.identify()  # tasks of one path may be under way at once
+        yield from ()
+
+    def hand_over(self, failed: Sequence[Task]) -> Effects:
+        """Record that error handlers take over from these tasks."""
+        yield from ()
+
+    def record(self, tasks: Sequence[Task]) -> Effects:
+        """Record how far tasks have come, at the end of the call.
+
+        Args:
+            tasks: those that have ended and stay under way.
+        """
+        yield from ()
+
+
+class StepStore(NoStore):
+    """Each step is a checkpoint. What tasks leave that stay under way is recorded beside their
+    origins."""
+
+    def begin(self) -> Effects:
+        if self._run.position.records:
+            yield from keep_strays(self._run, self._machine)
+
+    def apply(self, tasks: Sequence[Task]) -> list[TaskWrites]:
+        # Encoded before they are applied: a reducer that works in place must not reach the history.
+        writes = [self._run.commits.encode_writes(task) for task in tasks]
+        self._machine.apply(tasks)
+        return writes
+
+    def end_step(self, tasks: Sequence[Task], writes: list[TaskWrites]) -> Effects:
+        commits, machine = self._run.commits, self._machine
+        commits.describe(UNDER_WAY, bool(machine.under_way) or None)
+        commit = commits.build(machine, "loop", writes)
+        commit.carried = self._move_claim(tasks)
+        saved = Save(commit)
+        try:
+            yield saved
+        except BaseException:
+            if not saved.queued:  # the claim stands where it stood, and nothing ends it here
+                self._run.answers.end_claim()
+            raise
+
+    def _move_claim(self, tasks: Sequence[Task]) -> list[TaskWrites]:
+        """The answers that have not reached their task go along to the next checkpoint; not those
+        to tasks that have lost their races."""
+        run, lost = self._run, self._machine.lost
+        claim = claim_of(run)
+        if run.answers.claimed is None or claim is None:
+            return []
+        delivered = {q for task in tasks for q in (*(task.answers or ()), *task.passed_on)}
+        for task in lost:
+            delivered.update(question.id for question in run.position.record_of(task.id).interrupts)
+        left = run.answers.move_claim(delivered, self._machine.checkpoint_id)
+        if not left:
+            run.answers.end_claim()
+            return []
+        return [run.commits.encode_command([(CLAIM, {**claim, "answers": left})])]
+
+    def hand_over(self, failed: Sequence[Task]) -> Effects:
+        for task in failed:
+            yield Save(None, [self._mark_failed(task)], task.run.machine.checkpoint_id)
+
+    def _mark_failed(self, task: Task) -> TaskWrites:
+        marks = {ERROR: task.error, ERROR_SOURCE: task.name}
+        return self._run.commits.encode_marks(task, marks)
+
+    def record(self, tasks: Sequence[Task]) -> Effects:
+        if self._run.abandoned:
+            return
+        records: dict[str, list[TaskWrites]] = {}
+        for task, found in self._encode_ends(tasks):
+            records.setdefault(task.run.machine.checkpoint_id, []).append(found)
+        yield from self._record_beside(records, tasks)
+
+    def _encode_ends(self, tasks: Iterable[Task]) -> list[tuple[Task, TaskWrites]]:
+        """How far tasks have come that stay under way."""
+        commits = self._run.commits
+        # What was only restored stands in the store as it is.
+        ended = ((t, commits.marks_of_unfinished(t)) for t in tasks if not t.restored)
+        return [(task, commits.encode_marks(task, marks)) for task, marks in ended if marks]
+
+    def _record_beside(
+        self, records: dict[str, list[TaskWrites]], tasks: Sequence[Task]
+    ) -> Effects:
+        """Record something beside several checkpoints, and that the call which has answered these
+        tasks has ended."""
+        ended = claim_end(self._run, tasks)
+        if records or ended:
+            # One transaction: between the questions and the end of the claim another call could
+            # answer.
+            here = self._run.position.saved_id or ""
+            yield Save(None, [*records.pop(here, ()), *ended], here, others=records)
+
+
+class ExitStore(StepStore):
+    """Durability "exit": one checkpoint at the end of the call. What is under way starts anew in
+    it, as after an edit: it keeps its ids, and what it has recorded."""
+
+    def begin(self) -> Effects:
+        yield from ()  # what is recorded goes along with the checkpoint
+
+    def apply(self, tasks: Sequence[Task]) -> list[TaskWrites]:
+        self._run.commits.apply_unstored(self._machine, tasks)
+        return []
+
+    def end_step(self, tasks: Sequence[Task], writes: list[TaskWrites]) -> Effects:
+        self._move_claim(tasks)
+        yield from ()
+
+    def hand_over(self, failed: Sequence[Task]) -> Effects:
+        for task in failed:
+            run_of(task).commits.put_off([self._mark_failed(task)])
+        yield from ()
+
+    def record(self, tasks: Sequence[Task]) -> Effects:
+        run, machine = self._run, self._machine
+        left = [*machine.under_way, *machine.just_started]
+        if run.abandoned or not left:
+            return  # the state alone is stored with the end of the run
+        origins = {task.run.machine.checkpoint_id: run_of(task).commits for task in left}
+        for commits in origins.values():
+            for inner in commits.left_by_unfinished():
+                yield Save(inner)
+        put_off = {origin: commits.exit_records for origin, commits in origins.items()}
+        if machine.checkpoint_id == run.position.saved_id:  # no step has ended
+            records = {origin: [*found] for origin, found in put_off.items() if found}
+            for task, found in self._encode_ends(tasks):
+                records.setdefault(task.run.machine.checkpoint_id, []).append(found)
+            yield from self._record_beside(records, tasks)
+            return
+        machine.requeue_all()
+        run.commits.describe(CONTINUES, self._list_continued(origins))
+        commit = run.commits.build_at_exit(machine)
+        if commit is None:
+            return  # a step is applied by half
+        commit.carried = [*self._carry(tasks, put_off.values()), *claim_end(run, tasks)]
+        yield Save(commit)
+        if run.output.streams:
+            show_checkpoint(run, upcoming(run, machine))
+
+    def _list_continued(self, origins: Collection[str]) -> list[str]:
+        """The checkpoints whose tasks go on, so that graphs inside these find what they have
+        stored."""
+        found = self._run.position.found
+        if found is None:
+            return [*origins]
+        earlier: Any = found.metadata.get(CONTINUES, ())
+        return [*dict.fromkeys([*earlier, found.checkpoint["id"], *origins])]
+
+    def _carry(
+        self, tasks: Sequence[Task], put_off: Iterable[Sequence[TaskWrites]]
+    ) -> list[TaskWrites]:
+        """What is recorded of the tasks that go on, for the one checkpoint: by earlier calls, and
+        on top of it by this one."""
+        run = self._run
+        paths = {id: path for path, id in self._machine.carried_ids.items()}
+        known = {id: each for id, each in run.position.records.items() if id != NULL_TASK_ID}
+        records: dict[str, TaskWrites] = {}
+        for id in dict.fromkeys([*known, *paths]):
+            before = run.position.record_of(id)
+            # The rest are `@task` calls, or nobody asks for them any more.
+            kept = {"path": paths[id], "begun": True} if id in paths else {"path": None}
+            records[id] = encode_record(run, id, replace(before, kept=kept))
+        new = [record for found in put_off for record in found]
+        for record in (*new, *(found for _, found in self._encode_ends(tasks))):
+            records[record.task_id] = _overlay(records.get(record.task_id), record)
+        return [*records.values()]
+
+
+def _overlay(before: TaskWrites | None, now: TaskWrites) -> TaskWrites:
+    """What was recorded of a task, with what has been recorded since in its place."""
+    if before is None:
+        return now
+    names = {name for name, _ in now.writes}
+    kept = [pair for pair in before.writes if pair[0] not in names]
+    return now._replace(task_path=before.task_path or now.task_path, writes=[*kept, *now.writes])
+
+
+def make_store(run: Run, machine: ReadyMachine) -> NoStore:
+    """What stores the steps of a run."""
+    if run.thread.saver is None:
+        return NoStore(run, machine)
+    kind = ExitStore if run.settings.durability == "exit" else StepStore
+    return kind(run, machine)

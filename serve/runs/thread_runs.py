@@ -1,0 +1,138 @@
+"""The runs of a thread in the order in which they begin, for readers of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+from ..records import Record, Records, pointer_to
+from .events import PING_SECONDS
+from .runner import Runner
+
+SECONDS_BETWEEN_LOOKS: Final = 1.0
+"""How often a reader looks for runs that another server started."""
+OPEN: Final = ("pending", "running")
+_SOME: Final = 20
+_SKEW: Final = 1_000_000
+"""How far the clocks of servers may differ, in microseconds."""
+
+
+class Begin(NamedTuple):
+    """When a run begins, by which the runs of a thread are ordered: in microseconds."""
+
+    moment: int
+    run_id: str
+
+
+class ThreadNews:
+    """Wakes readers that wait for the next run of a thread. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+
+    def of(self, thread_id: str) -> asyncio.Event:
+        """The event that the next run sets. Take it before you look for runs."""
+        return self._news.setdefault(thread_id, asyncio.Event())
+
+    def tell(self, thread_id: str) -> None:
+        """Wake the readers of a thread, as a run of it has begun."""
+        if (news := self._news.pop(thread_id, None)) is not None:
+            news.set()
+
+
+class ThreadRuns:
+    """The runs of a thread, for one reader.
+
+    Args:
+        news: wakes the reader when a run has been begun.
+    """
+
+    def __init__(
+        self, records: Records, runner: Runner, news: ThreadNews, thread_id: str
+    ) -> None:
+        self._records, self._runner, self._news = records, runner, news
+        self._thread_id = thread_id
+
+    @property
+    def news(self) -> asyncio.Event:
+        """The event that the next run sets. Take it before you look for runs."""
+        return self._news.of(self._thread_id)
+
+    async def find(self, run_id: str) -> Record | None:
+        """Return the record of a run; None if this thread no longer has it."""
+        record = await self._records.find("runs", run_id, self._thread_id)
+        record = record or self._runner.recall(run_id)
+        is_mine = record is not None and record["thread_id"] == self._thread_id
+        return record if is_mine else None
+
+    async def wait(self, news: asyncio.Event) -> bool:
+        """Wait until there may be a next run; return False if it is time for a heartbeat."""
+        waits = [asyncio.ensure_future(each.wait()) for each in (news, self._runner.stopping)]
+        seconds = PING_SECONDS if self._runner.queue is None else SECONDS_BETWEEN_LOOKS
+        try:
+            future = await self.open(Begin(moment_of(datetime.now(UTC)), ""))
+            if future:
+                seconds = min(seconds, future[0].moment / 1e6 - datetime.now(UTC).timestamp())
+            done, _ = await asyncio.wait(
+                waits, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED
+            )
+            return bool(done) or seconds < PING_SECONDS
+        finally:
+            for each in waits:
+                each.cancel()
+
+    async def next(self, after: Begin) -> Begin | None:
+        """Return the earliest run that has begun after another one."""
+        ended = await self.ended(after)
+        known = min([*ended, *await self.open(after)], default=None)
+        is_there = known is not None and known.moment <= moment_of(datetime.now(UTC))
+        return known if is_there else None
+
+    async def open(self, after: Begin) -> list[Begin]:
+        """Return the later runs that have not ended, in order."""
+        found = await self._records.search("unfinished", self._thread_id)
+        begins = [Begin(moment_of(each["begins_at"]), each["run_id"]) for each in found]
+        return sorted(each for each in begins if each > after)
+
+    async def ended(self, after: Begin) -> list[Begin]:
+        """Return the later runs that have ended."""
+        return [each for each in await self._ended_since(after.moment) if each > after]
+
+    async def since(self, moment: int) -> list[Begin]:
+        """Return the runs that were running at a moment, in order."""
+        known = [*await self.open(Begin(-1, "")), *await self._ended_since(moment)]
+        return sorted(each for each in known if each.moment <= moment)
+
+    async def newest(self) -> list[Begin]:
+        """Return the runs that have not ended, in order; if there are none, the last run."""
+        found = await self._records.search("runs", self._thread_id, limit=_SOME)
+        last = max((begin_of(each) for each in found if each["status"] not in OPEN), default=None)
+        now = moment_of(datetime.now(UTC))
+        begun = [each for each in await self.open(Begin(-1, "")) if each.moment <= now]
+        return begun or ([] if last is None else [last])
+
+    async def _ended_since(self, moment: int) -> list[Begin]:
+        """Return the runs that have ended since a moment. A run's record is written when it ends, so
+        only records written since then are read."""
+        begins: list[Begin] = []
+        offset, is_last = 0, False
+        while not is_last:
+            found = await self._records.search("runs", self._thread_id, limit=_SOME, offset=offset)
+            recent = [each for each in found if moment_of(each["updated_at"]) >= moment - _SKEW]
+            begins += [begin_of(each) for each in recent if each["status"] not in OPEN]
+            offset += _SOME
+            is_last = len(recent) < _SOME
+        return begins
+
+
+def begin_of(record: Record) -> Begin:
+    """Return when a run begins."""
+    return Begin(moment_of(pointer_to(record)["begins_at"]), record["run_id"])
+
+
+def moment_of(when: str | datetime) -> int:
+    """Return a moment in microseconds since 1970."""
+    moment = datetime.fromisoformat(when) if isinstance(when, str) else when
+    return round(moment.timestamp() * 1_000_000)

@@ -1,0 +1,254 @@
+"""Translates the events of one run's log into events of the protocol, by channel. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from ...checkpoint.base import INTERRUPT, SLEEP
+from ..json_messages import calls_of, role_of
+from .blocks import Messages
+
+Namespace = tuple[str, ...]
+
+MODES: Final = ("values", "updates", "messages-tuple", "custom", "tasks", "checkpoints")
+"""The stream modes of a run that a session starts: the channels are made from these."""
+CHANNELS: Final = (
+    "values",
+    "updates",
+    "messages",
+    "tools",
+    "lifecycle",
+    "input",
+    "checkpoints",
+    "tasks",
+    "custom",
+)
+CUSTOM: Final = "custom:"
+"""The prefix of a channel that carries the custom events of one name."""
+_NEEDED_BY: Final[Mapping[str, frozenset[str]]] = {
+    "messages": frozenset({"messages"}),
+    "checkpoints": frozenset({"checkpoints"}),
+    "tasks": frozenset({"tasks", "lifecycle"}),
+    "updates": frozenset({"updates", "tools", "input", "lifecycle"}),
+}
+"""Channels that need the log events of a mode; others skip these events unread."""
+
+
+class Event(NamedTuple):
+    """An event of the protocol.
+
+    Attributes:
+        method: its type; usually the name of its channel.
+    """
+
+    method: str
+    namespace: Namespace
+    data: Any
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The channels that carry it."""
+        if self.method == "input.requested":
+            return ("input",)
+        if self.method == "custom" and "name" in self.data:
+            return ("custom", CUSTOM + self.data["name"])
+        return (self.method,)
+
+
+class Translator:
+    """Translates the log of one run, from its first event on.
+
+    Args:
+        channels: the channels that the reader asks for.
+    """
+
+    def __init__(self, run_id: str, graph: str, channels: Sequence[str]) -> None:
+        self._run_id, self._graph = run_id, graph
+        self._channels = {"custom" if each.startswith(CUSTOM) else each for each in channels}
+        self._open: dict[Namespace, str] = {}  # running nested graphs and their names
+        self._messages: defaultdict[Namespace, Messages] = defaultdict(Messages)
+        self._asked: dict[str, tuple[Namespace, Mapping[str, Any]]] = {}
+        self._error: str | None = None
+        self._is_paused = False
+        self.has_begun = False
+
+    def of(self, name: str, data: bytes) -> Iterator[Event]:
+        """Translate one event of the run's log."""
+        self.has_begun = True
+        mode, _, place = name.partition("|")
+        ns: Namespace = tuple(place.split("|")) if place else ()
+        yield from self._enter(ns)
+        if not _NEEDED_BY.get(mode, self._channels) & self._channels:
+            return
+        match mode:
+            case "metadata":
+                yield self._lifecycle("running", (), run_id=self._run_id)
+            case "values":
+                yield from self._values(ns, orjson.loads(data))
+            case "updates":
+                yield from self._updates(ns, orjson.loads(data))
+            case "messages":
+                piece, metadata = orjson.loads(data)
+                task = str(metadata.get("checkpoint_ns") or metadata.get("langgraph_checkpoint_ns"))
+                for each in self._messages[ns].add(piece, task):
+                    yield Event("messages", ns, each)
+            case "tasks":
+                yield from self._task(ns, orjson.loads(data))
+            case "checkpoints":
+                yield Event("checkpoints", ns, _checkpoint(orjson.loads(data)))
+            case "custom":
+                yield Event("custom", ns, _custom(orjson.loads(data)))
+            case "error":
+                self._error = str(orjson.loads(data)["message"])
+
+    def end(self, status: str, is_paused: bool) -> Iterator[Event]:
+        """Translate the end of the run.
+
+        Args:
+            status: the status in its record.
+            is_paused: whether its thread waits; used if nothing of the log was read.
+        """
+        if status == "success":
+            paused = self._is_paused or (is_paused and not self.has_begun)
+            became, error = ("interrupted" if paused else "completed"), None
+        else:
+            stopped = "the run was cancelled" if status == "interrupted" else "the run has failed"
+            became, error = "failed", self._error or stopped
+        for ns in [*self._messages]:
+            yield from self._finish_messages(ns)
+        for ns in sorted(self._open, key=len, reverse=True):
+            yield from self._leave(ns, became)
+        if became == "interrupted":
+            yield from self._questions()
+        more = {} if error is None else {"error": error}
+        yield self._lifecycle(became, (), run_id=self._run_id, **more)
+
+    # -- state -------------------------------------------------------------------------------------
+
+    def _values(self, ns: Namespace, values: Any) -> Iterator[Event]:
+        yield from self._finish_messages(ns)
+        asked: Any = ()
+        if isinstance(values, dict):
+            asked = values.pop(INTERRUPT, None)
+            values.pop(SLEEP, None)
+            if not ns:
+                self._is_paused = asked is not None
+        yield Event("values", ns, values)
+        self._hold(ns, asked or ())
+
+    def _updates(self, ns: Namespace, updates: Any) -> Iterator[Event]:
+        if not isinstance(updates, dict):
+            return
+        for node, update in updates.items():
+            if node == INTERRUPT:
+                self._is_paused = self._is_paused or not ns
+                self._hold(ns, update or ())
+            else:
+                yield Event("updates", ns, {"node": node, "values": update})
+                yield from self._tools(ns, update)
+
+    def _hold(self, ns: Namespace, asked: Sequence[Mapping[str, Any]]) -> None:
+        """Hold questions back until the run has ended, because the thread takes no answers before.
+        The first namespace that reports a question is that of the graph which asks it."""
+        for each in asked:
+            self._asked.setdefault(each["id"], (ns, each))
+
+    def _questions(self) -> Iterator[Event]:
+        for id, (ns, asked) in self._asked.items():
+            # The protocol says `payload`; the official client for Python reads `value`.
+            value = {"payload": asked["value"], "value": asked["value"]}
+            schema = asked.get("response_schema")
+            more = {} if schema is None else {"response_schema": schema}
+            yield Event("input.requested", ns, {"interrupt_id": id, **value, **more})
+
+    # -- nested graphs -----------------------------------------------------------------------------
+
+    def _enter(self, ns: Namespace) -> Iterator[Event]:
+        for depth in range(1, len(ns) + 1):
+            inner = ns[:depth]
+            if inner not in self._open:
+                name, _, task = inner[-1].partition(":")
+                self._open[inner] = name
+                yield self._lifecycle("started", inner, trigger_call_id=task)
+
+    def _leave(self, ns: Namespace, became: str) -> Iterator[Event]:
+        yield from self._finish_messages(ns)
+        yield self._lifecycle(became, ns)
+        del self._open[ns]
+
+    def _task(self, ns: Namespace, task: Mapping[str, Any]) -> Iterator[Event]:
+        yield Event("tasks", ns, task)
+        inner = (*ns, f"{task['name']}:{task['id']}")
+        if "result" not in task or inner not in self._open:
+            return
+        failed = "failed" if task.get("error") else None
+        became = "interrupted" if task.get("interrupts") else failed or "completed"
+        yield from self._leave(inner, became)
+
+    def _lifecycle(self, event: str, ns: Namespace, **more: Any) -> Event:
+        name = self._open[ns] if ns else self._graph
+        return Event("lifecycle", ns, {"event": event, "graph_name": name, **more})
+
+    # -- messages and tools ------------------------------------------------------------------------
+
+    def _finish_messages(self, ns: Namespace) -> Iterator[Event]:
+        if ns in self._messages:
+            for each in self._messages[ns].finish_all():
+                yield Event("messages", ns, each)
+
+    def _tools(self, ns: Namespace, update: Any) -> Iterator[Event]:
+        """Report a tool call as started with the message that asks for it, and as finished with the
+        message that holds its result."""
+        found = update.get("messages") if isinstance(update, dict) else None
+        for message in found if isinstance(found, list) else [found]:
+            if not isinstance(message, dict):
+                continue
+            if role_of(message) == "tool":
+                yield Event("tools", ns, _tool_result(message))
+            else:
+                for call in calls_of(message):
+                    named = {"tool_call_id": call.id, "tool_name": call.name}
+                    given = _as_json(call.arguments)
+                    yield Event("tools", ns, {"event": "tool-started", **named, "input": given})
+
+
+def _tool_result(message: Mapping[str, Any]) -> dict[str, Any]:
+    id = message.get("tool_call_id")
+    if message.get("status") == "error":
+        return {"event": "tool-error", "tool_call_id": id, "message": str(message.get("content"))}
+    return {"event": "tool-finished", "tool_call_id": id, "output": message}
+
+
+def _as_json(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _checkpoint(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a checkpoint that is needed to fork from it."""
+    metadata = payload.get("metadata") or {}
+    parent = _id_of(payload.get("parent_config"))
+    return {
+        "id": _id_of(payload.get("config")),
+        **({} if parent is None else {"parent_id": parent}),
+        "step": metadata.get("step"),
+        "source": metadata.get("source"),
+    }
+
+
+def _id_of(config: Any) -> Any:
+    return ((config or {}).get("configurable") or {}).get("checkpoint_id")
+
+
+def _custom(data: Any) -> dict[str, Any]:
+    """The custom event for what a stream writer sent; `{"name": ..., "payload": ...}` gets a name."""
+    is_named = isinstance(data, dict) and isinstance(data.get("name"), str)
+    if is_named and {*data} <= {"name", "payload", "value"} and len(data) == 2:
+        return {"name": data["name"], "payload": data.get("payload", data.get("value"))}
+    return {"payload": data}

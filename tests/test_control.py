@@ -1,0 +1,84 @@
+"""A handle of a run tells how that has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypedDict
+
+import pytest
+
+from stategraph import START, InMemorySaver, RunControl, StateGraph, get_runtime, interrupt
+
+HERE: Any = {"configurable": {"thread_id": "1"}}
+
+
+class State(TypedDict, total=False):
+    text: str
+
+
+def make_app(node: Callable[[Any], Any], **options: Any) -> Any:
+    graph = StateGraph(State).add_node("node", node).add_edge(START, "node")
+    return graph.compile(checkpointer=InMemorySaver(), **options)
+
+
+def done(state: Any) -> Any:
+    return {"text": "b"}
+
+
+def ask(state: Any) -> Any:
+    return {"text": interrupt("text?")}
+
+
+def wait(state: Any) -> Any:
+    get_runtime().sleep(timedelta(days=1))
+
+
+def inside(state: Any) -> Any:
+    make_app(ask).invoke({"text": "a"}, {"configurable": {"thread_id": "inner"}})
+    return {"text": "b"}
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(
+    ("node", "options", "paused"),
+    [
+        (done, {}, False),
+        (ask, {}, True),
+        (wait, {}, True),
+        (done, {"interrupt_before": ["node"]}, True),
+        (done, {"interrupt_after": ["node"]}, True),
+        (inside, {}, False),
+    ],
+)
+def test_it_tells_whether_the_run_has_paused(drive: Any, node: Any, options: Any, paused: bool, streams: bool) -> None:
+    app, control = make_app(node, **options), RunControl()
+    assert control.paused is None
+    call = drive.stream if streams else drive.invoke
+    call(app, {"text": "a"}, HERE, control=control)
+    assert control.paused is paused
+
+
+def test_a_delivery_that_came_before_tells_the_same(drive: Any) -> None:
+    app = make_app(ask)
+    for _ in range(2):
+        control = RunControl()
+        drive.invoke(app, {"text": "a"}, {**HERE, "run_id": "7"}, control=control)
+        assert control.paused is True
+
+
+def test_it_tells_nothing_after_an_error(drive: Any) -> None:
+    def fail(state: Any) -> Any:
+        raise LookupError("no")
+
+    control = RunControl()
+    with pytest.raises(LookupError):
+        drive.invoke(make_app(fail), {"text": "a"}, HERE, control=control)
+    assert control.paused is None
+
+
+def test_it_tells_of_a_run_with_a_deadline(drive: Any) -> None:
+    control = RunControl()
+    config = {**HERE, "deadline": datetime.now(UTC) + timedelta(hours=1)}
+    drive.invoke(make_app(ask), {"text": "a"}, config, control=control)
+    assert control.paused is True
