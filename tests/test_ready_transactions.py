@@ -16,7 +16,6 @@ from stategraph import (
     Command,
     InMemorySaver,
     RetryPolicy,
-    Runtime,
     get_runtime,
     interrupt,
 )

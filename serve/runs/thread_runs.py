@@ -114,8 +114,8 @@ class ThreadRuns:
         return begun or ([] if last is None else [last])
 
     async def _ended_since(self, moment: int) -> list[Begin]:
-        """Return the runs that have ended since a moment. A run's record is written when it ends, so
-        only records written since then are read."""
+        """Return the runs that have ended since a moment. A run's record is written when it ends,
+        so only records written since then are read."""
         begins: list[Begin] = []
         offset, is_last = 0, False
         while not is_last:

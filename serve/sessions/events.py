@@ -64,8 +64,9 @@ class Wanted:
 
     def has(self, event: Event) -> bool:
         """Whether the subscription asks for an event."""
-        is_subscribed = any(each in self.channels for each in event.channels)
-        return is_subscribed and any(self._is_below(event.namespace, each) for each in self._namespaces)
+        if not any(each in self.channels for each in event.channels):
+            return False
+        return any(self._is_below(event.namespace, prefix) for prefix in self._namespaces)
 
     def _is_below(self, ns: tuple[str, ...], prefix: tuple[str, ...]) -> bool:
         depth = len(ns) - len(prefix)

@@ -247,7 +247,7 @@ def _id_of(config: Any) -> Any:
 
 
 def _custom(data: Any) -> dict[str, Any]:
-    """The custom event for what a stream writer sent; `{"name": ..., "payload": ...}` gets a name."""
+    """The custom event of what a stream writer sent; `{"name": ..., "payload": ...}` names it."""
     is_named = isinstance(data, dict) and isinstance(data.get("name"), str)
     if is_named and {*data} <= {"name", "payload", "value"} and len(data) == 2:
         return {"name": data["name"], "payload": data.get("payload", data.get("value"))}
