@@ -12,10 +12,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from ..checkpoint.keys import canonical_key, function_identity
 from ..checkpoint.sql.sqlite_database import Database, Target
 from ..checkpoint.threads import AsyncCaller
 from .base import Namespace
-from .keys import canonical_key, function_identity
 from .namespaces import encode_namespace
 
 __all__ = [

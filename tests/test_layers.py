@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT = {
     "channels": [],
     "checkpoint": [".channels"],
-    "store": [".channels", ".checkpoint.serde", ".checkpoint.digest", ".checkpoint.sql.sqlite_database", ".checkpoint.sql.postgres_server", ".checkpoint.errors", ".checkpoint.opening", ".checkpoint.threads"],
+    "store": [".channels", ".checkpoint.serde", ".checkpoint.digest", ".checkpoint.keys", ".checkpoint.sql.sqlite_database", ".checkpoint.sql.postgres_server", ".checkpoint.errors", ".checkpoint.opening", ".checkpoint.threads"],
     "pregel": [".channels", ".checkpoint", ".store"],
     "executors": [".pregel"],
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],

@@ -27,9 +27,9 @@ from stategraph import (
     task,
 )
 from stategraph.channels import LastValue
+from stategraph.checkpoint.keys import MANY_RUNS
 from stategraph.pregel import NodeBuilder, Pregel
 from stategraph.store import SqliteCache
-from stategraph.store.keys import MANY_RUNS
 
 ONE = {"configurable": {"thread_id": "1"}}
 WAIT = 5.0

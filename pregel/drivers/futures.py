@@ -19,7 +19,7 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.base import ERROR, RESUME, RETURN
-from ...store.keys import canonical_key
+from ...checkpoint.keys import canonical_key
 from ..names import PUSH
 from ..program.program import CompiledNode
 from ..program.results import refuse_coroutine

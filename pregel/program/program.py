@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...channels.base import BaseChannel, Channel
 from ...channels.topic import Topic
-from ...store.keys import KeyWatch
+from ...checkpoint.keys import KeyWatch
 from ..errors import InvalidGraphError
 from ..names import PULL, TASKS
 from ..runtime import ManagedValue

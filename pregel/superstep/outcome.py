@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from ...store.keys import KeyWatch, canonical_key, function_identity
+from ...checkpoint.keys import KeyWatch, canonical_key, function_identity
 from ..clock import CLOCK
 from ..errors import (
     GraphBubbleUp,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...checkpoint.digest import blake2b
-from ...store.keys import canonical_key
+from ...checkpoint.keys import canonical_key
 
 TASK, PLACE = slice(0, 16), slice(0, 20)
 """The digits of a question's id that name its task, and its task and place."""

@@ -355,7 +355,7 @@ def schedules_moved_first(stack: ExitStack) -> None:
 
     def store(self: Any, wire: Any, due: Any, moments: Any, after: Any) -> bool:
         moved = real(self, wire, due, [], after)
-        time.sleep(0.05)  # as long as a busy database takes
+        time.sleep(0.3)  # as long as a busy database takes
         if moved and moments:
             again = due._replace(first=after)
             real(self, wire, again, moments, after)

@@ -24,7 +24,7 @@ from types import (
 from typing import Any, NoReturn
 from weakref import ref
 
-from ..checkpoint.digest import blake2b
+from .digest import blake2b
 
 _MAX_DEPTH = 100
 
