@@ -24,7 +24,7 @@ from stategraph import (
 from stategraph.checkpoint import CheckpointConflictError
 from stategraph.checkpoint.base import POST, POST_TASK_ID
 from stategraph.checkpoint.encryption import Encryption
-from stategraph.checkpoint.errors import UnserializableError
+from stategraph.checkpoint.errors import StorageError, UnserializableError
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 postgres = cluster.emptied
@@ -275,6 +275,32 @@ def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(
     assert sorted(end["log"]) == sorted(["in", "zero", "one", *end["log"][-3:]]) or "a" in end["log"]
     assert end["log"].count("zero") == end["log"].count("one") == 1
     assert again.get_state(CFG).posts == ()
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("error", [StorageError, Died])
+def test_a_step_after_which_no_posts_can_be_read_is_stored_without_them(
+    drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch, durability: Any, error: type[BaseException]
+) -> None:
+    word, ran = Word(saver), []
+
+    def first(state: State) -> Any:
+        ran.append("first")
+        word("one")
+        monkeypatch.setattr(saver, "read_posts", broken)
+        return {"log": ["a"]}
+
+    def broken(thread_id: str) -> Any:
+        raise error("no posts today")
+
+    app = chain(saver, first, says("b"))
+    with pytest.raises(error):
+        drive.invoke(app, {"log": ["in"]}, CFG, durability=durability)
+    monkeypatch.undo()
+    state = drive.get_state(app, CFG)
+    assert (state.values, state.next, state.posts) == ({"log": ["in", "a"]}, ("n1",), ({"log": ["one"]},))
+    assert drive.invoke(app, None, CFG) == {"log": ["in", "a", "one", "b after 3"]}
+    assert ran == ["first"], "a step that had ended is done again"
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])

@@ -13,6 +13,7 @@ as records. A superstep that fails or pauses leaves by `_end_unfinished`, one th
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...checkpoint.base import ERROR, ERROR_SOURCE, UNDER_WAY
@@ -160,10 +161,8 @@ def _find_races(run: Run, tasks: Sequence[Task]) -> Races:
 
 
 def _end_by_force(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
-    """Keep what has finished when the reader leaves or the driver fails amid a superstep.
-
-    If all tasks have finished, the superstep ends: otherwise `get_state` would show nothing to come
-    next, though their writes may lead on.
+    """Keep what has finished when the reader leaves or the driver fails amid a superstep. If all
+    tasks have, the superstep ends: otherwise `get_state` would not show what their writes lead to.
     """
     # What an abandoned run has done must not move the thread: nobody waits for it any more.
     if all(task.finished for task in tasks) and not run.abandoned:
@@ -367,7 +366,8 @@ def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects
             yield from _record_refused(run, tasks, error)
             raise
         if commits.inbox is not None:
-            yield from commits.inbox.take(machine, run.output.streams)
+            build = partial(commits.build, machine, "loop", writes)
+            yield from commits.inbox.take_after(machine, output.streams, build)
         held = commits.holds_start and tasks[0].node.hidden
         saved = Save(commits.build(machine, "loop", writes))
         yield saved.hold(for_task=True) if held else saved
