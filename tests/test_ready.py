@@ -159,7 +159,7 @@ def test_one_after_the_other_a_plain_key_may_be_written(drive: Any) -> None:
 def test_the_recursion_limit_counts_generations(drive: Any) -> None:
     app = build("S>a>b>c S>x1>x2>x3").compile(InMemorySaver(), schedule="ready")
     assert len(drive.invoke(app, EMPTY, {**CONFIG, "recursion_limit": 3})["log"]) == 6
-    with ends_by(by_order("a", "b", "c")), pytest.raises(GraphRecursionError):
+    with ends_by(by_order("a", "b", "c")), pytest.raises(GraphRecursionError, match="2 generations"):
         drive.invoke(app, EMPTY, {"recursion_limit": 2, "configurable": {"thread_id": "u"}})
     state = drive.get_state(app, {"configurable": {"thread_id": "u"}})
     assert sorted(state.values["log"]) == ["a", "b", "x1"]  # what had begun has ended

@@ -42,10 +42,11 @@ def _is_cancelled(task: Task) -> bool:
 
 
 def limit_reached(run: Run, tasks: Sequence[Task]) -> GraphRecursionError:
-    """The error of a run that has taken all its supersteps."""
+    """The error of a run that has taken all the steps that it may take."""
+    unit = "generations" if run.program.starts_ready else "supersteps"
     names = ", ".join(sorted({t.name for t in tasks}))
     return GraphRecursionError(
-        f"{run.program.name}: the recursion limit of {run.settings.limit} supersteps was reached "
+        f"{run.program.name}: the recursion limit of {run.settings.limit} {unit} was reached "
         f'with work left: {names}. Raise it with config={{"recursion_limit": ...}}, or go on with '
         "invoke(None, config) (GRAPH_RECURSION_LIMIT)"
     )
