@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from chaos import bugs_above, bugs_below, bugs_protocol, bugs_savers, rooms  # noqa: F401  # these fill BUGS and TRIALS
@@ -26,6 +28,17 @@ def test_every_planted_bug_finds_its_place(name: str) -> None:
     with ExitStack() as stack:
         BUGS[name].plant(stack)
     assert BUGS[name].caught_by in TRIALS
+
+
+def test_every_planted_bug_has_a_row_in_the_docs() -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs/explanation/reliability.md").read_text()
+    section = page.partition("## Planted bugs")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|:]+): .* \| (.+) \|$", section, re.MULTILINE)
+    assert sorted(rows) == sorted((_words(name), _words(bug.caught_by)) for name, bug in BUGS.items())
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 @pytest.mark.trial
