@@ -25,7 +25,9 @@ from .body_fields import (
     Modes,
     NoTtl,
     Order,
+    Paths,
     Place,
+    StateFields,
     Strategy,
     ThreadMetadata,
     check_goto,
@@ -121,9 +123,10 @@ class SubgraphsQuery(Body):
 
 
 class StateQuery(Body):
-    """Whether the states of the graphs inside are wanted, too."""
+    """Which parts of a state are wanted, and whether also the states of the graphs inside."""
 
     subgraphs: bool = False
+    select: StateFields | None = None
 
 
 class StateBody(Body):
@@ -148,6 +151,7 @@ class ThreadBody(Body):
     metadata: ThreadMetadata = {}
     if_exists: Literal["raise", "do_nothing"] | None = None
     supersteps: list[Superstep] | None = None
+    ttl: NoTtl = None
 
     @field_validator("thread_id")
     @classmethod
@@ -156,7 +160,6 @@ class ThreadBody(Body):
         if value is not None and ("/" in value or value in (".", "..")):
             raise ValueError("must not be '.' or '..', nor hold a slash")
         return value
-    ttl: NoTtl = None
 
 
 class ThreadChange(Body):
@@ -173,6 +176,7 @@ class ThreadSearch(Page):
     metadata: Many | None = None
     values: Many | None = None
     status: Literal["idle", "busy", "interrupted", "error"] | None = None
+    extract: Paths | None = None
 
 
 class ThreadStreamQuery(Body):
@@ -205,11 +209,10 @@ class PruneBody(Body):
     strategy: Literal["delete", "keep_latest"] = "delete"
 
 
-class CheckpointBody(Body):
+class CheckpointBody(StateQuery):
     """Which checkpoint of a thread."""
 
     checkpoint: Many
-    subgraphs: bool = False
 
 
 class HistoryBody(Body):
@@ -218,6 +221,7 @@ class HistoryBody(Body):
     limit: int = Field(10, ge=1, le=1000)
     before: str | Many | None = None
     metadata: Many | None = None
+    select: StateFields | None = None
     checkpoint: Many | None = None
 
 
@@ -263,6 +267,16 @@ class RunBody(Body):
     after_seconds: float | None = Field(None, ge=0, le=LATEST_SECONDS)
     durability: Literal["sync", "async", "exit"] | None = None
     webhook: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old_durability(cls, given: Any) -> Any:
+        """`checkpoint_during`, which older clients send in the place of `durability`."""
+        if isinstance(given, dict) and given.get("durability") is None:
+            during = given.get("checkpoint_during")
+            if isinstance(during, bool):
+                return {**given, "durability": "async" if during else "exit"}
+        return given
 
     @property
     def modes(self) -> list[str]:
@@ -388,6 +402,7 @@ class RunQuery(Body):
     limit: int = Field(10, ge=0, le=1000)
     offset: int = Field(0, ge=0)
     status: str | None = None
+    select: list[str] | None = None
 
 
 class JoinQuery(Body):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator
 
+from .parts import check_paths, check_state_fields
 from .sessions.translate import CHANNELS, CUSTOM
 
 Strategy = Literal["reject", "interrupt", "rollback", "enqueue"]
@@ -109,6 +110,8 @@ Channel = Annotated[str, AfterValidator(_check_channel)]
 Modes = Annotated[Mode | list[Mode], BeforeValidator(_check_modes)]
 NoTtl = Annotated[None, _refuse("ttl of threads is not offered: prune or delete them")]
 Config = Annotated[Many, AfterValidator(_check_config)]
+Paths = Annotated[dict[str, str], AfterValidator(check_paths)]
+StateFields = Annotated[list[str], AfterValidator(check_state_fields)]
 Place = Annotated[Many, AfterValidator(_check_place)]
 """A checkpoint of the thread."""
 ThreadMetadata = Annotated[Many, AfterValidator(_check_graph_id)]

@@ -119,7 +119,10 @@ class Service:
             Refused: they are not what is expected.
         """
         asked = request.query_params
-        return validate(kind, {key: asked[key] for key in kind.model_fields if key in asked})
+        given: dict[str, Any] = {key: asked[key] for key in kind.model_fields if key in asked}
+        if "select" in given:
+            given["select"] = asked.getlist("select")
+        return validate(kind, given)
 
     async def graph_of(self, id: str, owner: str | None) -> tuple[Pregel, Record]:
         """A graph and its assistant, by the id of an assistant or the name of a graph.

@@ -111,9 +111,8 @@ class RunRoutes:
         )
         shown = [await self._shown(each) for each in found]
         wanted = [each for each in shown if asked.status in (None, each["status"])]
-        fields = request.query_params.getlist("select")
         page = wanted[asked.offset : asked.offset + asked.limit]
-        return answer([select(each, fields) for each in page])
+        return answer([select(each, asked.select) for each in page])
 
     async def get(self, request: Request) -> Response:
         """A run."""

@@ -26,6 +26,7 @@ from ..bodies import (
 )
 from ..encode import describe_interrupts, describe_snapshot
 from ..errors import Refused
+from ..parts import extract, select_fields
 from ..records import DELETED, Record, containing, may_see, now, seconds_until, select, sort
 from ..service import Service, answer, refusing
 
@@ -175,9 +176,15 @@ class Threads:
         owner = await self._service.user(request)
         body = await self._service.body(request, ThreadSearch)
         page = await self._found(body, owner, body.offset, body.limit)
-        bare = body.select is not None and not {"values", "interrupts"} & {*body.select}
-        shown = [await self._bare(each) if bare else await self._shown(each) for each in page]
-        return answer([select(each, body.select) for each in shown])
+        return answer([await self._part(each, body) for each in page])
+
+    async def _part(self, thread: Record, body: ThreadSearch) -> Record:
+        """What a search wants to have of a thread."""
+        fields, paths = body.select, body.extract
+        bare = fields is not None and not {"values", "interrupts"} & {*fields} and not paths
+        shown = await self._bare(thread) if bare else await self._shown(thread)
+        part = select(shown, fields)
+        return {**part, "extracted": extract(shown, paths)} if paths else part
 
     async def count(self, request: Request) -> Response:
         """How many threads have something."""
@@ -270,22 +277,21 @@ class Threads:
         """The state of a thread, now or at a checkpoint."""
         thread = await self._one(request)
         at = {"checkpoint_id": request.path_params.get("checkpoint_id")}
-        nested = self._service.query(request, StateQuery).subgraphs
-        return await self._state(thread, at, nested)
+        return await self._state(thread, at, self._service.query(request, StateQuery))
 
     async def state_at(self, request: Request) -> Response:
         """The state of a thread at a checkpoint, also of a graph inside."""
         thread = await self._one(request)
         body = await self._service.body(request, CheckpointBody)
-        return await self._state(thread, body.checkpoint, body.subgraphs)
+        return await self._state(thread, body.checkpoint, body)
 
-    async def _state(self, thread: Record, at: Mapping[str, Any], nested: bool) -> Response:
+    async def _state(self, thread: Record, at: Mapping[str, Any], wanted: StateQuery) -> Response:
         app = self._graph(thread)
         if app is None:
-            return answer(_NO_STATE)
+            return answer(select_fields(_NO_STATE, wanted.select))
         config = _config(thread["thread_id"], at)
-        state = await refusing(app.aget_state(config, subgraphs=nested))
-        return answer(describe_snapshot(state))
+        state = await refusing(app.aget_state(config, subgraphs=wanted.subgraphs))
+        return answer(select_fields(describe_snapshot(state), wanted.select))
 
     async def update(self, request: Request) -> Response:
         """Edit the state of a thread."""
@@ -345,7 +351,7 @@ class Threads:
         )
 
         async def read() -> list[Record]:
-            return [describe_snapshot(state) async for state in steps]
+            return [select_fields(describe_snapshot(each), body.select) async for each in steps]
 
         return answer(await refusing(read()))
 

@@ -154,6 +154,33 @@ def test_threads_are_searched(client: Any) -> None:
     assert oldest[0] == {"thread_id": ann}
 
 
+def test_a_client_reads_the_parts_of_a_thread_that_it_wants(client: Any) -> None:
+    thread = client.threads.create()["thread_id"]
+    client.runs.wait(thread, "flow", input={"log": ["x"], "topic": "t"})
+    at = client.threads.get_state(thread)["checkpoint"]
+    assert client.threads.get_state(thread, select=["values.log", "next"]) == {"values": {"log": ["x", "a", "b"]}, "next": []}
+    assert client.threads.get_state(thread, checkpoint=at, select=["checkpoint"]) == {"checkpoint": at}
+    assert client.threads.get_state(thread, checkpoint_id=at["checkpoint_id"], select=["values.none"]) == {"values": {}}
+    assert client.threads.get_history(thread, select=["next"]) == [{"next": next} for next in ([], ["b"], ["a"], ["__start__"])]
+    empty = client.threads.create()["thread_id"]
+    assert client.threads.get_state(empty, select=["values"]) == {"values": {}}
+
+    paths = {"last": "values.log[-1]", "topic": "values.topic", "graph": "metadata.graph_id", "none": "values.log[7].x"}
+    [found] = client.threads.search(ids=[thread], select=["thread_id"], extract=paths)
+    extracted = {"last": "b", "topic": "t", "graph": "flow", "none": None}
+    assert found == {"thread_id": thread, "extracted": extracted}
+
+
+@pytest.mark.filterwarnings("ignore:`checkpoint_during` is deprecated")
+def test_an_older_client_says_when_steps_are_stored(client: Any) -> None:
+    numbers = {}
+    for during in (True, False):
+        thread = client.threads.create()["thread_id"]
+        client.runs.wait(thread, "flow", input={"log": []}, checkpoint_during=during)
+        numbers[during] = len(client.threads.get_history(thread))
+    assert numbers == {True: 4, False: 1}
+
+
 def test_a_thread_is_copied_and_deleted(client: Any) -> None:
     thread = new_thread(client)
     client.runs.wait(thread, "flow", input={"log": ["x"]})
@@ -303,6 +330,10 @@ def test_a_missed_time_is_made_up_for_once(gates: Gates) -> None:
         (lambda c: c.assistants.create("flaw"), NotFoundError, "flow"),
         (lambda c: c.assistants.update("flow", name="x"), Exception, "itself"),
         (lambda c: c.threads.search(limit=-1), UnprocessableEntityError, "limit"),
+        (lambda c: c.threads.search(extract={"a": "values.[0]"}), UnprocessableEntityError, "must be like"),
+        (lambda c: c.threads.search(extract={str(n): "status" for n in range(11)}), UnprocessableEntityError, "10 paths"),
+        (lambda c: c.threads.get_state(GONE, select=["value"]), NotFoundError, GONE),
+        (lambda c: c.threads.get_state(c.threads.create()["thread_id"], select=["value"]), Exception, "no field 'value'"),
         (lambda c: c.http.post("/nowhere", json={}), NotFoundError, "Not Found"),
     ],
 )  # fmt: skip

@@ -92,11 +92,12 @@ WORKS: dict[str, list[Call]] = {
     "threads.delete": [lambda s: s.client.threads.delete(s.thread)],
     "threads.get": [lambda s: s.client.threads.get(s.thread)],
     "threads.get_history": [
-        lambda s: s.client.threads.get_history(s.thread, limit=1, before=s.at, metadata={}, checkpoint=s.at)
+        lambda s: s.client.threads.get_history(s.thread, limit=1, before=s.at, metadata={}, checkpoint=s.at),
+        lambda s: s.client.threads.get_history(s.thread, select=["next"]),
     ],
     "threads.get_state": [
         lambda s: s.client.threads.get_state(s.thread, subgraphs=True),
-        lambda s: s.client.threads.get_state(s.thread, checkpoint=s.at),
+        lambda s: s.client.threads.get_state(s.thread, checkpoint=s.at, select=["values.log"]),
         lambda s: s.client.threads.get_state(s.thread, checkpoint_id=s.at["checkpoint_id"]),
     ],
     "threads.stream": [lambda s: use(s.client.threads.stream(s.thread, assistant_id="flow"))],
@@ -107,7 +108,8 @@ WORKS: dict[str, list[Call]] = {
     "threads.prune": [lambda s: s.client.threads.prune([s.thread], strategy="keep_latest")],
     "threads.search": [
         lambda s: s.client.threads.search(
-            metadata={"m": 1}, values={}, ids=[s.thread], status="idle", select=["thread_id"], **SORTED
+            metadata={"m": 1}, values={}, ids=[s.thread], status="idle", select=["thread_id"],
+            extract={"last": "values.log[-1]"}, **SORTED,
         )
     ],
     "threads.update": [
