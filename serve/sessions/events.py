@@ -8,6 +8,7 @@ position in the run's log; nothing else is stored.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -28,7 +29,8 @@ _A_MICROSECOND: Final = 8
 without reaching the numbers of a later run; writing one takes longer."""
 _AN_EVENT: Final = 256
 """How many numbers an event of a run's log has. Protocol events beyond that share the last one, so
-a reader who reconnects amid them misses some."""
+a reader who reconnects amid them misses some. The end of a run, which has the questions of all
+tasks, takes as many numbers as it needs: no event follows it."""
 _RESTARTED: Final = 1_000_000_000_000
 """Ids of log events from here on are milliseconds since 1970: another process of the server has
 continued the run."""
@@ -133,7 +135,8 @@ class Subscription:
                     elif frame.id is not None:
                         place = _place_of(begin, frame.id)
                         events = translator.of(frame.event, frame.data)
-                        parts += self._number(place, since, f"{begin.run_id}:{frame.id}", events)
+                        last, id = place + _AN_EVENT - 1, f"{begin.run_id}:{frame.id}"
+                        parts += self._number(place, last, since, id, events)
                 if parts:
                     yield b"".join(parts)
             record = await self._runs.find(begin.run_id) or record
@@ -143,13 +146,13 @@ class Subscription:
         if not self._runner.is_left(record) and status not in OPEN:
             events = translator.end(status, await self._is_paused())
             id = f"{begin.run_id}:end"
-            yield b"".join(self._number(place + _AN_EVENT, since, id, events))
+            yield b"".join(self._number(place + _AN_EVENT, sys.maxsize, since, id, events))
 
     def _number(
-        self, place: int, since: int, id: str, events: Iterator[Event]
+        self, place: int, last: int, since: int, id: str, events: Iterator[Event]
     ) -> Iterator[bytes]:
         for number, event in enumerate(events):
-            seq = place + min(number + 1, _AN_EVENT - 1)
+            seq = min(place + number + 1, last)
             if seq > since and self._wanted.has(event):
                 yield _frame(seq, f"{id}.{number}", event)
 

@@ -345,13 +345,13 @@ def test_a_reader_who_comes_back_at_any_event_misses_none_and_gets_none_twice(wi
 
 def test_a_reader_who_comes_back_amid_many_questions_misses_none() -> None:
     graph = StateGraph(Said).add_node("ask", lambda n: {"log": [interrupt(n)]})
-    graph.add_conditional_edges(START, lambda state: [Send("ask", n) for n in range(40)], ["ask"])
+    graph.add_conditional_edges(START, lambda state: [Send("ask", n) for n in range(400)], ["ask"])
     with serving(create_app({"asks": graph.compile()})) as url:
         wire = Wire(url)
         wire.command("run.start", assistant_id="asks", input={"log": []})
         events = wire.read(channels=["input", "lifecycle"])
-        assert names(events) == ["running", *["input.requested"] * 40, "interrupted"]
-        for place in (1, 20, 40):
+        assert names(events) == ["running", *["input.requested"] * 400, "interrupted"]
+        for place in (1, 300, 400):
             rest = wire.read(channels=["input", "lifecycle"], since=events[place]["seq"])
             assert [e["event_id"] for e in rest] == [e["event_id"] for e in events[place + 1 :]]
         wire.http.close()
