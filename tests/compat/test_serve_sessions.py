@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -280,10 +281,11 @@ class Wire:
     def read(self, until: int = 1, **asked: Any) -> list[dict[str, Any]]:
         """Events, until so many runs have ended."""
         asked.setdefault("channels", ["lifecycle", "values"])
-        found = []
+        found, late = [], time.monotonic() + 60
         with self.http.stream("POST", f"{self.place}/stream/events", json=asked) as stream:
             assert stream.status_code == 200, stream.read()
-            for line in stream.iter_lines():
+            for line in stream.iter_lines():  # pings are among them
+                assert time.monotonic() < late, f"no end within a minute, only {found}"
                 if line.startswith("data: "):
                     found.append(orjson.loads(line[6:]))
                     until -= found[-1]["method"] == "lifecycle" and is_end(found[-1])
