@@ -1,6 +1,6 @@
 """Graphs over HTTP, with the API that the official clients of LangGraph's server use.
 
-Needs the extra `serve`: Starlette and orjson; uvicorn runs it.
+Needs the extra `serve` (Starlette and orjson); uvicorn runs it.
 """
 
 from importlib import import_module as _load
@@ -16,7 +16,7 @@ _MODULE_OF = {"Auth": "service", "create_app": "app"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a module when one of its names is first used: the command line works without
+    """Import a module when one of its names is first used, so that the command line works without
     Starlette."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

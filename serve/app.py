@@ -67,8 +67,8 @@ def create_app(
     """Return an ASGI app that serves graphs over HTTP to the official clients of LangGraph's
     server. Run it with uvicorn, or mount it in another app.
 
-    Runs execute in the event loop of the app. Each is stored before it begins: after a crash the
-    next app on the same database goes on with those that had not ended.
+    Runs execute in the event loop of the app. Each is stored before it begins: after a crash, the
+    next app on the same database continues those that had not ended.
 
     Args:
         graphs: the graphs, by the names that clients use.
@@ -77,30 +77,31 @@ def create_app(
             memory by default.
         auth: identifies the sender of a request: it takes the request and returns the user's id, or
             None to refuse it. It may be a coroutine function. Each user sees its own threads only.
-        hosts: the names under which the server answers; others get 403, which keeps pages of other
-            sites away from a server on loopback. None for any name, which needs `auth`.
+        hosts: the host names that requests may use; others get 403, which keeps pages of other
+            sites away from a server on loopback. None allows any name, and requires `auth`.
         most_bytes: the maximum size of a request's body.
-        most_runs: how many runs may be under way or waiting at once; further ones get 429. Servers
-            with a `queue` count the runs of all servers, with up to a second's delay.
+        most_runs: how many runs may be running or waiting at once; further ones get 429. With a
+            `queue`, the runs of all servers count, with a delay of up to a second.
         most_runs_of_one: how many of them one user may have. Without `auth` it has no effect.
         most_requests: how many requests may be open at once; further ones get 429. A stream counts
             for as long as it is read, a wait until its run ends.
         most_requests_of_one: how many of them one user may have. Without `auth` it has no effect.
-        drain_seconds: how long a server that stops waits for its runs to reach their next step. An
-            ASGI server ends the lifespan after its connections, which may be streams that never
-            end: call `app.state.begin_to_stop()` when it gets the signal, from any thread.
+        drain_seconds: how long a stopping server waits for its runs to reach their next step. An
+            ASGI server ends the lifespan only after all connections have closed, and some may be
+            streams that never end: call `app.state.begin_to_stop()`, from any thread, when the
+            process gets the signal.
 
         queue: the address of a Postgres database. Runs become jobs in its queue, which this and
-            other processes work on, and several servers may share the database. `checkpointer` and
+            other processes execute; several servers may share the database. `checkpointer` and
             `store` must use the same database.
-        workers: how many runs of each graph this process executes at once, with a queue; 0 leaves
-            all to others (`stategraph work MODULE:GRAPH --as NAME`).
+        workers: with a queue, how many runs of each graph this process executes at once; 0 leaves
+            all runs to other processes (`stategraph work MODULE:GRAPH --as NAME`).
         integrity: guards the rows of the queue; all workers and servers need the same.
-        webhooks: prefixes of the addresses to which runs may have their ends sent, such as
+        webhooks: prefixes of the addresses that runs may name as webhooks, such as
             "https://example.com/hooks/"; none by default.
 
     Raises:
-        ValueError: there is no graph, a webhook is not a plain URL, or the app is open to everybody
+        ValueError: there is no graph, a webhook prefix is not a plain URL, or `hosts` is None
             without `auth`.
     """
     if not graphs:
@@ -152,7 +153,7 @@ def create_app(
         flags = {"assistants": True, "crons": True}
         return answer({"version": __version__, "engine": "stategraph", "flags": flags})
 
-    # Routes are tried one after the other: those that are asked most stand first.
+    # Routes are tried in order: the most frequently used come first.
     rooms: list[Any] = [
         *(
             room(service)
@@ -193,5 +194,6 @@ async def _refuse(_: Request, error: Refused | HTTPException) -> Response:
 
 
 async def _fail(_: Request, error: Exception) -> Response:
-    """A fault of the server: its log says which, the client is told no secrets."""
+    """Answer a request whose handler failed. The log has the error; the client learns no details,
+    since they might hold secrets."""
     return answer({"detail": "the server has failed; its log says why"}, 500)

@@ -1,6 +1,6 @@
-"""The bodies of requests, checked by pydantic. An unknown field is ignored, since newer clients
-send more, unless its name is close to that of a missing field; a known field that the server does
-not support is refused."""
+"""Request bodies, validated by pydantic. An unknown field is ignored, since newer clients send
+more, unless its name is close to that of a missing field; a known field that the server does not
+support is refused."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from .body_fields import (
 
 
 class Body(BaseModel):
-    """What all bodies share."""
+    """The base class of all bodies."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
 
     names: ClassVar[set[str]] = set()
-    """The fields of all bodies: clients send some of them where they have no meaning."""
+    """The fields of all bodies: clients also send some of them where they have no meaning."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Note the fields of a body."""
+        """Record the fields of a new body class."""
         cls.names.update(cls.model_fields)
 
     @model_validator(mode="before")
@@ -63,7 +63,7 @@ class Body(BaseModel):
 
 
 class Page(Body):
-    """Which part of a list."""
+    """One page of a list."""
 
     limit: int = Field(10, ge=0, le=1000)
     offset: int = Field(0, ge=0)
@@ -73,7 +73,7 @@ class Page(Body):
 
 
 class AssistantBody(Body):
-    """A new assistant."""
+    """Creates an assistant."""
 
     graph_id: str
     assistant_id: str | None = None
@@ -86,7 +86,7 @@ class AssistantBody(Body):
 
 
 class AssistantChange(Body):
-    """What changes about an assistant."""
+    """Changes an assistant."""
 
     graph_id: str | None = None
     config: Config | None = None
@@ -97,7 +97,7 @@ class AssistantChange(Body):
 
 
 class AssistantSearch(Page):
-    """Which assistants."""
+    """Searches assistants."""
 
     metadata: Many | None = None
     graph_id: str | None = None
@@ -105,32 +105,33 @@ class AssistantSearch(Page):
 
 
 class VersionBody(Body):
-    """Which version of an assistant."""
+    """Selects a version of an assistant."""
 
     version: int
 
 
 class DrawingQuery(Body):
-    """How deep a drawing shows the graphs inside; True for all of them."""
+    """Says how many levels of nested graphs a drawing shows; True for all."""
 
     xray: int | bool = Field(False, ge=0)
 
 
 class SubgraphsQuery(Body):
-    """Whether also the graphs inside of those inside."""
+    """Says whether to include nested graphs at every depth."""
 
     recurse: bool = False
 
 
 class StateQuery(Body):
-    """Which parts of a state are wanted, and whether also the states of the graphs inside."""
+    """Says which fields of a state to return, and whether to include the states of nested
+    graphs."""
 
     subgraphs: bool = False
     select: StateFields | None = None
 
 
 class StateBody(Body):
-    """An edit of a thread's state."""
+    """Edits a thread's state."""
 
     values: Any = None
     as_node: str | None = None
@@ -139,13 +140,13 @@ class StateBody(Body):
 
 
 class Superstep(Body):
-    """Edits that make one step."""
+    """Edits that form one superstep."""
 
     updates: list[Many]
 
 
 class ThreadBody(Body):
-    """A new thread."""
+    """Creates a thread."""
 
     thread_id: str | None = None
     metadata: ThreadMetadata = {}
@@ -156,21 +157,22 @@ class ThreadBody(Body):
     @field_validator("thread_id")
     @classmethod
     def _fits_an_address(cls, value: str | None) -> str | None:
-        """What an address cannot hold as one part would be a thread that nobody reaches."""
+        """Refuse an id that cannot be one segment of a URL path: nobody could reach such a
+        thread."""
         if value is not None and ("/" in value or value in (".", "..")):
             raise ValueError("must not be '.' or '..', nor hold a slash")
         return value
 
 
 class ThreadChange(Body):
-    """What changes about a thread."""
+    """Changes a thread."""
 
     metadata: ThreadMetadata = {}
     ttl: NoTtl = None
 
 
 class ThreadSearch(Page):
-    """Which threads."""
+    """Searches threads."""
 
     ids: list[str] | None = Field(None, max_length=10_000)
     metadata: Many | None = None
@@ -180,13 +182,13 @@ class ThreadSearch(Page):
 
 
 class ThreadStreamQuery(Body):
-    """What of a thread is streamed."""
+    """Says what to stream of a thread."""
 
     stream_mode: list[Literal["run_modes", "lifecycle", "state_update"]]
 
 
 class CommandRequest(Body):
-    """A command of a session."""
+    """A command sent to a session."""
 
     id: int = Field(ge=0)
     method: str
@@ -194,7 +196,7 @@ class CommandRequest(Body):
 
 
 class SubscriptionBody(Body):
-    """Which events a session wants."""
+    """Says which events a subscription asks for."""
 
     channels: list[Channel] = Field(min_length=1)
     namespaces: list[list[str]] | None = None
@@ -203,20 +205,20 @@ class SubscriptionBody(Body):
 
 
 class PruneBody(Body):
-    """The threads whose checkpoints are pruned."""
+    """Names the threads to prune, and how."""
 
     thread_ids: list[str]
     strategy: Literal["delete", "keep_latest"] = "delete"
 
 
 class CheckpointBody(StateQuery):
-    """Which checkpoint of a thread."""
+    """Names a checkpoint of a thread."""
 
     checkpoint: Many
 
 
 class HistoryBody(Body):
-    """Which steps of a thread."""
+    """Says which part of a thread's history to return."""
 
     limit: int = Field(10, ge=1, le=1000)
     before: str | Many | None = None
@@ -226,7 +228,7 @@ class HistoryBody(Body):
 
 
 class CommandBody(Body):
-    """What a call brings instead of an input."""
+    """A command, sent instead of an input."""
 
     resume: Any = None
     update: Annotated[Any, AfterValidator(check_update)] = None
@@ -234,7 +236,7 @@ class CommandBody(Body):
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes that it goes to."""
+        """The names of the nodes in `goto`."""
         return [end["node"] if isinstance(end, dict) else end for end in list_ends(self.goto)]
 
     @model_validator(mode="after")
@@ -245,7 +247,7 @@ class CommandBody(Body):
 
 
 class RunBody(Body):
-    """A run."""
+    """Begins a run."""
 
     assistant_id: str
     input: Any = None
@@ -271,7 +273,7 @@ class RunBody(Body):
     @model_validator(mode="before")
     @classmethod
     def _read_old_durability(cls, given: Any) -> Any:
-        """`checkpoint_during`, which older clients send in the place of `durability`."""
+        """Translate `checkpoint_during`, which older clients send instead of `durability`."""
         if isinstance(given, dict) and given.get("durability") is None:
             during = given.get("checkpoint_during")
             if isinstance(during, bool):
@@ -285,13 +287,13 @@ class RunBody(Body):
 
 
 class BatchRun(RunBody):
-    """A run of a batch."""
+    """A run in a batch."""
 
     thread_id: str | None = None
 
 
 class BatchBody(Body):
-    """Several runs, which are sent as a list."""
+    """Begins several runs; clients send them as a list."""
 
     runs: list[BatchRun] = Field(max_length=1000)
 
@@ -302,7 +304,7 @@ class BatchBody(Body):
 
 
 class CronBody(RunBody):
-    """A schedule, and the run that it begins."""
+    """Creates a schedule, with the body of its runs."""
 
     schedule: str
     timezone: str | None = None
@@ -311,7 +313,7 @@ class CronBody(RunBody):
     on_run_completed: Literal["delete", "keep"] | None = None
 
     def run(self) -> Many:
-        """What is asked of its runs."""
+        """Return the part of the body that its runs are begun with."""
         given = self.model_dump(exclude_unset=True, include={*RunBody.model_fields})
         return given | _completed(self.on_run_completed)
 
@@ -322,7 +324,7 @@ class CronBody(RunBody):
 
 
 class CronChange(Body):
-    """What changes about a schedule and its runs."""
+    """Changes a schedule and the body of its runs."""
 
     schedule: str | None = None
     timezone: str | None = None
@@ -342,12 +344,12 @@ class CronChange(Body):
     webhook: str | None = None
 
     def settings(self) -> Many:
-        """What changes about the schedule itself."""
+        """Return the changes to the schedule itself."""
         given = self.model_dump(exclude_unset=True, include={*_SCHEDULE})
         return {key: each for key, each in given.items() if each is not None or key == "end_time"}
 
     def run(self) -> Many:
-        """What changes about its runs."""
+        """Return the changes to the body of its runs."""
         beside = {*_SCHEDULE, "on_run_completed"}
         given = self.model_dump(exclude_unset=True, exclude=beside)
         return given | _completed(self.on_run_completed)
@@ -359,7 +361,7 @@ class CronChange(Body):
 
 
 def _completed(asked: Literal["delete", "keep"] | None) -> Many:
-    """What becomes of the thread that a run of a schedule has of its own."""
+    """Return the option that says what happens to the temporary thread of a schedule's run."""
     return {} if asked is None else {"on_completion": asked}
 
 
@@ -367,13 +369,13 @@ _SCHEDULE = ("schedule", "timezone", "end_time", "enabled", "metadata")
 
 
 def _moment(text: str) -> str:
-    """A moment with a zone; one without is in UTC."""
+    """Parse a time and return it with a zone; a time without one is in UTC."""
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
 
 
 class CronSearch(Page):
-    """Which schedules."""
+    """Searches schedules."""
 
     assistant_id: str | None = None
     thread_id: str | None = None
@@ -382,7 +384,7 @@ class CronSearch(Page):
 
 
 class CancelBody(Body):
-    """Which runs to cancel."""
+    """Selects the runs to cancel."""
 
     thread_id: str | None = None
     run_ids: list[str] | None = None
@@ -390,14 +392,14 @@ class CancelBody(Body):
 
 
 class CancelQuery(Body):
-    """How to cancel runs."""
+    """Says how to cancel runs."""
 
     action: Literal["interrupt", "rollback"] = "interrupt"
     wait: bool = False
 
 
 class RunQuery(Body):
-    """Which runs of a thread."""
+    """Selects runs of a thread."""
 
     limit: int = Field(10, ge=0, le=1000)
     offset: int = Field(0, ge=0)
@@ -406,6 +408,6 @@ class RunQuery(Body):
 
 
 class JoinQuery(Body):
-    """How to join the stream of a run."""
+    """Says how to join the stream of a run."""
 
     cancel_on_disconnect: bool = False

@@ -24,11 +24,12 @@ Mode = Literal[
 Order = Literal["asc", "desc"]
 Many = dict[str, Any]
 LATEST_SECONDS = 100 * 365 * 24 * 3600.0
-"""A run may be asked for a hundred years ahead, which every clock and database can tell."""
+"""The longest delay of a run: a hundred years, which every clock and database can represent."""
 
 
 def _check_modes(asked: Any) -> Any:
-    """The stream modes, before pydantic sees whether they are a text or a list."""
+    """Check the stream modes before pydantic does, which would report one error for each member of
+    the union."""
     for mode in asked if isinstance(asked, list) else [asked]:
         if mode not in get_args(Mode):
             offered = ", ".join(get_args(Mode))
@@ -50,7 +51,7 @@ def _check_graph_id(metadata: Many) -> Many:
 
 
 def _check_config(config: Many) -> Many:
-    """What a run reads of a config has its type; the rest is for nodes."""
+    """Check the types of the config keys that a run reads; all others are for the nodes."""
     configurable, tags = config.get("configurable"), config.get("tags")
     if not isinstance({} if configurable is None else configurable, dict):
         raise ValueError(f"configurable must be an object, got {configurable!r}")
@@ -71,7 +72,7 @@ def _check_place(place: Many) -> Many:
 
 
 def check_update(update: Any) -> Any:
-    """The update of a command: keys of the state with values, as an object or as pairs."""
+    """Check the update of a command: state keys with values, as an object or as pairs."""
     pairs = update if isinstance(update, list) else []
     are_pairs = all(isinstance(e, list) and len(e) == 2 and isinstance(e[0], str) for e in pairs)
     if isinstance(update, dict | list | None) and are_pairs:
@@ -80,7 +81,7 @@ def check_update(update: Any) -> Any:
 
 
 def check_goto(goto: Any) -> Any:
-    """The nodes that a command goes to."""
+    """Check the nodes that a command goes to."""
     for end in goto if isinstance(goto, list) else [goto]:
         name = end.get("node") if isinstance(end, dict) else end
         if goto is not None and not (isinstance(name, str) and name):
@@ -90,14 +91,15 @@ def check_goto(goto: Any) -> Any:
 
 
 def list_ends(goto: Any) -> list[Any]:
-    """The ends of a `goto`: one, a list of them, or none."""
+    """Return the targets in a `goto`, which may be one, a list, or none."""
     if isinstance(goto, list):
         return goto
     return [goto] if goto else []
 
 
 def _refuse(why: str) -> BeforeValidator:
-    """Lets only None be the value of a field that clients have and this server has not."""
+    """Return a validator that accepts only None, for a field that clients send but this server does
+    not support."""
 
     def check(value: Any) -> None:
         if value is not None:
@@ -113,6 +115,6 @@ Config = Annotated[Many, AfterValidator(_check_config)]
 Paths = Annotated[dict[str, str], AfterValidator(check_paths)]
 StateFields = Annotated[list[str], AfterValidator(check_state_fields)]
 Place = Annotated[Many, AfterValidator(_check_place)]
-"""A checkpoint of the thread."""
+"""Names a checkpoint of the thread."""
 ThreadMetadata = Annotated[Many, AfterValidator(_check_graph_id)]
-"""In which `graph_id` says whose state the thread has."""
+"""Metadata of a thread; `graph_id` names the graph whose state the thread has."""

@@ -1,6 +1,6 @@
 """`python -m stategraph serve`: serve graphs over HTTP, in this process, until SIGTERM or SIGINT.
 
-Only reads the command line; other modules do the work.
+Only parses the command line; other modules do the work.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ _SERVE = (
 )
 
 _COLLECTOR = (10_000, 5, 50)
-"""The thresholds of the garbage collector; those of Python are (700, 10, 10). The second is low, as
-what open streams and runs hold is alive: a look at it finds little and takes long."""
+"""The thresholds of the garbage collector; Python's own are (700, 10, 10). The second is low, so
+that what open streams and runs hold moves soon to the oldest generation: these objects are alive,
+so a look at them finds little and takes long."""
 
 _DRAIN_SECONDS = 10
-"""How long runs may take to reach their next step when the server stops."""
+"""How many seconds runs may take to reach their next step when the server stops."""
 
 
 def add_command(_: str, parser: argparse.ArgumentParser) -> None:
@@ -88,7 +89,7 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         with _storage(asked, serde) as (saver, store):
             queue = asked.db if asked.db and is_conninfo(asked.db) else None
             if store is not None and queue is None:
-                with StoreLock(store):  # or say why not: once it serves, there would be a trace
+                with StoreLock(store):  # fails here with a message, later with a trace
                     pass
             app = create_app(
                 graphs,
@@ -108,8 +109,8 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
 
 
 def _listen(app: Any, graphs: Iterable[str], asked: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT; then the runs pause at once, and not only when the last client
-    has closed its stream. A second signal ends the server without waiting for them."""
+    """Serve until SIGTERM or SIGINT. Runs then pause at once, without waiting for the last client
+    to close its stream. A second signal ends the server without waiting for the runs."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -117,9 +118,9 @@ def _listen(app: Any, graphs: Iterable[str], asked: argparse.Namespace) -> int:
             app.state.begin_to_stop()
             if self.should_exit:
                 self.force_exit = True
-                super().handle_exit(sig, frame)  # uvicorn raises it again, which ends the process
+                super().handle_exit(sig, frame)  # uvicorn re-raises it, which ends the process
             else:
-                self.should_exit = True  # the process ends well, after all has been closed
+                self.should_exit = True  # a clean exit, once everything is closed
 
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
@@ -145,18 +146,18 @@ def _listen(app: Any, graphs: Iterable[str], asked: argparse.Namespace) -> int:
 
 
 def _calm_collector() -> None:
-    """Let the garbage collector look at what has come since the start only, and more rarely: each
-    look stops all requests, and what is there now stays until the end."""
+    """Make the garbage collector run less often and skip all objects that exist now: each
+    collection stops all requests, and these objects live until the server ends."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECTOR)
 
 
 def _graphs(targets: Sequence[str]) -> dict[str, Pregel]:
-    """The graphs of a command line, by name.
+    """Load the graphs named on the command line and return them by name.
 
     Raises:
-        ValueError: two have one name.
+        ValueError: two graphs have the same name.
     """
     found: dict[str, Pregel] = {}
     for target in targets:
@@ -170,7 +171,7 @@ def _graphs(targets: Sequence[str]) -> dict[str, Pregel]:
 
 
 def _name_of(place: str) -> str:
-    """The name of a graph that was given none: what stands behind the colon, or the module's."""
+    """Return the default name of a graph: the part after the colon, or the name of the module."""
     _, colon, name = place.rpartition(":")
     if colon:
         return name
@@ -178,7 +179,7 @@ def _name_of(place: str) -> str:
 
 
 def _load(target: str) -> Any:
-    """A function, by its name on a command line."""
+    """Load a function by its name on the command line."""
     place, _, name = target.rpartition(":")
     module = load(place) if place else None
     found = getattr(module, name, None)
@@ -192,7 +193,7 @@ def _load(target: str) -> Any:
 def _storage(
     asked: argparse.Namespace, serde: Serializer
 ) -> Iterator[tuple[BaseCheckpointSaver | None, BaseStore | None]]:
-    """The saver and the store of `--db`."""
+    """Open the saver and the store for `--db`."""
     if asked.db is None:
         yield None, None
         return

@@ -1,5 +1,5 @@
-"""Encodes values as JSON, the way clients of the peer's server read them. Requests are plain JSON:
-nothing in one is ever turned into an object of a class that it names."""
+"""Encodes values as JSON in the form that clients of LangGraph's server expect. Requests are plain
+JSON: no request can name a class to be instantiated."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ import orjson
 from ..pregel.types import Interrupt, PregelTask, Send, StateSnapshot
 
 MAX_DEPTH: Final = 200
-"""What lies deeper in a value is told as text."""
+"""Values nested deeper than this are encoded as text."""
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 def encode(value: Any) -> bytes:
-    """A value as JSON, whatever it is: what JSON has no form for is told as text."""
+    """Encode any value as JSON; values without a JSON form become text."""
     try:
         return orjson.dumps(value, _plain, _OPTIONS)
     except (TypeError, ValueError, RecursionError):
-        # It holds itself, a large integer, half of a surrogate pair, a strange key, or an object
-        # that fails when it is looked at.
+        # The value contains itself, a large integer, a lone surrogate, an unusual key, or an object
+        # that raises when it is inspected.
         return json.dumps(_walk(value, ()), separators=(",", ":")).encode()
 
 
 def _walk(value: Any, above: tuple[int, ...]) -> Any:
-    """A value of which `json` can tell all, integers of any size and halves of surrogates, too.
+    """Return a copy of a value that `json` can encode completely, including integers of any size
+    and lone surrogates.
 
     Args:
-        above: the ids of the values around it.
+        above: the ids of the enclosing values.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -56,7 +57,7 @@ def _walk(value: Any, above: tuple[int, ...]) -> Any:
             return json.loads(orjson.dumps(value, None, _OPTIONS))  # dates, enums, arrays
         except TypeError:
             return _walk(_plain(value), inside)
-    except Exception:  # of code of the value's class
+    except Exception:  # raised by code of the value's class
         return _text(value)
 
 
@@ -71,7 +72,7 @@ def _key(key: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """What an object says of itself; its type, if that fails."""
+    """Return an object as a string, or its type if `str` fails."""
     try:
         return str(value)
     except Exception:
@@ -79,7 +80,7 @@ def _text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What stands for a value that JSON has no form for."""
+    """Return a substitute for a value that JSON has no form for."""
     if hasattr(value, "model_dump"):
         return value.model_dump()
     if isinstance(value, Interrupt):
@@ -104,12 +105,12 @@ def _plain(value: Any) -> Any:
 
 
 def describe_error(error: BaseException) -> dict[str, str]:
-    """What a client is told of an exception that a node has raised."""
+    """Describe an exception that a node has raised, for clients."""
     return {"error": type(error).__name__, "message": _text(error)}
 
 
 def describe_snapshot(state: StateSnapshot) -> dict[str, Any]:
-    """A thread at one of its checkpoints."""
+    """Describe a thread at one of its checkpoints, for clients."""
     own = _checkpoint(state.config) if state.metadata is not None else None
     parent = _checkpoint(state.parent_config)
     return {
@@ -127,7 +128,7 @@ def describe_snapshot(state: StateSnapshot) -> dict[str, Any]:
 
 
 def describe_interrupts(state: StateSnapshot) -> dict[str, Any]:
-    """The open questions of a thread, by the ids of the tasks that ask them."""
+    """Describe the open questions of a thread, by the ids of the tasks that ask them."""
     return {
         task.id: [_interrupt(each) for each in task.interrupts]
         for task in state.tasks

@@ -1,14 +1,14 @@
-"""The error that refuses a request: a status and a sentence."""
+"""The error with which a request is refused."""
 
 from __future__ import annotations
 
 
 class Refused(Exception):
-    """A request that is answered with an error.
+    """Refuses a request with an HTTP status and a message.
 
     Args:
         status: the HTTP status code.
-        detail: what is wrong, and the way out; clients show it.
+        detail: what is wrong and how to fix it; clients show it.
     """
 
     def __init__(self, status: int, detail: str) -> None:

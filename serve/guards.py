@@ -13,8 +13,8 @@ from .service import answer
 
 
 class OriginCheck:
-    """Turns away what a page of another site lets a browser send: requests under a name that is not
-    the server's (DNS rebinding), and those that come from another origin.
+    """Refuses what a page of another site makes a browser send: requests whose Host is not a name
+    of the server (DNS rebinding), and requests from another origin.
 
     Args:
         hosts: the server's names, without ports; None for any.
@@ -38,7 +38,7 @@ class OriginCheck:
             return f"this server does not answer under the name {host!r}"
         if origin is not None and origin.partition("://")[2] != host:
             return f"requests from {origin} are not allowed"
-        # A link to a page is followed; what a page of another site loads or sends is not answered.
+        # Following a link from another site is allowed; other requests that its pages make are not.
         foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if origin is None and foreign and headers.get("sec-fetch-mode") != "navigate":
             return "requests from other sites are not allowed"
@@ -46,7 +46,7 @@ class OriginCheck:
 
 
 def _name(host: str) -> str | None:
-    """The name in a Host header, without the port; None if there is none."""
+    """Return the name in a Host header without the port; None if there is none."""
     try:
         return urlsplit(f"//{host}").hostname
     except ValueError:
@@ -54,7 +54,7 @@ def _name(host: str) -> str | None:
 
 
 class Limited:
-    """Counts each request from its coming to its last byte."""
+    """Counts each request from its arrival until its last byte is sent."""
 
     def __init__(self, app: ASGIApp, requests: OpenRequests) -> None:
         self._app, self._requests = app, requests

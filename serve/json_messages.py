@@ -12,12 +12,12 @@ _ROLES: Final = {"human": "user", "ai": "assistant"}
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """A tool call of a message, or a piece of one.
+    """A tool call of a message, or a chunk of one.
 
     Attributes:
-        index: tells the pieces of one call from those of another.
-        id, name: None in pieces after the first.
-        arguments: what comes next of the arguments' text.
+        index: chunks with the same index belong to the same call.
+        id, name: None in chunks after the first.
+        arguments: the next part of the arguments' text.
     """
 
     index: int
@@ -27,15 +27,16 @@ class CallPiece:
 
 
 def role_of(message: Mapping[str, Any]) -> str:
-    """Whose message it is, as most providers say it; a piece that does not say is the model's."""
+    """Return the role of a message, under the name that most providers use; a chunk without a role
+    belongs to the model."""
     said = str(message.get("role") or message.get("type") or "assistant")
     name = said.removesuffix("Chunk").removesuffix("Message").lower()
     return _ROLES.get(name, name)
 
 
 def text_of(content: Any) -> str:
-    """The text of a content: its text parts put together, the others left out. A value that is
-    neither a text nor parts as JSON."""
+    """Return the text of a content: its text parts joined, without the others. A value that is
+    neither a string nor a list of parts becomes JSON."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -51,7 +52,7 @@ def text_of(content: Any) -> str:
 
 
 def calls_of(message: Mapping[str, Any]) -> Iterator[CallPiece]:
-    """The tool calls of a message, or the pieces of them in a piece of one."""
+    """Yield the tool calls of a message, or the chunks of them in a message chunk."""
     is_piece = str(message.get("type") or "").endswith("Chunk")
     found = message.get("tool_call_chunks" if is_piece else "tool_calls")
     for place, call in enumerate(found or ()):

@@ -1,5 +1,5 @@
-"""Limits on the requests and runs under way at once, per user and in total. A stream counts as a
-request until its reader leaves."""
+"""Limits on the requests and runs in progress, per user and in total. A stream counts as a request
+until its reader leaves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _USER = "stategraph.user"
 
 
 class OpenRequests:
-    """Counts the requests under way. Belongs to one event loop.
+    """Counts the requests in progress. Belongs to one event loop.
 
     Args:
         most: how many there may be in all.
@@ -27,7 +27,7 @@ class OpenRequests:
         self._of_user: Counter[str] = Counter()
 
     def enter(self) -> None:
-        """Count a request that has come.
+        """Count a request that has arrived.
 
         Raises:
             Refused: there are too many.
@@ -37,7 +37,7 @@ class OpenRequests:
         self._open += 1
 
     def name(self, scope: Scope, user: str) -> None:
-        """Say whose request it is.
+        """Record which user a request belongs to.
 
         Raises:
             Refused: the user has too many.
@@ -51,7 +51,7 @@ class OpenRequests:
         scope[_USER] = user
 
     def leave(self, scope: Scope) -> None:
-        """Stop counting a request: it has been answered, or its client has gone."""
+        """Stop counting a request that was answered or whose client has disconnected."""
         self._open -= 1
         user = scope.get(_USER)
         if user is not None:
@@ -61,11 +61,11 @@ class OpenRequests:
 
 
 class OpenRuns:
-    """The runs that wait or are at work, by their owners. Belongs to one event loop.
+    """Counts the runs that wait or run, by owner. Belongs to one event loop.
 
     Args:
         most: how many there may be in all.
-        most_of_one: how many one user may have; runs without an owner are not counted so.
+        most_of_one: how many one user may have; does not apply to runs without an owner.
     """
 
     def __init__(self, most: int, most_of_one: int) -> None:
@@ -74,12 +74,12 @@ class OpenRuns:
         self._of_user: Counter[str] = Counter()
 
     def set(self, owners: Mapping[str, str]) -> None:
-        """Count these runs, with their owners, and no others."""
+        """Replace the counted runs by these, given with their owners."""
         self._owners = {**owners}
         self._of_user = Counter(self._owners.values())
 
     def add(self, run_id: str, owner: str) -> None:
-        """Count a run that waits or is at work, unless it is counted."""
+        """Count a run that waits or runs, unless it is already counted."""
         if run_id not in self._owners:
             self._owners[run_id] = owner
             self._of_user[owner] += 1
@@ -93,7 +93,7 @@ class OpenRuns:
                 del self._of_user[owner]
 
     def check(self, owner: str) -> None:
-        """Whether one more run may begin.
+        """Check that one more run may begin.
 
         Raises:
             Refused: there are too many.

@@ -1,4 +1,4 @@
-"""The parts of threads and states that a client asks for instead of the whole."""
+"""Selects the parts of threads and states that a client asks for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATE_FIELDS: Final = (
 """The fields of a state that a client may select."""
 
 MOST_PATHS: Final = 10
-"""How many values of a thread a client may extract at once."""
+"""How many values of a thread one request may extract."""
 
 _ONE_KEY: Final = "values."
 _STEP: Final = r"\.([^.\[\]]+)|\[(-?\d{1,9})\]"
@@ -30,10 +30,10 @@ _PATH: Final = re.compile(rf"[^.\[\]]+(?:{_STEP})*")
 
 
 def check_state_fields(fields: list[str]) -> list[str]:
-    """Refuse to select what a state does not have.
+    """Check that states have all these fields.
 
     Raises:
-        ValueError: naming the first of these fields.
+        ValueError: a field does not exist.
     """
     for field in fields:
         if field not in STATE_FIELDS and (not field.startswith(_ONE_KEY) or field == _ONE_KEY):
@@ -43,10 +43,10 @@ def check_state_fields(fields: list[str]) -> list[str]:
 
 
 def check_paths(paths: dict[str, str]) -> dict[str, str]:
-    """Refuse paths that cannot be followed.
+    """Check that the paths are well-formed.
 
     Raises:
-        ValueError: one is not written as a path, or there are too many.
+        ValueError: a path is malformed, or there are too many.
     """
     if len(paths) > MOST_PATHS:
         raise ValueError(f"extract takes at most {MOST_PATHS} paths, got {len(paths)}")
@@ -57,7 +57,7 @@ def check_paths(paths: dict[str, str]) -> dict[str, str]:
 
 
 def select_fields(state: dict[str, Any], fields: Sequence[str] | None) -> dict[str, Any]:
-    """The fields of a state that are wanted; `values.KEY` is one key of its values."""
+    """Return the requested fields of a state; `values.KEY` is one key of its values."""
     if not fields:
         return state
     shown = {name: state[name] for name in STATE_FIELDS if name in fields}
@@ -69,7 +69,8 @@ def select_fields(state: dict[str, Any], fields: Sequence[str] | None) -> dict[s
 
 
 def extract(record: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
-    """The values at some paths inside a record, as it is sent; None where there is nothing.
+    """Return the values at some paths in a record, in the form in which it is sent; None where a
+    path leads nowhere.
 
     >>> extract({"values": {"log": ["a", "b"]}}, {"last": "values.log[-1]", "first": "log[0]"})
     {'last': 'b', 'first': None}

@@ -1,4 +1,4 @@
-"""The routes of the other protocols, AG-UI and MCP, each loaded with its first request."""
+"""The routes of the other protocols, AG-UI and MCP, each loaded on its first request."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class Protocols:
         self._mcp = Mcp(service)
 
     def routes(self) -> list[Route]:
-        """Where they are."""
+        """Return the routes."""
         return [
             Route("/ag-ui/{assistant_id}", self.run_agent, methods=["POST"]),
             Route("/mcp", self._mcp),
         ]
 
     async def run_agent(self, request: Request) -> Response:
-        """Run a graph as AG-UI has it."""
+        """Run a graph and stream its events as AG-UI defines them."""
         module = await _load("ag_ui.routes", "ag-ui", needs="ag_ui")
         response: Response = await module.run_agent(self._service, request)
         return response
 
     async def close(self) -> None:
-        """End what is open of them."""
+        """Close the sessions of all protocols."""
         await self._mcp.close()
 
 
 class Mcp:
-    """The server of MCP, which begins with the first request."""
+    """The MCP server, which is created on the first request."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -55,14 +55,15 @@ class Mcp:
         await self._server(scope, receive, send)
 
     async def close(self) -> None:
-        """End its sessions."""
+        """Close its sessions."""
         if self._server is not None:
             await self._server.close()
             self._server = None
 
 
 async def _load(name: str, extra: str, needs: str) -> Any:
-    """A module of this folder, with the package that it needs; in a thread, as that takes long.
+    """Import a module of this package, and with it the package that it needs, in a thread since
+    that takes long.
 
     Raises:
         Refused: the package is not installed.

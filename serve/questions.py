@@ -1,4 +1,4 @@
-"""Extracts the text shown to a person from the value of a question. Pure."""
+"""Extracts the text of a question that is shown to a person. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ _KEYS: Final = ("message", "question", "prompt")
 
 
 def prompt_of(value: Any) -> str | None:
-    """The text of a question: its value, or what its value has as `message`, `question` or
-    `prompt`; None if it has none.
+    """Return the text of a question: its value, or the `message`, `question` or `prompt` in its
+    value; None if it has none.
 
     >>> prompt_of("Go on?"), prompt_of({"question": "Name?"}), prompt_of({"order": 7})
     ('Go on?', 'Name?', None)

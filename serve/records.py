@@ -1,5 +1,5 @@
-"""The server's records beside the threads' checkpoints: assistants, threads, runs. They are kept in
-a `Store`, so memory, SQLite and Postgres work the same way."""
+"""The server's records besides the threads' checkpoints: assistants, threads, runs. They live in a
+`Store`, so memory, SQLite and Postgres work the same way."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from ..store.paths import escape
 from .errors import Refused
 
 ROOT: Final = "stategraph_serve"
-"""The first part of the namespaces in which the server keeps its records."""
+"""The first part of the namespaces in which the server stores its records."""
 
 Kind = Literal["assistants", "versions", "threads", "runs", "unfinished", "crons", "webhooks"]
 Record = dict[str, Any]
 Put = tuple[Kind, str, Record | None, *tuple[str, ...]]
-"""A record to write, or None to delete it, and the records within which it lies."""
+"""Writes a record, or deletes it if the record is None. The trailing ids name the records that
+contain it."""
 
 
 class Changes(NamedTuple):
     """Records to write, all or none.
 
     Attributes:
-        seen: records as they were read. If one is not so any more, nothing is written.
+        seen: records as they were read. If one has changed since, nothing is written.
     """
 
     puts: Sequence[Put] = ()
@@ -41,28 +42,28 @@ NOTHING_ELSE: Final = Changes()
 Found = TypeVar("Found")
 
 DELETED: Final = "is_deleted"
-"""A thread that has it is being deleted: nothing begins on it any more."""
+"""Marks a thread that is being deleted: no run begins on it any more."""
 
 TRIES: Final = 30
-"""How often a change is tried that meets those of other servers."""
+"""How often a change is tried that conflicts with changes of other servers."""
 
 LONGEST_ID: Final = 255
 PAGE: Final = 5000
-"""So many records are read at a time where all have to be looked at."""
+"""How many records are read at a time where all must be read."""
 ALL: Final = 1_000_000
-"""A limit that lets all records through."""
+"""A limit that no search reaches."""
 
 
 def now() -> str:
-    """This moment, as records say it."""
+    """Return the current time in the format of the records."""
     return datetime.now(UTC).isoformat()
 
 
 def pointer_to(run: Record, stopped: str | None = None) -> Record:
-    """What is kept of a run until it has ended, within its thread.
+    """Return the pointer that is stored in a run's thread until the run has ended.
 
     Args:
-        stopped: how it was told to end.
+        stopped: how the run was stopped, if it was.
     """
     names = ("run_id", "thread_id", "graph_id", "created_at", "owner")
     begins_at = datetime.fromisoformat(run["created_at"])
@@ -72,18 +73,18 @@ def pointer_to(run: Record, stopped: str | None = None) -> Record:
 
 
 def seconds_until(moment: str) -> float:
-    """How long it is until a moment; below 0 if it is over."""
+    """Return the seconds until a moment; negative if it has passed."""
     return (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()
 
 
 class Records:
-    """Records of a kind by their ids, those of some kinds within another record.
+    """Records of several kinds, by id; those of some kinds belong to another record.
 
-    A record is a JSON object. Its `owner` is a user's id, or "" where there are no users; those
-    that everybody may read have None. A user finds the own ones and those of everybody.
+    A record is a JSON object. Its `owner` is a user's id, "" where there are no users, or None if
+    everybody may read it. Users find their own records and those of everybody.
 
     Attributes:
-        deliveries: set whenever this process has written a webhook that is to be sent.
+        deliveries: set when this process has stored a webhook to be sent.
     """
 
     def __init__(self, store: BaseStore) -> None:
@@ -92,34 +93,35 @@ class Records:
         self._locks: WeakValueDictionary[tuple[Kind, str], asyncio.Lock] = WeakValueDictionary()
 
     def lock(self, kind: Kind, id: str) -> asyncio.Lock:
-        """What to hold from reading a record until it is written, so that requests and runs of this
-        process do not come between. It does not keep out other servers: see `change`."""
+        """Return the lock to hold from reading a record until writing it, which keeps out other
+        requests and runs of this process. It does not keep out other servers: see `change`."""
         return self._locks.setdefault((kind, id), asyncio.Lock())
 
     async def change(self, kind: Kind, id: str, work: Callable[[], Awaitable[Found]]) -> Found:
-        """Do what reads a record and writes it with what it has `seen`, holding its lock; again
-        from the beginning if another server has written it, or the pointer to a run, meanwhile.
+        """Hold a record's lock and do work that reads records and writes them with what it has
+        `seen`; do it again if another server has written the record, or the pointer to a run,
+        meanwhile.
 
         Raises:
-            Refused: others change it all the time.
+            Refused: it conflicted with other servers at every attempt.
         """
         async with self.lock(kind, id):
             return await self.repeat(kind, work)
 
     async def repeat(self, kind: Kind, work: Callable[[], Awaitable[Found]]) -> Found:
-        """`change` for one who holds the lock."""
+        """Do the same as `change`, for a caller that holds the lock."""
         for attempt in range(TRIES):
             try:
                 return await work()
             except ItemChangedError as changed:
                 if changed.namespace[1] not in (kind, "unfinished"):
                     raise
-            # Servers that meet again and again must not keep step with one another.
+            # A random pause, so that servers in conflict do not retry in lockstep.
             await asyncio.sleep(random() * min(0.001 * 2**attempt, 0.1))
         raise Refused(409, f"one of the {kind} is being changed by others: try again")
 
     async def get(self, kind: Kind, id: str, *within: str, owner: str | None = None) -> Record:
-        """A record.
+        """Return a record.
 
         Raises:
             Refused: there is none, or it is another user's.
@@ -130,12 +132,13 @@ class Records:
         return found
 
     async def find(self, kind: Kind, id: str, *within: str) -> Record | None:
-        """A record; None if there is none."""
+        """Return a record; None if there is none."""
         item = await self._store.aget(_space(kind, *within), id)
         return None if item is None else dict(item.value)
 
     async def find_all(self, *places: tuple[Kind, str, *tuple[str, ...]]) -> list[Record | None]:
-        """Several records, each by its kind, its id and the records within which it lies."""
+        """Return several records, each given by its kind, its id and the ids of the records that
+        contain it."""
         ops = [GetOp(_space(kind, *within), id) for kind, id, *within in places]
         found = await self._store.abatch(ops)
         return [dict(item.value) if isinstance(item, Item) else None for item in found]
@@ -144,12 +147,12 @@ class Records:
         """Write records, or delete those that are None; all or none.
 
         Args:
-            seen: records as they were read, for a write that follows from them.
+            seen: records as they were read, if the write depends on them.
 
         Raises:
-            ItemChangedError: one of those is not so any more, and nothing was written. A store of
-                a user's own is asked before the write: such a server must be the only one.
-            Refused: an id of one, or something in it, cannot be stored.
+            ItemChangedError: one of those has changed, and nothing was written. With a store of the
+                user's own this check is not atomic with the write, so only one server may use it.
+            Refused: the id of a record cannot be stored.
         """
         for _, id, record, *_ in records:
             if record is not None and not (0 < len(id) <= LONGEST_ID and id.isprintable()):
@@ -179,11 +182,11 @@ class Records:
         sort_by: str | None = None,
         sort_order: str | None = None,
     ) -> list[Record]:
-        """Records that have what the filter says; by default those written last come first.
+        """Return the records that match a filter; by default the most recently written come first.
 
         Args:
-            filter: conditions by field, as the store has them; see `containing` for what a client
-                looks for.
+            filter: conditions by field, in the store's form; `containing` makes one from a
+                client's.
         """
         wanted = dict(filter or {})
         if owner is not None:
@@ -192,7 +195,7 @@ class Records:
         if sort_by is None and sort_order is None:
             found = await self._store.asearch(space, filter=wanted, limit=limit, offset=offset)
             return [dict(item.value) for item in found]
-        best: list[Record] = []  # of the pages so far: as many as are wanted, and no more
+        best: list[Record] = []  # of the pages so far, never more than are wanted
         async for page in self.pages(kind, *within, filter=filter, owner=owner):
             best = sort([*best, *page], sort_by, sort_order)[: offset + limit]
         return best[offset:]
@@ -205,11 +208,11 @@ class Records:
         filter: Mapping[str, Any] | None = None,
         owner: str | None = None,
     ) -> AsyncIterator[list[Record]]:
-        """What `search` finds, some at a time. A record that is written meanwhile may come twice,
-        or not at all.
+        """Yield what `search` finds, page by page. A record that is written meanwhile may come
+        twice, or not at all.
 
         Args:
-            ids: look at these only.
+            ids: search only these.
         """
         if ids is not None:
             has, space = compile_filter(filter), _space(kind, *within)
@@ -228,41 +231,42 @@ class Records:
             offset, is_last = offset + PAGE, len(page) < PAGE
 
     async def unfinished(self, *thread_id: str) -> list[Record]:
-        """The pointers to runs that have not ended, the first begun first: all, or those of a
+        """Return the pointers to runs that have not ended, oldest first: all of them, or those of a
         thread."""
         return await self.search("unfinished", *thread_id, sort_by="created_at", sort_order="asc")
 
     async def delete_within(self, kind: Kind, *within: str) -> None:
-        """Delete all records of a kind within another one."""
+        """Delete all records of a kind that belong to another record."""
         found = await self._store.asearch(_space(kind, *within), limit=ALL)
         await self._store.abatch([PutOp(item.namespace, item.key, None) for item in found])
 
 
 def may_see(record: Record, owner: str | None) -> bool:
-    """Whether a user sees a record; None where there are no users."""
+    """Return whether a user may see a record; `owner` is None where there are no users."""
     return owner is None or record.get("owner") in (owner, None)
 
 
 def sort(records: list[Record], by: str | None, order: str | None) -> list[Record]:
-    """Records by a field; by default those made last come first."""
+    """Return records sorted by a field; by default the most recently created come first."""
     field = by or "created_at"
     return sorted(records, key=lambda each: str(each.get(field) or ""), reverse=order != "asc")
 
 
 def select(record: Record, fields: Sequence[str] | None) -> Record:
-    """The part of a record that clients see, or the fields of it that they want."""
+    """Return the part of a record that clients see, or only the fields that they ask for."""
     shown = {key: value for key, value in record.items() if key not in ("owner", DELETED)}
     return shown if not fields else {key: shown[key] for key in fields if key in shown}
 
 
 def _space(kind: str, *within: str) -> tuple[str, ...]:
-    """The namespace of a kind, whose parts must not hold a dot."""
+    """Return the namespace of a kind. Dots are quoted, since a part of a namespace must not hold
+    one."""
     return (ROOT, kind, *(quote(each, safe="").replace(".", "%2E") for each in within))
 
 
 def containing(value: Any) -> Any:
-    """The condition that something has what a client looks for, in which nothing is an operator of
-    the store. An object is met by one that holds more."""
+    """Return the condition that a value matches what a client searches for, where no key acts as an
+    operator of the store. An object matches objects that have more keys."""
     if not isinstance(value, Mapping):
         return value
     if any(key.startswith("$") for key in value):

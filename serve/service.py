@@ -33,26 +33,26 @@ Auth = Callable[[Request], Awaitable[str | None] | str | None]
 threads."""
 
 BODY_SECONDS: float = 30.0
-"""The body of a request has to come within so long."""
+"""How many seconds the body of a request may take to arrive."""
 MOST_LEVELS: Final = 64
-"""So deep lists and objects may lie within one another in the body of a request."""
+"""How deep lists and objects may be nested in the body of a request."""
 Found = TypeVar("Found")
 Asked = TypeVar("Asked", bound=BaseModel)
-# Makes the id of a graph's own assistant: the peer's server has the same.
+# The namespace for the ids of the graphs' own assistants: LangGraph's server makes the same ids.
 _NAMES: Final = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 
 
 @dataclass
 class Service:
-    """One server.
+    """The state of one server.
 
     Attributes:
         graphs: the graphs by name, bound to the server's saver and store.
-        store: what nodes find as `runtime.store`, and where the records are.
-        webhooks: the addresses to which the ends of runs may be sent.
-        news: wakes the readers of threads, once a run has been begun.
-        is_open: whether it has gone on with what an earlier server has left.
-        auth: None where everybody is the same user.
+        store: nodes find it as `runtime.store`; it also holds the records.
+        webhooks: the addresses that runs may name as webhooks.
+        news: wakes the readers of a thread when a run has begun.
+        is_open: whether `open` has completed.
+        auth: None if there are no users.
     """
 
     graphs: Mapping[str, Pregel]
@@ -68,11 +68,11 @@ class Service:
     _own: dict[str, Record] = field(default_factory=dict)
 
     async def user(self, request: Request) -> str | None:
-        """The user who sends a request; None without `auth`.
+        """Return the user who sends a request; None without `auth`.
 
         Raises:
-            Refused: it is nobody known, one with too many requests, or the app around this one has
-                not opened it.
+            Refused: the user is unknown or has too many requests, or the server is not open, since
+                the app around it did not run its lifespan.
         """
         if not self.is_open:
             raise Refused(503, "the server is not open: an app around it must run its lifespan")
@@ -86,7 +86,7 @@ class Service:
         return str(user)
 
     async def body(self, request: Request, kind: type[Asked]) -> Asked:
-        """The body of a request.
+        """Read and validate the body of a request.
 
         Raises:
             Refused: it is not JSON, too long, or not what is expected.
@@ -113,10 +113,11 @@ class Service:
         return b"".join(parts)
 
     def query(self, request: Request, kind: type[Asked]) -> Asked:
-        """The parameters behind the `?` of a request; those that a body of the kind may have.
+        """Validate the query parameters of a request that are fields of a model; others are
+        ignored.
 
         Raises:
-            Refused: they are not what is expected.
+            Refused: they are invalid.
         """
         asked = request.query_params
         given: dict[str, Any] = {key: asked[key] for key in kind.model_fields if key in asked}
@@ -125,16 +126,16 @@ class Service:
         return validate(kind, given)
 
     async def graph_of(self, id: str, owner: str | None) -> tuple[Pregel, Record]:
-        """A graph and its assistant, by the id of an assistant or the name of a graph.
+        """Return a graph and its assistant, by the id of an assistant or the name of a graph.
 
         Raises:
-            Refused: there is none, or the graph of the assistant is not served any more.
+            Refused: there is none, or the assistant's graph is no longer served.
         """
         assistant = await self.assistant(id, owner)
         return self.graph(assistant["graph_id"]), assistant
 
     def graph(self, name: str) -> Pregel:
-        """A graph that an assistant, a thread or a run names.
+        """Return a graph that an assistant, a thread or a run names.
 
         Raises:
             Refused: it is not served.
@@ -145,7 +146,7 @@ class Service:
         return self.graphs[name]
 
     async def assistant(self, id: str, owner: str | None) -> Record:
-        """An assistant, by its id or the name of a graph.
+        """Return an assistant, by its id or the name of a graph.
 
         Raises:
             Refused: there is none.
@@ -161,7 +162,8 @@ class Service:
         return assistant
 
     async def open(self) -> None:
-        """Make the assistants of the graphs, and go on with what an earlier server has left."""
+        """Create the assistants of the graphs, and continue the runs that an earlier server has
+        left."""
         for name in self.graphs:
             id = graph_assistant(name)
             record = await self.records.find("assistants", id)
@@ -175,7 +177,7 @@ class Service:
 
 @cache
 def graph_assistant(name: str) -> str:
-    """The id of the assistant that each graph has of its own."""
+    """Return the id of a graph's own assistant."""
     return str(uuid5(_NAMES, name))
 
 
@@ -190,7 +192,7 @@ def new_assistant(
     context: dict[str, Any] | None = None,
     description: str | None = None,
 ) -> Record:
-    """An assistant: a graph with settings of its own. Everybody sees one whose owner is None."""
+    """Return a new assistant: a graph with settings. Everybody sees one whose owner is None."""
     at = now()
     return {
         "assistant_id": id,
@@ -208,7 +210,7 @@ def new_assistant(
 
 
 def validate(kind: type[Asked], given: Any) -> Asked:
-    """What a client has sent, as a body of a kind.
+    """Validate what a client has sent.
 
     Raises:
         Refused: it is not what is expected.
@@ -220,7 +222,7 @@ def validate(kind: type[Asked], given: Any) -> Asked:
 
 
 async def refusing(call: Awaitable[Found]) -> Found:
-    """What a call returns. What it finds wrong with its arguments is a mistake of the request.
+    """Await a call, and refuse the request if the call rejects its arguments.
 
     Raises:
         Refused: the call has refused its arguments.
@@ -234,16 +236,16 @@ async def refusing(call: Awaitable[Found]) -> Found:
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A response with a value as JSON."""
+    """Return a response with a value as JSON."""
     body = encode(value)
     return Response(body, status, headers, media_type="application/json")
 
 
 def read_json(text: bytes) -> Any:
-    """A value that a client has sent.
+    """Parse JSON that a client has sent.
 
     Raises:
-        Refused: it is not JSON, or nothing that can be stored.
+        Refused: it is not JSON, or it cannot be stored.
     """
     try:
         given = json.loads(text or b"{}", parse_constant=_refuse_constant, parse_float=_read_float)
@@ -259,7 +261,7 @@ def read_json(text: bytes) -> Any:
 
 
 def _is_flat(value: Any) -> bool:
-    """Whether a value of JSON has no more levels than may be."""
+    """Return whether a JSON value has at most `MOST_LEVELS` levels."""
     level = [value]
     for _ in range(MOST_LEVELS):
         level = [

@@ -1,7 +1,7 @@
-"""Without a queue a store serves one server at a time: a second server would go on with the runs of
-the first, and each would run twice.
+"""Without a queue, only one server at a time may use a store: a second server would continue the
+runs of the first, and each would run twice.
 
-The process holds the lock until it ends, however it ends.
+The lock is released when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from ..store.base import BaseStore
 from ..store.sqlite import SqliteStore
 
 _BESIDE: Final = "-served"
-"""The name of the file that is locked is that of the database and this. It stays, and is empty."""
+"""Appended to the name of the database, it names the file that is locked. The file is empty and is
+never deleted."""
 _SERVED: Final[WeakSet[BaseStore]] = WeakSet()
 
 
 class StoreLock:
-    """The right to serve a store: an SQLite file on this machine, or one in the memory of this
-    process. Other stores are not locked. A context manager: inside the block, the server has it."""
+    """The exclusive right to serve a store: an SQLite file on this machine, or a store in the
+    memory of this process. Other stores are not locked. A context manager that holds the lock
+    inside its block."""
 
     def __init__(self, store: BaseStore) -> None:
         self._store = store
         self._file: sqlite3.Connection | None = None
 
     def __enter__(self) -> None:
-        """Take it.
+        """Take the lock.
 
         Raises:
-            StorageError: another server has it.
+            StorageError: another server holds it.
         """
         if self._store in _SERVED:
             raise StorageError("another server in this process already serves this store; " + _HOW)
@@ -41,7 +43,7 @@ class StoreLock:
         _SERVED.add(self._store)
 
     def __exit__(self, *_: object) -> None:
-        """Let the next server have it."""
+        """Release the lock."""
         _SERVED.discard(self._store)
         if self._file is not None:
             self._file.close()
@@ -52,8 +54,8 @@ _HOW: Final = "stop it first, or use Postgres with a queue, which several server
 
 
 def _lock(path: str) -> sqlite3.Connection:
-    """A connection that has an exclusive lock on the file beside a database. SQLite has a way to
-    lock files on each system."""
+    """Return a connection that holds an exclusive lock on the file beside a database. SQLite locks
+    files portably."""
     file = sqlite3.connect(path + _BESIDE, timeout=0, isolation_level=None, check_same_thread=False)
     try:
         file.execute("BEGIN EXCLUSIVE")

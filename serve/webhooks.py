@@ -28,20 +28,21 @@ from .records import Put, Record, Records, now, seconds_until, select
 LOG = logging.getLogger("stategraph.serve")
 
 PAUSES: Final = (1.0, 5.0, 30.0, 120.0)
-"""Seconds between tries."""
+"""Seconds between attempts."""
 TIMEOUT: Final = 10.0
-"""A receiver has to answer each read within so many seconds."""
+"""How many seconds a receiver may take to answer each read."""
 CLAIM: Final = 60.0
-"""Seconds after which another server takes over what one has begun to send."""
+"""Seconds after which another server takes over a delivery that was begun but not finished."""
 SECONDS_BETWEEN_LOOKS: Final = 5.0
-"""How often a server looks for what others have left. It knows of what it has written itself."""
+"""How often a server looks for deliveries that other servers have left. It is notified of its
+own."""
 MOST_AT_ONCE: Final = 8
 _PORTS: Final = {"http": 80, "https": 443}
 _RETRIED: Final = (408, 425, 429)
 
 
 class Address(NamedTuple):
-    """A URL in the parts that decide where a request goes."""
+    """The parts of a URL that decide where a request goes."""
 
     scheme: str
     host: str
@@ -51,10 +52,10 @@ class Address(NamedTuple):
 
 
 def parse(url: str) -> Address:
-    """The parts of a URL, of which there must be only one reading.
+    """Parse a URL strictly: every parser must read it the same way.
 
     Raises:
-        ValueError: it is not plain.
+        ValueError: it is not a plain http or https URL.
     """
     if not url.isascii() or not url.isprintable() or any(each in url for each in ' \\@"<>^`{|}'):
         raise ValueError("must be plain ASCII, without a user, blanks or backslashes")
@@ -74,8 +75,8 @@ class Allowed:
     """The addresses that runs may name.
 
     Args:
-        prefixes: URLs; an address must have the scheme, the host and the port of one, and a path
-            that begins with the parts of its path.
+        prefixes: URLs. An address must have the scheme, host and port of one of them, and a path
+            that begins with all segments of its path.
 
     Raises:
         ValueError: one is not a plain URL, or has a query.
@@ -94,14 +95,14 @@ class Allowed:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no webhook may be named."""
+        """Whether no webhook is allowed."""
         return not self._prefixes
 
     def check(self, url: str | None) -> None:
-        """Look at the webhook of a run.
+        """Check the webhook of a run.
 
         Raises:
-            Refused: it may not be named.
+            Refused: it is not allowed.
         """
         if url is None:
             return
@@ -123,15 +124,15 @@ def _is_below(address: Address, prefix: Address) -> bool:
 
 
 def delivery_of(ended: Record, values: Any, error: Any) -> list[Put]:
-    """What is written with the end of a run that has a webhook: the run as clients see it, with the
-    state at its end and its error."""
+    """Return what is written together with the end of a run that has a webhook: the run as clients
+    see it, with its final state and its error."""
     url = ended["kwargs"].get("webhook")
     if url is None:
         return []
     shown = {key: value for key, value in select(ended, None).items() if key != "graph_id"}
     try:
         told = orjson.loads(encode({**shown, "values": values, "error": error}))
-    except TypeError as wrong:  # its readers are told the same
+    except TypeError as wrong:  # the readers of the run get the same error
         told = orjson.loads(encode({**shown, "values": None, "error": describe_error(wrong)}))
     place = {"run_id": ended["run_id"], "thread_id": ended["thread_id"]}
     delivery = {**place, "url": url, "told": told, "tries": 0, "next_at": now()}
@@ -139,10 +140,10 @@ def delivery_of(ended: Record, values: Any, error: Any) -> list[Put]:
 
 
 class Webhooks:
-    """Sends what has been stored to be sent.
+    """Sends stored deliveries.
 
     Args:
-        allowed: looked at again before each try, as the next server may allow less.
+        allowed: checked again before each attempt, since a later server may allow less.
     """
 
     def __init__(self, allowed: Allowed, records: Records) -> None:
@@ -152,11 +153,11 @@ class Webhooks:
         self._sending: set[asyncio.Task[None]] = set()
 
     async def send_for_ever(self) -> None:
-        """Send what is due, until cancelled. What is being sent then is sent again by the next
-        server."""
+        """Send deliveries when they are due, until cancelled. The next server repeats those that
+        were being sent then."""
         try:
             while True:
-                self._records.deliveries.clear()  # before the look, so that none is overlooked
+                self._records.deliveries.clear()  # before the search, so that no delivery is missed
                 seconds = SECONDS_BETWEEN_LOOKS
                 try:
                     seconds = min(seconds, await self._send_due())
@@ -170,7 +171,7 @@ class Webhooks:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _send_due(self) -> float:
-        """Begin to send what is due. Returns the seconds until the next is."""
+        """Start sending the deliveries that are due. Return the seconds until the next one is."""
         waits = [SECONDS_BETWEEN_LOOKS]
         for delivery in await self._records.search("webhooks"):
             seconds = seconds_until(delivery["next_at"])
@@ -181,7 +182,7 @@ class Webhooks:
         return min(waits)
 
     async def _claim(self, delivery: Record) -> None:
-        """Begin to send, unless another server does."""
+        """Start sending a delivery, unless another server does."""
         id = delivery["run_id"]
         await self._free.acquire()
         claimed = {**delivery, "next_at": _in(CLAIM), "tries": delivery["tries"] + 1}
@@ -208,12 +209,12 @@ class Webhooks:
             LOG.warning("the webhook of the run %s was given up: %s", id, wrong)
             became = {"status": "failed", "tries": tries, "error": wrong}
             puts = await self._last_puts(delivery, became)
-        # A run that was parked may have ended meanwhile: then that is still to be sent.
+        # If a parked run has ended meanwhile, its new delivery must stay and be sent.
         with suppress(ItemChangedError):
             await self._records.put(*puts, seen=[("webhooks", id, delivery)])
 
     async def _try(self, delivery: Record) -> tuple[str | None, bool]:
-        """Send once: what is wrong, and whether a further try may help."""
+        """Send a delivery once. Return the error, if any, and whether another attempt may help."""
         try:
             self._allowed.check(delivery["url"])
         except Refused as refused:
@@ -229,7 +230,8 @@ class Webhooks:
         return f"it answered {status}", status >= 500 or status in _RETRIED
 
     async def _last_puts(self, delivery: Record, became: Mapping[str, Any]) -> list[Put]:
-        """What is written when nothing more is sent: the run tells what became of its webhook."""
+        """Return what is written when nothing more will be sent: the outcome of the webhook in the
+        run's record, and the deletion of the delivery."""
         run_id, thread_id = delivery["run_id"], delivery["thread_id"]
         run = await self._records.find("runs", run_id, thread_id)
         puts: list[Put] = [("webhooks", run_id, None)]
@@ -239,8 +241,8 @@ class Webhooks:
 
 
 def _post(address: Address, body: bytes) -> int:
-    """The status that a receiver answers. No redirect is followed, no proxy is asked, and nothing
-    of the body is read."""
+    """Send a request and return the status of the response. Follows no redirect, uses no proxy, and
+    does not read the body of the response."""
     kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
     target = address.path + (f"?{address.query}" if address.query else "")
     with closing(kind(address.host, address.port, timeout=TIMEOUT)) as connection:

@@ -1,1 +1,1 @@
-"""AG-UI: a protocol of frontends for agents."""
+"""AG-UI: a protocol between frontends and agents."""

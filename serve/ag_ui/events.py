@@ -1,7 +1,7 @@
 """Translates the events of a run's log into AG-UI events. Pure.
 
 Texts and tool calls come from the tokens, steps from the tasks, state and conversation from the
-values after each superstep. The conversation is the state's key `messages`; it is sent as messages
+values after each superstep. The conversation is the state key `messages`; it is sent as messages
 and left out of the state that is sent.
 """
 
@@ -46,13 +46,13 @@ from .json_patch import diff
 from .messages import from_graph
 
 MESSAGES: Final = "messages"
-"""The key of a state that is the conversation."""
+"""The state key that holds the conversation."""
 _UNKNOWN: Final = object()
 
 
 @dataclass
 class _Call:
-    """A tool call that has been told."""
+    """A tool call that has been sent."""
 
     id: str
     name: str
@@ -60,17 +60,17 @@ class _Call:
 
 
 class AgUiEvents:
-    """Tells one run.
+    """Translates the log of one run.
 
     Args:
-        sent: the messages that the client has sent, which it need not be told.
+        sent: the messages that came from the client, which need not be sent to it.
     """
 
     def __init__(self, thread_id: str, run_id: str, sent: Sequence[Message] = ()) -> None:
         self._place: dict[str, Any] = {"thread_id": thread_id, "run_id": run_id}
         self._held = {each.id for each in sent}  # ids of the messages that the client has
-        # The ids under which it has results, by their calls: a result that a node returns without
-        # an id gets one of its own in the state.
+        # The ids under which the client has tool results, by call: a result that a node returns
+        # without an id gets another one in the state.
         self._results: defaultdict[str, list[str]] = defaultdict(list)
         for each in sent:
             if isinstance(each, ToolMessage):
@@ -79,17 +79,17 @@ class AgUiEvents:
         self._messages: list[Any] | None = None
         self._questions: dict[str, Any] = {}
         self._steps: Counter[str] = Counter()
-        self._texts: dict[str, str] = {}  # open texts by message: the task that sends them
+        self._texts: dict[str, str] = {}  # open texts: message id to the task that sends it
         self._calls: dict[tuple[str, int], _Call] = {}  # the latest call by message and index
-        self._open_calls: dict[str, str] = {}  # open calls: the task that sends them
+        self._open_calls: dict[str, str] = {}  # open calls: call id to the task that sends it
         self._pending: dict[str, None] = {}  # calls without a result
 
     def start(self) -> BaseEvent:
-        """The run begins."""
+        """Return the event for the start of the run."""
         return RunStartedEvent(**self._place, protocol_version=PROTOCOL_VERSION)
 
     def of(self, event: str, data: Any) -> Iterator[BaseEvent]:
-        """What one event of the run's log is told as."""
+        """Translate one event of the run's log."""
         if event == "values":
             yield from self._values(data)
         elif event == "messages":
@@ -100,10 +100,10 @@ class AgUiEvents:
             yield _custom(data)
 
     def end(self, status: str) -> Iterator[BaseEvent]:
-        """The run has come to its end, and has not failed.
+        """Yield the events for the end of a run that has not failed.
 
         Args:
-            status: as the server stores it.
+            status: the status in the run's record.
         """
         yield from self._close(None)
         for name in self._steps:
@@ -138,9 +138,10 @@ class AgUiEvents:
         self._state = state
 
     def _correct(self) -> Iterator[BaseEvent]:
-        """The conversation, if the client holds another: a message that a node returns without an
-        id gets one after it was sent, and what was said aside does not get into the state. At once:
-        what the client does not hold yet comes behind all that it holds."""
+        """Send the whole conversation if the client's differs from it: a message that a node
+        returns without an id gets one after it was sent, and a message that was only streamed does
+        not get into the state. This is sent at once, since the client puts every later message
+        behind those that it has."""
         shown = self._conversation()
         ids = {message.id for message in shown}
         if ids != self._held and not self._texts and not self._open_calls:
@@ -148,7 +149,7 @@ class AgUiEvents:
             yield MessagesSnapshotEvent(messages=shown)
 
     def _conversation(self) -> list[Message]:
-        results = {call: iter(ids) for call, ids in self._results.items()}  # calls' ids may recur
+        results = {call: iter(ids) for call, ids in self._results.items()}  # call ids may recur
         shown: list[Message] = []
         for place, each in enumerate(self._messages or ()):
             message = from_graph(each, place)
@@ -161,7 +162,7 @@ class AgUiEvents:
     # -- steps -------------------------------------------------------------------------------------
 
     def _task(self, task: Mapping[str, Any]) -> Iterator[BaseEvent]:
-        """A task begins or ends. Tasks of one node that run at once are one step."""
+        """Translate the start or end of a task. Tasks of one node that run at once are one step."""
         name = task["name"]
         if "result" not in task:
             self._steps[name] += 1
@@ -171,13 +172,13 @@ class AgUiEvents:
         yield from self._close(task["id"])
         if self._steps[name] > 1:
             self._steps[name] -= 1
-        elif self._steps.pop(name, 0):  # a task that an earlier run has finished did not begin here
+        elif self._steps.pop(name, 0):  # false for tasks that an earlier run has finished
             yield StepFinishedEvent(step_name=name)
 
     # -- tokens ------------------------------------------------------------------------------------
 
     def _message(self, message: Any, metadata: Mapping[str, Any]) -> Iterator[BaseEvent]:
-        """A message, or a piece of one."""
+        """Translate a message, or a chunk of one."""
         task = next((str(v) for k, v in metadata.items() if k.endswith("checkpoint_ns")), "")
         role: Any = role_of(message)
         id = str(message.get("id") or task)
@@ -220,7 +221,7 @@ class AgUiEvents:
             yield ToolCallArgsEvent(tool_call_id=call.id, delta=piece.arguments)
 
     def _close(self, task_id: str | None) -> Iterator[BaseEvent]:
-        """End what a task has left open; None for all tasks."""
+        """End the texts and calls that a task has left open; None for all tasks."""
         for id, task in [*self._texts.items()]:
             if task_id is None or task_id in task:
                 yield from self._close_text(id)
@@ -244,14 +245,15 @@ class AgUiEvents:
 
 
 def _custom(data: Any) -> BaseEvent:
-    """What a node has sent with the stream writer. `{"name": ..., "value": ...}` names itself."""
+    """Translate what a node has sent with the stream writer. `{"name": ..., "value": ...}` sets the
+    event's name."""
     if isinstance(data, dict) and data.keys() == {"name", "value"}:
         return CustomEvent(name=str(data["name"]), value=data["value"])
     return CustomEvent(name="custom", value=data)
 
 
 def _question(asked: Mapping[str, Any]) -> Interrupt:
-    """A question of a node, with its value as metadata."""
+    """Return a question of a node as an AG-UI interrupt, with its value as metadata."""
     value, schema = asked["value"], asked["response_schema"]
     call_id = value.get("tool_call_id") if isinstance(value, dict) else None
     return Interrupt(
@@ -265,5 +267,5 @@ def _question(asked: Mapping[str, Any]) -> Interrupt:
 
 
 def failure(data: Mapping[str, Any]) -> BaseEvent:
-    """The run has failed."""
+    """Return the event for a run that has failed."""
     return RunErrorEvent(message=str(data.get("message")), code=str(data.get("error")))

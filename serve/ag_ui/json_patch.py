@@ -1,4 +1,4 @@
-"""The difference between two JSON values as a JSON Patch (RFC 6902). Pure."""
+"""Computes the difference between two JSON values as a JSON Patch (RFC 6902). Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ Operation = dict[str, Any]
 
 
 def diff(old: Any, new: Any, path: str = "") -> Iterator[Operation]:
-    """The operations that make the new value of the old one, to be applied in this order: only
-    `add`, `remove` and `replace`. The work is proportional to the size of both.
+    """Yield the operations that turn the old value into the new one, in the order in which to apply
+    them; only `add`, `remove` and `replace`. The work is proportional to the size of both values.
 
     Args:
-        path: the JSON Pointer at which the old value stands.
+        path: the JSON Pointer of the old value.
 
     >>> [*diff({"a": 1, "log": ["x"]}, {"log": ["x", "y"]})]
     [{'op': 'remove', 'path': '/a'}, {'op': 'add', 'path': '/log/1', 'value': 'y'}]
@@ -22,7 +22,7 @@ def diff(old: Any, new: Any, path: str = "") -> Iterator[Operation]:
         yield from _diff_objects(old, new, path)
     elif isinstance(old, list) and isinstance(new, list):
         yield from _diff_lists(old, new, path)
-    elif type(old) is not type(new) or old != new:  # True == 1, which JSON tells apart
+    elif type(old) is not type(new) or old != new:  # JSON distinguishes true from 1
         yield {"op": "replace", "path": path, "value": new}
 
 
@@ -41,7 +41,7 @@ def _diff_objects(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterat
 def _diff_lists(old: list[Any], new: list[Any], path: str) -> Iterator[Operation]:
     for place, (before, after) in enumerate(zip(old, new, strict=False)):
         yield from diff(before, after, f"{path}/{place}")
-    for place in range(len(old) - 1, len(new) - 1, -1):  # from the end: the others keep their place
+    for place in range(len(old) - 1, len(new) - 1, -1):  # backwards: indexes stay valid
         yield {"op": "remove", "path": f"{path}/{place}"}
     for place in range(len(old), len(new)):
         yield {"op": "add", "path": f"{path}/{place}", "value": new[place]}

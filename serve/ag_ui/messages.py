@@ -1,4 +1,4 @@
-"""Converts messages between AG-UI's form and a graph's. Pure.
+"""Converts messages between the forms of AG-UI and of a graph. Pure.
 
 A graph's message is read in its JSON form: a dict with a `role`, or LangChain's with a `type`.
 """
@@ -32,7 +32,7 @@ _PARTS: Final[TypeAdapter[Any]] = TypeAdapter(ContentPart)
 
 
 def to_graph(message: Message) -> dict[str, Any] | None:
-    """A message as a graph holds it; None for one that only its client is to see."""
+    """Convert a message to a graph's form; None for one that is meant for the client only."""
     if isinstance(message, ActivityMessage | ReasoningMessage):
         return None
     made: dict[str, Any] = {"role": message.role, "id": message.id}
@@ -63,7 +63,7 @@ def _content_to_graph(content: str | Sequence[Any]) -> Any:
 
 
 def _part_to_graph(part: Any) -> dict[str, Any]:
-    """A part of a content: texts and images as most models take them, others as they came."""
+    """Convert a content part: images to the form that most models take, others unchanged."""
     given: dict[str, Any] = part.model_dump(by_alias=True, exclude_none=True)
     source = given.get("source", {})
     if part.type == "image" and source.get("type") == "url":
@@ -78,10 +78,10 @@ def _part_to_graph(part: Any) -> dict[str, Any]:
 
 
 def from_graph(message: Any, place: int) -> Message | None:
-    """A graph's message as AG-UI sends it; None if AG-UI has no form for it.
+    """Convert a graph's message to AG-UI's form; None if AG-UI has no form for it.
 
     Args:
-        place: where it stands among the graph's messages: the id of one that has none.
+        place: its position among the graph's messages, from which one without an id gets its id.
     """
     if not isinstance(message, Mapping):
         return None
@@ -117,7 +117,7 @@ def from_graph(message: Any, place: int) -> Message | None:
 
 
 def _content_from_graph(content: Any) -> Any:
-    """A content as text, or as parts where it has one that is no text."""
+    """Return a content as text, or as parts if one of them is not text."""
     if not isinstance(content, list):
         return text_of(content)
     parts = [part for each in content if (part := _part_from_graph(each)) is not None]

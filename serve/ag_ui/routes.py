@@ -1,7 +1,7 @@
-"""AG-UI: chat pages and other frontends run a graph and follow it. One route, whose body and events
-follow the protocol.
+"""The AG-UI route, with which chat pages and other frontends run a graph and follow it. The request
+body and the events are those of the protocol.
 
-Needs the extra `ag-ui`; loaded with the first request.
+Needs the extra `ag-ui`; loaded on the first request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .events import MESSAGES, AgUiEvents, failure
 from .messages import from_graph, to_graph
 
 PATIENCE: Final = 1.0
-"""Seconds for which a new run waits until its thread is free; then it is refused."""
+"""How many seconds a new run waits for its thread to become free before it is refused."""
 _MODES: Any = ["values", "tasks", "messages-tuple", "custom"]
 _ENCODER = EventEncoder()
 
@@ -44,9 +44,9 @@ class _Thread:
     """A thread before a run.
 
     Attributes:
-        values: its state in JSON form.
+        values: its state, as JSON.
         questions: the ids of its open questions.
-        is_paused: whether a run of it has not come to its end.
+        is_paused: whether its last run has work left.
     """
 
     values: dict[str, Any]
@@ -55,10 +55,11 @@ class _Thread:
 
 
 async def run_agent(service: Service, request: Request) -> Response:
-    """Run a graph with an AG-UI input, and send AG-UI events.
+    """Run a graph on an AG-UI input, and stream AG-UI events.
 
     Raises:
-        Refused: the input is none, there is no such graph, the thread is another user's or busy.
+        Refused: the input is invalid, there is no such graph, or the thread is another user's or
+            busy.
     """
     owner = await service.user(request)
     given = await service.body(request, RunAgentInput)
@@ -92,8 +93,8 @@ async def run_agent(service: Service, request: Request) -> Response:
 
 
 async def _wait_until_free(service: Service, thread_id: str) -> None:
-    """Wait a moment for a thread's runs: a client stops one by leaving, and may be back before it
-    has ended."""
+    """Wait briefly for a thread's runs to end: a client stops a run by disconnecting, and may be
+    back before it has ended."""
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
             await service.runs.wait_until_free(thread_id)
@@ -109,12 +110,13 @@ async def _look(service: Service, app: Pregel, thread_id: str, owner: str | None
     return _Thread(values if isinstance(values, dict) else {}, questions, bool(state.next))
 
 
-# -- what is called ----------------------------------------------------------------------------
+# -- the call ----------------------------------------------------------------------------------
 
 
 def _call(app: Pregel, given: RunAgentInput, thread: _Thread) -> dict[str, Any] | BaseEvent | None:
-    """What an input means for its thread: an input, or a command with answers. None if it says only
-    what the thread knows already; an error if it answers none of the thread's questions."""
+    """Return what an input means for its thread: an input, or a command with answers. None if the
+    thread already has everything in it; an error event if it answers none of the thread's
+    questions."""
     new = _changes(app, given, thread)
     entries = {each.interrupt_id: each for each in given.resume or ()}
     answers = {
@@ -130,7 +132,7 @@ def _call(app: Pregel, given: RunAgentInput, thread: _Thread) -> dict[str, Any] 
             code="interrupt_open",
             message=f"the thread waits for answers: send `resume` with the interrupts {ids}",
         )
-    if entries and MESSAGES not in new:  # answers sent again: the state is that of the first time
+    if entries and MESSAGES not in new:  # a repeated answer: the state already has its effect
         return None
     if thread.is_paused and not new:
         return {"input": None}
@@ -140,12 +142,12 @@ def _call(app: Pregel, given: RunAgentInput, thread: _Thread) -> dict[str, Any] 
 
 @lru_cache(maxsize=256)  # schemas of LangChain's messages take 20 ms
 def _inputs(app: Pregel) -> frozenset[str]:
-    """The keys of a graph's input."""
+    """Return the keys of a graph's input."""
     return frozenset(app.get_input_jsonschema().get("properties", ()))
 
 
 def _changes(app: Pregel, given: RunAgentInput, thread: _Thread) -> dict[str, Any]:
-    """What an input brings that the thread does not have yet: messages, state, tools."""
+    """Return what an input adds to or changes in the thread: messages, state, tools."""
     keys = _inputs(app)
     state = given.state if isinstance(given.state, dict) else {}
     changes = {
@@ -163,15 +165,17 @@ def _changes(app: Pregel, given: RunAgentInput, thread: _Thread) -> dict[str, An
 
 
 def _replacing(app: Pregel, key: str, value: Any) -> Any:
-    """A write of the value that a client's state has, instead of the one that the thread has."""
+    """Return an update that replaces the thread's value of a key by the client's, even if the key
+    has a reducer."""
     has_reducer = isinstance(app.channels.get(key), BinaryOperatorAggregate)
     return asdict(Overwrite(value)) if has_reducer else value
 
 
 def _new_messages(given: RunAgentInput, thread: _Thread) -> Iterator[dict[str, Any]]:
-    """The messages that the thread does not have, and those of the user that are others now. The
-    rest of what a client sends back has lost what AG-UI has no form for. A result whose id is not
-    known is by its call: one that a node returned without an id has two."""
+    """Yield the messages that the thread does not have, and the user's messages that have changed.
+    Other known messages are skipped, since they come back without what AG-UI has no form for. A
+    tool result with an unknown id is matched by its call: if a node returned it without an id,
+    client and thread have different ids for it."""
     held = (from_graph(each, place) for place, each in enumerate(thread.values.get(MESSAGES, ())))
     known = {each.id: each for each in held if each is not None}
     sent = {each.id for each in given.messages}
@@ -190,18 +194,19 @@ def _new_messages(given: RunAgentInput, thread: _Thread) -> Iterator[dict[str, A
             yield made
 
 
-# -- what is sent ------------------------------------------------------------------------------
+# -- responses ---------------------------------------------------------------------------------
 
 
 def _repeat(told: AgUiEvents, thread: _Thread) -> Iterator[BaseEvent]:
-    """A thread as it stands: the answer to what it has been told before."""
+    """Yield the events for a thread as it stands, when an input brings nothing new."""
     yield told.start()
     yield from told.of("values", thread.values)
     yield from told.end("success")
 
 
 async def _tell(service: Service, record: Record, told: AgUiEvents) -> AsyncIterator[str]:
-    """The events of a run, until its end. A reader who leaves stops it: AG-UI has no other way."""
+    """Stream the events of a run until its end. A client stops a run by disconnecting, since AG-UI
+    has no other way."""
     has_failed = False
     try:
         yield _ENCODER.encode(told.start())

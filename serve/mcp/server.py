@@ -1,7 +1,9 @@
-"""MCP: each graph is a tool. A question becomes an elicitation if the client supports it.
+"""The MCP server: each graph is a tool. A question becomes an elicitation if the client supports
+it.
 
-Needs the extra `mcp`; loaded with the first request. A client of the protocol of 2026-07-28 gets
-the question as the result and calls again with the answer; an older one is asked during its call.
+Needs the extra `mcp`; loaded on the first request. A client that speaks protocol version 2026-07-28
+gets the question as the result and calls again with the answer; an older one is asked during its
+call.
 """
 
 from __future__ import annotations
@@ -60,12 +62,12 @@ Questions = dict[str, dict[str, Any]]
 
 @dataclass
 class _Outcome:
-    """How a run has ended.
+    """The outcome of a run.
 
     Attributes:
-        values: the graph's output, in JSON form.
-        questions: what is asked, by the ids of the questions.
-        error: what has gone wrong.
+        values: the graph's output, as JSON.
+        questions: the open questions, by id.
+        error: the message of the error, if any.
     """
 
     values: Any = None
@@ -75,11 +77,11 @@ class _Outcome:
 
 @dataclass
 class _Call:
-    """A call of a tool.
+    """A tool call.
 
     Attributes:
-        owner: the user who calls; None without users.
-        steps: the supersteps that it has been told, over all runs of it.
+        owner: the user who calls; None if there are no users.
+        steps: how many supersteps were reported to it, over all its runs.
     """
 
     context: Context
@@ -87,13 +89,13 @@ class _Call:
     steps: int = 0
 
     async def tell(self, nodes: list[str]) -> None:
-        """Tell a superstep, by the nodes that have run in it."""
+        """Report a superstep, by the nodes that have run in it."""
         self.steps += 1
         await self.context.session.report_progress(self.steps, None, ", ".join(nodes))
 
 
 class McpServer:
-    """The server of MCP, as an ASGI app. Its sessions live until `close`."""
+    """The MCP server, as an ASGI app. Its sessions live until `close`."""
 
     def __init__(self, service: Service) -> None:
         from ... import __version__
@@ -124,7 +126,7 @@ class McpServer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         owner = await self._service.user(Request(scope))
-        if owner is not None:  # a session is its user's: the package compares this
+        if owner is not None:  # the package checks that a session is used by its own user only
             token = AccessToken(token="", client_id=owner, scopes=[])
             scope = {**scope, "user": AuthenticatedUser(token)}
         await self._ready.wait()
@@ -133,7 +135,7 @@ class McpServer:
     # -- tools -------------------------------------------------------------------------------------
 
     async def list_tools(self, _: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
-        """Each graph, and the tool that answers questions."""
+        """List the graphs, and the tool that answers questions."""
         tools = [each.tool for each in self._tools.values()]
         if ANSWER not in self._tools:
             tools.append(make_answer_tool())
@@ -142,7 +144,7 @@ class McpServer:
     async def call_tool(
         self, context: Context, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
-        """Run a graph, or answer what it has asked."""
+        """Run a graph, or answer a question that it has asked."""
         if params.name not in self._tools and params.name != ANSWER:
             known = ", ".join([*self._tools, ANSWER])
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name!r}; there are: {known}")
@@ -166,7 +168,7 @@ class McpServer:
             thread_id, graph_id, answers = await self._read_answer(given, owner)
             return await self._converse(call, graph_id, thread_id, _resume(answers))
         if params.request_state is not None:
-            thread_id = params.request_state  # told by the client: looked up as its own
+            thread_id = params.request_state  # the client's word: `_go_on` checks it
             return await self._go_on(call, tool.graph_id, thread_id, params.input_responses or {})
         try:
             wanted, value = tool.read(given)
@@ -179,7 +181,7 @@ class McpServer:
     async def _read_answer(
         self, given: Mapping[str, Any], owner: str | None
     ) -> tuple[str, str, dict[str, Any]]:
-        """The thread of an answer, its graph, and the answer by the question's id.
+        """Return the thread that an answer is for, its graph, and the answer by the question's id.
 
         Raises:
             Refused: there is no such thread, or no such question.
@@ -195,7 +197,7 @@ class McpServer:
         return thread_id, graph_id, {id: given["answer"]}
 
     async def _questions(self, graph_id: str, thread_id: str, owner: str | None) -> Questions:
-        """The open questions of a thread; none if there is no such thread yet.
+        """Return the open questions of a thread; none if the thread does not exist yet.
 
         Raises:
             Refused: it is another user's, or another graph's.
@@ -220,7 +222,7 @@ class McpServer:
     async def _converse(
         self, call: _Call, graph_id: str, thread_id: str, given: Mapping[str, Any]
     ) -> CallToolResult | InputRequiredResult:
-        """Run a graph until it has ended, or asks what its client cannot show.
+        """Run a graph until it ends, or until it asks something that the client cannot show.
 
         Args:
             given: the input or the command of the run.
@@ -239,7 +241,8 @@ class McpServer:
     async def _ask(
         self, context: Context, questions: Questions, thread_id: str
     ) -> dict[str, Any] | CallToolResult | InputRequiredResult:
-        """The answers to some questions; or what a client is sent who cannot be asked now."""
+        """Return the answers to some questions, or what to send to a client that cannot be asked
+        now."""
         forms = {id: make_form(each) for id, each in questions.items()}
         shown = {id: form for id, form in forms.items() if form is not None}
         if len(shown) < len(forms) or not _can_show(context):
@@ -260,7 +263,7 @@ class McpServer:
     async def _go_on(
         self, call: _Call, graph_id: str, thread_id: str, replies: Mapping[str, Any]
     ) -> CallToolResult | InputRequiredResult:
-        """Take the answers of a client that was sent back with questions."""
+        """Take the answers of a client that was sent questions as a result."""
         if await self._service.records.find("threads", thread_id) is None:
             raise Refused(404, f"there is no thread {thread_id!r}")
         questions = await self._questions(graph_id, thread_id, call.owner)
@@ -275,7 +278,7 @@ class McpServer:
             return await self._converse(call, graph_id, thread_id, _resume(answers))
         if questions:
             return show_questions(questions.values(), thread_id)
-        state = await self._app(graph_id).aget_state(_config(thread_id))  # answered before
+        state = await self._app(graph_id).aget_state(_config(thread_id))  # already answered
         return show_result(orjson.loads(encode(state.values)), thread_id)
 
     # -- runs --------------------------------------------------------------------------------------
@@ -283,7 +286,8 @@ class McpServer:
     async def _run(
         self, call: _Call, graph_id: str, thread_id: str, given: Mapping[str, Any]
     ) -> _Outcome:
-        """Run a graph to its end, telling its supersteps. A client that cancels stops it."""
+        """Run a graph to its end and report its supersteps. The run stops if the client cancels the
+        call."""
         body = RunBody(
             assistant_id=graph_id,
             stream_mode=["values", "tasks"],
@@ -327,7 +331,7 @@ def _read_values(data: Any) -> tuple[Any, Questions]:
 
 
 def _can_show(context: Context) -> bool:
-    """Whether the client shows forms to a person."""
+    """Return whether the client can show forms to a person."""
     capabilities = context.session.client_capabilities
     found = capabilities.elicitation if capabilities is not None else None
     return found is not None and (found.form is not None or found.url is None)

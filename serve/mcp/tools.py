@@ -1,4 +1,4 @@
-"""Presents a graph as an MCP tool, its output as a tool result, its questions as forms. Pure."""
+"""Presents graphs as MCP tools, their outputs as tool results, their questions as forms. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...pregel.app import Pregel
 from ..questions import prompt_of
 
 ANSWER: Final = "answer_question"
-"""The tool that answers a question, for clients that cannot show one."""
+"""The tool with which clients that cannot show questions answer them."""
 _THREAD: Final = {
     "type": "string",
     "description": "Goes on with the thread of an earlier call; a new one by default.",
@@ -39,9 +39,9 @@ class GraphTool:
 
     Attributes:
         graph_id: the name under which the graph is served.
-        takes_object, gives_object: whether the graph's input and output are objects; a tool's have
-            to be, so others stand in the arguments as `input`, in the result as `result`.
-        takes_thread: whether `thread_id` is an argument of the tool's own.
+        takes_object, gives_object: whether the graph's input and output are objects. A tool's must
+            be: other inputs are passed as the argument `input`, other outputs as `result`.
+        takes_thread: whether the tool adds the argument `thread_id`.
     """
 
     graph_id: str
@@ -51,7 +51,7 @@ class GraphTool:
     takes_thread: bool
 
     def read(self, arguments: Mapping[str, Any]) -> tuple[str | None, Any]:
-        """The thread that a call wants, and the graph's input.
+        """Return the thread that a call asks for, and the graph's input.
 
         Raises:
             ValueError: the arguments do not match the tool's schema.
@@ -66,8 +66,8 @@ class GraphTool:
 
 
 def make_tools(graphs: Mapping[str, Pregel]) -> dict[str, GraphTool]:
-    """The tools of some graphs, by their names: those of the graphs, with `_` for what a name of a
-    tool cannot have."""
+    """Return the tools of some graphs, by name: the graph's name, with `_` for each character that
+    a tool's name must not have."""
     tools: dict[str, GraphTool] = {}
     for graph_id, app in graphs.items():
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", graph_id)[:64]
@@ -83,7 +83,8 @@ def _make_tool(name: str, graph_id: str, app: Pregel) -> GraphTool:
     takes_thread = "thread_id" not in inputs["properties"]
     if takes_thread:
         inputs["properties"] = {**inputs["properties"], "thread_id": _THREAD}
-    # A graph that asks has no output yet, and a key that no node has written is missing.
+    # No output is required: a graph that asks has none yet, and keys that no node has written are
+    # missing.
     outputs.pop("required", None)
     asked = {INTERRUPT: {"type": "array", "items": _QUESTION}, "thread_id": {"type": "string"}}
     outputs["properties"] = {**asked, **outputs["properties"]}
@@ -101,7 +102,7 @@ def _is_object(schema: Mapping[str, Any]) -> bool:
 
 
 def _object(schema: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """A schema of an object: this one, or that of an object that has the value as `key`."""
+    """Return the schema of an object: the given one, or one that has the value as `key`."""
     if _is_object(schema):
         return dict(schema)
     inner = {name: value for name, value in schema.items() if name != "$defs"}
@@ -110,7 +111,8 @@ def _object(schema: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _describe(graph_id: str, app: Pregel, schema: Mapping[str, Any]) -> str:
-    """What its input's docstring says, or that of the function that it is made of."""
+    """Return the description in the input's schema, or the docstring of the only node's
+    function."""
     if text := schema.get("description"):
         return str(text)
     node = app.nodes.get(app.name)
@@ -122,7 +124,7 @@ def _describe(graph_id: str, app: Pregel, schema: Mapping[str, Any]) -> str:
 
 
 def make_answer_tool() -> Tool:
-    """The tool that answers a question."""
+    """Return the tool that answers a question."""
     arguments = {
         "thread_id": {"type": "string", "description": "The thread that asks."},
         "answer": {"description": "The answer, as the question's response_schema wants it."},
@@ -143,7 +145,7 @@ def make_answer_tool() -> Tool:
 
 
 def show_result(values: Any, thread_id: str) -> CallToolResult:
-    """The output of a graph."""
+    """Return a graph's output as a tool result."""
     shown = values if isinstance(values, dict) else {"result": values}
     return CallToolResult(
         content=[TextContent(type="text", text=json.dumps(shown))],
@@ -153,7 +155,7 @@ def show_result(values: Any, thread_id: str) -> CallToolResult:
 
 
 def show_questions(questions: Iterable[Mapping[str, Any]], thread_id: str) -> CallToolResult:
-    """What a graph asks, and how it is answered."""
+    """Return a graph's questions as a tool result that says how to answer them."""
     asked = [*questions]
     shown = {INTERRUPT: asked, "thread_id": thread_id}
     lines = [
@@ -168,7 +170,7 @@ def show_questions(questions: Iterable[Mapping[str, Any]], thread_id: str) -> Ca
 
 
 def show_error(text: str, thread_id: str | None = None) -> CallToolResult:
-    """What has gone wrong, on a thread if one has begun."""
+    """Return an error as a tool result, with its thread if one has begun."""
     return CallToolResult(
         content=[TextContent(type="text", text=text)],
         is_error=True,
@@ -181,10 +183,10 @@ def show_error(text: str, thread_id: str | None = None) -> CallToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A question as a form: fields of texts, numbers, choices.
+    """A question as a form with fields for texts, numbers and choices.
 
     Attributes:
-        is_value: whether the answer is the value of its one field, not all fields.
+        is_value: whether the answer is the value of the only field, instead of all fields.
     """
 
     message: str
@@ -192,13 +194,13 @@ class Form:
     is_value: bool
 
     def read(self, content: Mapping[str, Any] | None) -> Any:
-        """The answer that the form was filled in with."""
+        """Return the answer in a completed form."""
         filled = dict(content or {})
         return filled.get("answer") if self.is_value else filled
 
 
 def make_form(question: Mapping[str, Any]) -> Form | None:
-    """A question as a form; None if its answer does not fit into one."""
+    """Return a question as a form; None if its answer does not fit a form."""
     message = _message(question["value"])
     schema = question["response_schema"]
     if schema is None:
@@ -222,7 +224,7 @@ def make_form(question: Mapping[str, Any]) -> Form | None:
 
 
 def _message(value: Any) -> str:
-    """What the person reads: the question's text, and what else its value says."""
+    """Return what the person reads: the question's text, and the rest of its value as JSON."""
     prompt = prompt_of(value)
     if prompt is None:
         return json.dumps(value)
@@ -231,7 +233,7 @@ def _message(value: Any) -> str:
 
 
 def _field(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A field of a form: text, number, yes or no, or a choice of texts; None for others."""
+    """Return a form field for a text, a number, a boolean or a choice of texts; None for others."""
     found = _resolve(schema, defs)
     if "const" in found:
         found = {"type": "string", **found, "enum": [found["const"]]}
@@ -247,7 +249,7 @@ def _field(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _resolve(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema without references at its root, and without the choice of null."""
+    """Return a schema without references at its root and without the alternative null."""
     found = dict(schema)
     for _ in range(10):
         if "$ref" in found:

@@ -1,1 +1,1 @@
-"""The page at /: threads, their steps and their open questions."""
+"""The page at `/`: threads, their steps and their open questions."""

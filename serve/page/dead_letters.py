@@ -1,5 +1,5 @@
-"""The routes of the page that act on dead letters: jobs that were parked because their workers died
-repeatedly. Users see only those of their own threads."""
+"""The page's routes for dead letters: jobs that were parked because their workers died repeatedly.
+Users see only those of their own threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DeadLetters:
         self._service = service
 
     def routes(self) -> list[Route]:
-        """Where they are. They stand before the files of the page."""
+        """Return the routes. They must come before `/page/{file}`."""
         one = "/page/dead-letters/{run_id}"
         return [
             Route(f"{one}/retry", self.retry, methods=["POST"]),
@@ -32,22 +32,22 @@ class DeadLetters:
         ]
 
     async def retry(self, request: Request) -> Response:
-        """Let the job be tried again, as if no worker had died of it."""
+        """Retry the job, as if no worker had died of it."""
         job = await self._one(request)
         if not await self._service.runs.retry(job):
             raise _gone(job.run_id)
         return Response(status_code=204)
 
     async def drop(self, request: Request) -> Response:
-        """End the job, as if its run had been stopped: the thread's next run begins."""
+        """End the job, as if its run had been stopped; the thread's next run begins."""
         job = await self._one(request)
         if not await self._service.runs.drop(job):
             raise _gone(job.run_id)
         return Response(status_code=204)
 
     async def _one(self, request: Request) -> JobResult:
-        """The dead letter that a request names: by its run, and where runs of several threads have
-        that id, by `?thread_id=`."""
+        """Return the dead letter that a request names by its run; if runs of several threads have
+        this id, `?thread_id=` selects one."""
         owner = await self._service.user(request)
         run_id, thread_id = request.path_params["run_id"], request.query_params.get("thread_id")
         queue = self._service.runs.queue

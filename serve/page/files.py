@@ -1,6 +1,6 @@
-"""The page at `/`: its files, stored beside the code, and their response headers.
+"""The files of the page at `/`, stored beside the code, and their response headers.
 
-The files contain no data: the page uses the same API as all clients, as the user whom `auth` finds
+The files contain no data: the page uses the same API as all clients, as the user that `auth` finds
 in its requests. So everybody may fetch the files.
 """
 
@@ -34,8 +34,8 @@ POLICY: Final = "; ".join(
         "trusted-types 'none'",
     ]
 )
-"""The Content-Security-Policy: the page runs its own scripts only, reaches its own server only, and
-cannot turn a text into HTML or a script."""
+"""The Content-Security-Policy: the page runs only its own scripts, connects only to its own server,
+and cannot turn a string into HTML or a script."""
 
 _HEADERS: Final = {
     "Content-Security-Policy": POLICY,
@@ -63,14 +63,14 @@ class PageFiles:
         self._assets: Mapping[str, Asset] = read_assets()
 
     def routes(self) -> list[Route]:
-        """Where they are."""
+        """Return the routes."""
         return [
             Route("/", self.send, methods=["GET"]),
             Route("/page/{file}", self.send, methods=["GET"]),
         ]
 
     async def send(self, request: Request) -> Response:
-        """A file of the page; nothing, if the browser has it already."""
+        """Send a file of the page, or 304 if the browser already has it."""
         name = request.path_params.get("file", "index.html")
         asset = self._assets.get(name)
         if asset is None:
@@ -82,7 +82,8 @@ class PageFiles:
 
 
 def read_assets() -> dict[str, Asset]:
-    """The files of the page by name, with what it shares with reports and the looks of drawings."""
+    """Return the files of the page by name, including the components that it shares with reports
+    and the style sheets of drawings."""
     folder = files(__package__).joinpath("static")
     texts = {
         each.name: each.read_bytes()
@@ -97,7 +98,8 @@ def read_assets() -> dict[str, Asset]:
 
 
 def draw_colours() -> str:
-    """The style sheet of both themes: that of the system, unless the page names one."""
+    """Return the style sheet with the colours of both themes: the system's theme applies, unless
+    the page sets one."""
     light, dark = (
         "".join(f"--{name}:{value};" for name, value in colours.items())
         for colours in (LIGHT, DARK)

@@ -1,5 +1,5 @@
-"""Routes that only the page uses, since clients of the peer's server have no such calls: search
-threads for a text, and list running work. They only read, and show users only their own threads."""
+"""Routes for the page alone, since clients of LangGraph's server have no such calls: search threads
+for a text, and list running work. They only read, and show users only their own threads."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from ...workers.care import QueueCare
 
 SEARCHED: Final = 500
-"""So many states at most are searched by one request; the next one goes on behind them."""
+"""How many states one request searches at most; the next request continues after them."""
 SECONDS: Final = 2.0
-"""And for about so long, as states may be large."""
+"""About how long one request searches at most, since states may be large."""
 JOBS: Final = 500
-"""At most so many jobs are shown, those submitted first."""
+"""How many jobs are shown at most, the oldest first."""
 _OF_RUNS: Final = ("run_id", "thread_id", "graph_id", "created_at")
 _SHOWN: Final = ["thread_id", "status", "metadata", "updated_at"]
 
 
 class TextSearch(Body):
-    """Which threads hold a text. `further` is what the request before has answered."""
+    """Searches threads for a text. `further` is the value that the previous response returned."""
 
     text: str = Field(min_length=1, max_length=1000)
     status: Literal["idle", "busy", "interrupted", "error"] | None = None
@@ -47,7 +47,7 @@ class PageLists:
         self._service = service
 
     def routes(self) -> list[Route]:
-        """Where they are. They stand before the files of the page."""
+        """Return the routes. They must come before `/page/{file}`."""
         return [
             Route("/page/threads", self.find, methods=["POST"]),
             Route("/page/threads/{thread_id}", self.get, methods=["GET"]),
@@ -55,11 +55,11 @@ class PageLists:
         ]
 
     async def find(self, request: Request) -> Response:
-        """Threads that hold a text: in their id, metadata or error, or in their state.
+        """Find threads that contain a text in their id, metadata, error or state.
 
-        The first request looks at the ids, metadata and errors of all threads, and at the states of
-        those written last. Each further one looks at the next states, and finds no thread again.
-        The answer says in how many states the text has been looked for, of how many.
+        The first request searches the ids, metadata and errors of all threads, and the states of
+        those written last. Each further request searches the next states, and finds no thread
+        twice. The response says how many threads have been searched, and how many there are.
         """
         owner = await self._service.user(request)
         body = await self._service.body(request, TextSearch)
@@ -86,8 +86,8 @@ class PageLists:
         )
 
     async def _sorted(self, owner: str | None, status: str | None) -> list[Record]:
-        """The threads of a user, those written last first: an order that a later request can go
-        on in, also when other threads have been written meanwhile."""
+        """Return the threads of a user, the most recently written first: a later request can
+        continue in this order even if other threads have been written meanwhile."""
         busy = await self._service.runs.busy_threads()
         records = await self._service.records.search("threads", owner=owner)
         threads = [_with_status(each, busy) for each in records]
@@ -97,9 +97,10 @@ class PageLists:
     async def _search_states(
         self, threads: Sequence[Record], named: Sequence[bool], text: str, begin: int
     ) -> tuple[set[int], int]:
-        """The places of threads whose states hold a text, and where the search has ended.
+        """Return the positions of threads whose states contain a text, and where the search has
+        ended.
 
-        The states of those that were found by their names are not read.
+        The states of threads that were already found by their records are not read.
         """
         found: set[int] = set()
         read, until = 0, time.monotonic() + SECONDS
@@ -114,7 +115,7 @@ class PageLists:
         return found, len(threads)
 
     async def get(self, request: Request) -> Response:
-        """A thread without its state, which may be large, for those who look often."""
+        """Send a thread without its state, which may be large, for clients that poll."""
         owner = await self._service.user(request)
         record = await self._service.records.get(
             "threads", request.path_params["thread_id"], owner=owner
@@ -122,7 +123,8 @@ class PageLists:
         return answer(select(_with_status(record, await self._service.runs.busy_threads()), None))
 
     async def queue(self, request: Request) -> Response:
-        """What is at work: the runs of this server, or the jobs of a queue and its workers."""
+        """Send the work in progress: the runs of this server, or the jobs of a queue and its
+        workers."""
         owner = await self._service.user(request)
         queue = self._service.runs.queue
         if queue is not None:
@@ -132,8 +134,8 @@ class PageLists:
         return answer({"fleet": False, "runs": shown})
 
     async def _queued(self, queue: QueueCare, owner: str | None) -> Record:
-        """Jobs that have not ended, and dead letters; users see those of the own threads, and are
-        told nothing of the machines."""
+        """Return the jobs that have not ended and the dead letters. Users see those of their own
+        threads, and nothing about the machines."""
         found = await asyncio.to_thread(queue.jobs, limit=JOBS)
         if owner is not None:
             found = [each for each in found if await self._is_of(each.thread_id, owner)]
@@ -157,7 +159,7 @@ class PageLists:
         return {**{name: record[name] for name in _OF_RUNS}, "status": status}
 
     async def _has(self, thread: Record, text: str) -> bool:
-        """Whether a thread's state holds a text."""
+        """Return whether a thread's state contains a text."""
         app = self._service.graphs.get(thread["metadata"].get("graph_id", ""))
         if app is None:
             return False
@@ -178,12 +180,12 @@ def _job(job: JobResult) -> Record:
 
 
 def _place(thread: Record) -> tuple[str, str]:
-    """Where a thread stands among those that are searched."""
+    """Return a thread's sort key in the search."""
     return str(thread["updated_at"]), thread["thread_id"]
 
 
 def _names(thread: Record, text: str) -> bool:
-    """Whether the record of a thread holds a text."""
+    """Return whether a thread's record contains a text."""
     return _holds({name: thread[name] for name in ("thread_id", "metadata", "error")}, text)
 
 
@@ -192,7 +194,7 @@ def _with_status(thread: Record, busy: Container[str]) -> Record:
 
 
 def _holds(value: Any, text: str) -> bool:
-    """Whether a text, in lower case, is somewhere in a value, in any case."""
+    """Return whether a text, given in lower case, occurs anywhere in a value, ignoring case."""
     if isinstance(value, str):
         return text in value.lower()
     if isinstance(value, dict):

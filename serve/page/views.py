@@ -25,19 +25,19 @@ from ..service import Service, answer
 from .files import POLICY
 
 MOST_INDEXES: Final = 32
-"""For so many threads the server remembers which checkpoints they have."""
+"""For how many threads the server caches the list of their checkpoints."""
 THREADS: Final = 2
-"""So many requests are worked on at once: runs have the other threads."""
+"""How many requests are handled at once: the other threads are left to the runs."""
 
 NEWEST: Final = 150
-"""So many checkpoints are read where a client asks for the newest of a thread that is not known
-yet: it does not wait until all are."""
+"""How many checkpoints are read when a client asks for the newest of a thread that is not cached,
+so that it need not wait for all of them."""
 
 Ask = Callable[[ThreadPages, Request], Any]
 
 
 class _Known:
-    """What is known of a thread. One reader at a time."""
+    """The cached index of a thread. Used by one reader at a time."""
 
     def __init__(self, thread_id: str, app: Pregel) -> None:
         self.index: ThreadIndex = ThreadIndex(thread_id)
@@ -55,7 +55,7 @@ class Views:
         self._graphs: dict[str, tuple[str, dict[str, Any]]] = {}
 
     def routes(self) -> list[Route]:
-        """Where they are."""
+        """Return the routes."""
         one = "/page/threads/{thread_id}"
         views: dict[str, Ask] = {
             "steps": _steps,
@@ -83,12 +83,12 @@ class Views:
         ]
 
     async def graph(self, request: Request) -> Response:
-        """The graph of a thread, as SVG."""
+        """Send the graph of a thread as SVG."""
         return _drawing((await self._graph(request))[0])
 
     async def nodes(self, request: Request) -> Response:
-        """The name of the graph, and for nodes that its drawing folds the ids of those that stand
-        for them."""
+        """Send the name of the graph, and, for nodes that its drawing folds, the ids of the nodes
+        that represent them."""
         return answer((await self._graph(request))[1])
 
     async def _graph(self, request: Request) -> tuple[str, dict[str, Any]]:
@@ -100,7 +100,7 @@ class Views:
         return self._graphs[name]
 
     def _view(self, ask: Ask) -> Callable[[Request], Any]:
-        """The handler of a view that reads the thread."""
+        """Return the handler of a view that reads the thread."""
 
         async def handle(request: Request) -> Response:
             id, app = await self._find(request)
@@ -116,7 +116,7 @@ class Views:
         return handle
 
     async def _find(self, request: Request) -> tuple[str, Pregel]:
-        """The thread's id, and the graph that ran last on it.
+        """Return the thread's id, and the graph that ran last on it.
 
         Raises:
             Refused: there is no such thread, it is another user's, or nothing has run on it.
@@ -157,7 +157,7 @@ def _drawing(svg: str) -> Response:
     return Response(svg, media_type="image/svg+xml", headers=headers)
 
 
-# -- what is asked ---------------------------------------------------------------------------------
+# -- queries ---------------------------------------------------------------------------------------
 
 
 def _steps(pages: ThreadPages, asked: Request) -> Any:
@@ -196,10 +196,10 @@ def _text(asked: Request, name: str) -> str:
 
 
 def _number(asked: Request, name: str) -> int | None:
-    """A number of the query.
+    """Return a number in the query; None if it is missing.
 
     Raises:
-        Refused: it is none.
+        Refused: it is not a number.
     """
     text = asked.query_params.get(name, "")
     if not text:

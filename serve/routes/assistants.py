@@ -32,7 +32,7 @@ class Assistants:
         self._records = service.records
 
     def routes(self) -> list[Route]:
-        """Where they are."""
+        """Return the routes."""
         one = "/assistants/{assistant_id}"
         return [
             Route("/assistants", self.create, methods=["POST"]),
@@ -50,7 +50,7 @@ class Assistants:
         ]
 
     async def create(self, request: Request) -> Response:
-        """A new assistant."""
+        """Create an assistant."""
         owner = await self._service.user(request)
         body = await self._service.body(request, AssistantBody)
         if body.graph_id not in self._service.graphs:
@@ -84,14 +84,14 @@ class Assistants:
         return answer(select(record, None))
 
     async def search(self, request: Request) -> Response:
-        """Assistants that have something."""
+        """Send the assistants that match."""
         owner = await self._service.user(request)
         body = await self._service.body(request, AssistantSearch)
         found = await self._found(body, owner, body)
         return answer([select(each, body.select) for each in found])
 
     async def count(self, request: Request) -> Response:
-        """How many assistants have something."""
+        """Send how many assistants match."""
         owner = await self._service.user(request)
         body = await self._service.body(request, AssistantSearch)
         return answer(len(await self._found(body, owner, None)))
@@ -110,7 +110,7 @@ class Assistants:
         return await self._records.search("assistants", filter=wanted, owner=owner, **cut)
 
     async def get(self, request: Request) -> Response:
-        """An assistant."""
+        """Send an assistant."""
         return answer(select(await self._one(request), None))
 
     async def _one(self, request: Request) -> Record:
@@ -118,7 +118,7 @@ class Assistants:
         return await self._service.assistant(id, await self._service.user(request))
 
     async def _own(self, request: Request) -> Record:
-        """An assistant that its user may change."""
+        """Return an assistant that the user may change."""
         assistant = await self._one(request)
         if assistant["assistant_id"] == graph_assistant(assistant["graph_id"]):
             graph = assistant["graph_id"]
@@ -127,7 +127,7 @@ class Assistants:
         return assistant
 
     async def change(self, request: Request) -> Response:
-        """Another version of an assistant, which becomes the latest."""
+        """Create a new version of an assistant, which becomes the latest."""
         await self._own(request)
         body = await self._service.body(request, AssistantChange)
         id = request.path_params["assistant_id"]
@@ -152,7 +152,7 @@ class Assistants:
         return answer(select(new, None))
 
     async def delete(self, request: Request) -> Response:
-        """No assistant any more; its threads stay."""
+        """Delete an assistant; its threads stay."""
         id = (await self._own(request))["assistant_id"]
         if request.query_params.get("delete_threads") == "true":
             raise Refused(422, "delete_threads is not offered: delete the threads one by one")
@@ -162,7 +162,7 @@ class Assistants:
         return Response(status_code=204)
 
     async def versions(self, request: Request) -> Response:
-        """The versions of an assistant, the latest first."""
+        """Send the versions of an assistant, the latest first."""
         id = (await self._one(request))["assistant_id"]
         body = await self._service.body(request, AssistantSearch)
         wanted = {"metadata": containing(body.metadata or {})}
@@ -172,7 +172,7 @@ class Assistants:
         return answer([select(each, None) for each in page])
 
     async def set_version(self, request: Request) -> Response:
-        """Let an earlier version be the latest again."""
+        """Make an earlier version the latest again."""
         id = (await self._own(request))["assistant_id"]
         number = (await self._service.body(request, VersionBody)).version
 
@@ -185,10 +185,10 @@ class Assistants:
 
         return answer(select(await self._records.change("assistants", id, switch), None))
 
-    # -- what its graph looks like -----------------------------------------------------------------
+    # -- its graph ---------------------------------------------------------------------------------
 
     async def draw(self, request: Request) -> Response:
-        """The nodes and edges of its graph."""
+        """Send the nodes and edges of its graph."""
         app = self._service.graph((await self._one(request))["graph_id"])
         depth = self._service.query(request, DrawingQuery).xray
         drawing = await app.aget_graph(xray=depth)
@@ -200,12 +200,12 @@ class Assistants:
         return answer({"nodes": nodes, "edges": edges})
 
     async def schemas(self, request: Request) -> Response:
-        """The JSON schemas of its graph."""
+        """Send the JSON schemas of its graph."""
         name = (await self._one(request))["graph_id"]
         return answer({"graph_id": name, **_schemas(self._service.graph(name))})
 
     async def subgraphs(self, request: Request) -> Response:
-        """The JSON schemas of the graphs inside its graph, by their places."""
+        """Send the JSON schemas of the nested graphs, by namespace."""
         app = self._service.graph((await self._one(request))["graph_id"])
         namespace = request.path_params.get("namespace")
         recurse = self._service.query(request, SubgraphsQuery).recurse

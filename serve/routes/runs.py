@@ -27,7 +27,7 @@ class RunRoutes:
         self._runs = service.runs
 
     def routes(self) -> list[Route]:
-        """Where they are."""
+        """Return the routes."""
         begin = {"": self.create, "/wait": self.wait, "/stream": self.stream}
         runs, one = "/threads/{thread_id}/runs", "/threads/{thread_id}/runs/{run_id}"
         return [
@@ -50,12 +50,12 @@ class RunRoutes:
     # -- begin -------------------------------------------------------------------------------------
 
     async def create(self, request: Request) -> Response:
-        """Begin a run, and do not wait for it."""
+        """Begin a run without waiting for it."""
         record, _ = await self._begin(request)
         return answer(await self._shown(record), headers=_place(record))
 
     async def create_many(self, request: Request) -> Response:
-        """Begin several runs. If one is refused, those before it have begun."""
+        """Begin several runs. If one is refused, those before it have already begun."""
         owner = await self._service.user(request)
         body = await self._service.body(request, BatchBody)
         begun = [
@@ -64,14 +64,14 @@ class RunRoutes:
         return answer([await self._shown(each) for each in begun])
 
     async def wait(self, request: Request) -> Response:
-        """Begin a run, and answer with the state at its end."""
+        """Begin a run, and send the state at its end."""
         record, body = await self._begin(request)
         if body.on_disconnect == "cancel":
             await self._wait_or_cancel(record, request)
         return _json(await self._answer(record), _place(record, "/join"))
 
     async def _wait_or_cancel(self, record: Record, request: Request) -> None:
-        """Wait until a run ends; cancel it when the client has gone before that."""
+        """Wait until a run ends; cancel it if the client disconnects first."""
         ends = asyncio.ensure_future(self._answer(record))
         gone = asyncio.ensure_future(_disconnect(request))
         await asyncio.wait([ends, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -81,7 +81,7 @@ class RunRoutes:
         await ends
 
     async def _answer(self, record: Record) -> bytes:
-        """The state at the end of a run."""
+        """Return the state at the end of a run."""
         body = await self._runs.answer(record)
         if body is not None:
             return body
@@ -90,7 +90,7 @@ class RunRoutes:
         return encode((await app.aget_state(config)).values)
 
     async def stream(self, request: Request) -> Response:
-        """Begin a run, and send what it does as it happens."""
+        """Begin a run, and stream its events."""
         record, body = await self._begin(request)
         return self._streaming(record, 0, cancels=body.on_disconnect == "cancel")
 
@@ -103,7 +103,7 @@ class RunRoutes:
     # -- look --------------------------------------------------------------------------------------
 
     async def list(self, request: Request) -> Response:
-        """The runs of a thread, the newest first."""
+        """Send the runs of a thread, newest first."""
         thread = await self._own_thread(request)
         asked = self._service.query(request, RunQuery)
         found = await self._records.search(
@@ -115,15 +115,16 @@ class RunRoutes:
         return answer([select(each, asked.select) for each in page])
 
     async def get(self, request: Request) -> Response:
-        """A run."""
+        """Send a run."""
         return answer(await self._shown(await self._one(request)))
 
     async def join(self, request: Request) -> Response:
-        """The state at the end of a run."""
+        """Send the state at the end of a run."""
         return _json(await self._answer(await self._one(request)))
 
     async def join_stream(self, request: Request) -> Response:
-        """What a run does from now on, or after the event that the reader has seen last."""
+        """Stream the events of a run, from now on or after the last event that the reader has
+        seen."""
         record = await self._one(request)
         last = request.headers.get("last-event-id")
         start = None if last is None else _next_id(last)
@@ -137,13 +138,13 @@ class RunRoutes:
     async def _one(self, request: Request) -> Record:
         owner = await self._service.user(request)
         run_id, thread_id = request.path_params["run_id"], request.path_params.get("thread_id")
-        if thread_id is None:  # a client that does not know on which thread it runs
+        if thread_id is None:  # a client that does not know the thread of the run
             found = await self._records.search("unfinished", filter={"run_id": run_id}, limit=1)
             place = found[0]["thread_id"] if found else None
         else:
             place = thread_id
         record = None if place is None else await self._records.find("runs", run_id, place)
-        if record is None:  # it may have been on a thread of its own
+        if record is None:  # it may have had a temporary thread
             record = self._runs.recall(run_id)
         is_there = record is not None and thread_id in (None, record["thread_id"])
         if record is None or not is_there or not may_see(record, owner):
@@ -158,7 +159,7 @@ class RunRoutes:
     # -- stop --------------------------------------------------------------------------------------
 
     async def cancel(self, request: Request) -> Response:
-        """Stop a run; with `action=rollback` its thread stands afterwards where it stood before."""
+        """Stop a run; `action=rollback` also takes its thread back to the state before the run."""
         record = await self._one(request)
         asked = self._service.query(request, CancelQuery)
         wait = asked.wait or asked.action == "rollback"
@@ -185,7 +186,7 @@ class RunRoutes:
         return Response(status_code=204)
 
     async def delete(self, request: Request) -> Response:
-        """No record of a run any more; its steps stay in the thread."""
+        """Delete the record of a run; its steps stay in the thread."""
         record = await self._one(request)
         run_id, thread_id = record["run_id"], record["thread_id"]
         pointer = await self._records.find("unfinished", run_id, thread_id)
@@ -217,10 +218,11 @@ _EVENTS = "text/event-stream"
 
 
 def _next_id(last: str) -> int:
-    """The id of the event that follows the last one that a reader has seen; -1 is before all.
+    """Return the id of the first event to send to a reader that has seen `last`; an id of -1 comes
+    before all events.
 
     Raises:
-        Refused: it is no id.
+        Refused: it is not an id.
     """
     try:
         return max(int(last) + 1, 0)
@@ -233,12 +235,13 @@ def _json(body: bytes, headers: Mapping[str, str] | None = None) -> Response:
 
 
 async def _disconnect(request: Request) -> None:
-    """Comes to its end when the client has gone."""
+    """Return when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def _place(record: Record, end: str = "") -> dict[str, str]:
-    """Where a run is, and where a client goes that has lost the connection."""
+    """Return headers with the address of a run, and the address to which a client that has lost the
+    connection goes."""
     place = f"/threads/{record['thread_id']}/runs/{record['run_id']}"
     return {"Location": f"{place}{end}", "Content-Location": place}

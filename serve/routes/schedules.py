@@ -1,4 +1,4 @@
-"""Runs that begin at the planned times of a cron expression: the routes, and the task that begins
+"""Runs that begin at the planned times of a cron expression: the routes, and the task that starts
 the runs."""
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ..service import Service, answer, validate
 
 LOG = logging.getLogger("stategraph.serve")
 LONGEST_SLEEP = 60.0
-"""Seconds; a clock that was set is noticed after so long."""
+"""Seconds after which a change of the system clock is noticed."""
 RETRY_SECONDS = 10.0
-"""After so long it is tried again to fire what an error has kept from being fired."""
+"""Seconds after which a schedule that could not be fired is tried again."""
 
 
 class Schedules:
-    """The handlers of `/runs/crons`, and the task that begins what is due."""
+    """The handlers of `/runs/crons`, and the task that starts the runs that are due."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -36,7 +36,8 @@ class Schedules:
         self._changed = asyncio.Event()
 
     def routes(self) -> list[Route]:
-        """Where they are. They stand before those of runs, which take any word for a run's id."""
+        """Return the routes. They must come before those of runs, which take any word for the id of
+        a run."""
         one = "/runs/crons/{cron_id}"
         return [
             Route("/runs/crons", self.create, methods=["POST"]),
@@ -51,7 +52,7 @@ class Schedules:
     # -- routes ------------------------------------------------------------------------------------
 
     async def create(self, request: Request) -> Response:
-        """A new schedule."""
+        """Create a schedule."""
         owner = await self._service.user(request)
         body = await self._service.body(request, CronBody)
         self._service.webhooks.check(body.webhook)
@@ -82,7 +83,7 @@ class Schedules:
         return answer(select(record, None))
 
     async def search(self, request: Request) -> Response:
-        """Schedules that have something."""
+        """Send the schedules that match."""
         owner = await self._service.user(request)
         body = await self._service.body(request, CronSearch)
         found = await self._found(body, owner)
@@ -90,7 +91,7 @@ class Schedules:
         return answer([select(each, body.select) for each in page])
 
     async def count(self, request: Request) -> Response:
-        """How many schedules have something."""
+        """Send how many schedules match."""
         owner = await self._service.user(request)
         return answer(len(await self._found(await self._service.body(request, CronSearch), owner)))
 
@@ -111,11 +112,11 @@ class Schedules:
         )
 
     async def get(self, request: Request) -> Response:
-        """A schedule."""
+        """Send a schedule."""
         return answer(select(await self._one(request), None))
 
     async def change(self, request: Request) -> Response:
-        """Another time, input or state of a schedule."""
+        """Change a schedule, or the body of its runs."""
         await self._one(request)
         body = await self._service.body(request, CronChange)
         self._service.webhooks.check(body.webhook)
@@ -135,7 +136,7 @@ class Schedules:
         return answer(select(new, None))
 
     async def delete(self, request: Request) -> Response:
-        """No schedule any more; its runs stay."""
+        """Delete a schedule; its runs stay."""
         async with self._lock(request.path_params["cron_id"]):
             await self._records.put(("crons", (await self._one(request))["cron_id"], None))
         return Response(status_code=204)
@@ -155,8 +156,8 @@ class Schedules:
     # -- fire --------------------------------------------------------------------------------------
 
     async def fire_for_ever(self) -> None:
-        """Begin the runs that are due, each planned time once. Of those that were missed while no
-        server was there, the last is made up for."""
+        """Begin the runs that are due, one for each planned time. If no server was there at several
+        planned times, only the last of them is made up for."""
         while True:
             self._changed.clear()
             moment = datetime.now(UTC)
@@ -174,7 +175,8 @@ class Schedules:
                 pass
 
     async def _try_to_fire(self, id: str, moment: datetime) -> datetime | None:
-        """Fire a schedule, if it is due; when to look at it next. An error of one is its own."""
+        """Fire a schedule if it is due, and return when to look at it next. An error must not keep
+        others from being fired."""
         try:
             return await self._records.change("crons", id, lambda: self._fire(id, moment))
         except Exception:
@@ -194,12 +196,12 @@ class Schedules:
         run_id, owner = f"{id}@{due:%Y-%m-%dT%H:%M:%SZ}", record["owner"] or None
         try:
             body = validate(RunBody, record["payload"])
-            # One write of both: a server that dies has fired the planned time, or not moved on.
-            # Of several servers one finds the schedule as it was.
+            # The run and the schedule are written together, so a crash neither skips a planned time
+            # nor fires it twice. If several servers try, only one finds the schedule unchanged.
             also = Changes([moved], [("crons", id, record)])
             await begin_run(self._service, body, record["thread_id"], owner, run_id, also)
         except Refused as refused:
-            if refused.status in (429, 503):  # too many runs, or this server stops: it passes
+            if refused.status in (429, 503):  # busy or stopping: try again later
                 raise
             LOG.warning("the schedule %s was not fired: %s", id, refused.detail)
             await self._records.put(moved, seen=[("crons", id, record)])
@@ -207,10 +209,10 @@ class Schedules:
 
 
 def _next(text: str, zone: str, moment: datetime, end: str | None) -> str | None:
-    """The next planned time; None if it is behind the end.
+    """Return the next planned time; None if it is after the end.
 
     Raises:
-        Refused: the expression or the zone cannot be.
+        Refused: the expression or the zone is invalid.
     """
     try:
         planned = check_cron(text, zone).next(moment)

@@ -21,7 +21,7 @@ class Sessions:
         self._service = service
 
     def routes(self) -> list[Route | WebSocketRoute]:
-        """Where they are."""
+        """Return the routes."""
         events = "/threads/{thread_id}/stream/events"
         return [
             Route("/threads/{thread_id}/commands", self.command, methods=["POST"]),
@@ -30,15 +30,16 @@ class Sessions:
         ]
 
     async def command(self, request: Request) -> Response:
-        """Carry out one command. What cannot be is an answer, too, as the protocol has it."""
+        """Execute one command. If it fails, the response holds the error, as the protocol
+        defines."""
         owner = await self._service.user(request)
         body = await self._service.body(request, CommandRequest)
         commands = Commands(self._service, request.path_params["thread_id"], owner)
         return answer(await commands.answer(body))
 
     async def subscribe(self, request: Request) -> Response:
-        """The events of some channels, also of runs that begin later, and of a thread that the
-        first of them makes."""
+        """Stream the events of some channels, including those of later runs. The thread need not
+        exist yet: a later run may create it."""
         owner = await self._service.user(request)
         body = await self._service.body(request, SubscriptionBody)
         id = request.path_params["thread_id"]
@@ -49,5 +50,5 @@ class Sessions:
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
     async def connect(self, socket: WebSocket) -> None:
-        """The same over a WebSocket."""
+        """Serve a session over a WebSocket."""
         await serve_socket(self._service, socket)

@@ -1,4 +1,4 @@
-"""The routes of the store: what nodes find as `runtime.store`."""
+"""The routes of the store, which nodes find as `runtime.store`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..service import Service, answer, refusing
 
 
 class ItemBody(Body):
-    """An item of the store."""
+    """Stores an item."""
 
     namespace: list[str]
     key: str
@@ -29,14 +29,14 @@ class ItemBody(Body):
 
 
 class ItemPlace(Body):
-    """The place of an item."""
+    """Names an item."""
 
     namespace: list[str] = Field([])
     key: str
 
 
 class ItemSearch(Body):
-    """Which items of the store."""
+    """Searches items."""
 
     namespace_prefix: list[str] = Field([])
     filter: Many | None = None
@@ -46,7 +46,7 @@ class ItemSearch(Body):
 
 
 class NamespaceSearch(Body):
-    """Which namespaces of the store."""
+    """Searches namespaces."""
 
     prefix: list[str] | None = None
     suffix: list[str] | None = None
@@ -56,14 +56,15 @@ class NamespaceSearch(Body):
 
 
 class StoreRoutes:
-    """The handlers of `/store`. With users, each sees the namespaces that begin with its own id."""
+    """The handlers of `/store`. Each user sees only the namespaces that begin with the user's
+    id."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._store = service.store
 
     def routes(self) -> list[Route]:
-        """Where they are."""
+        """Return the routes."""
         return [
             Route("/store/items", self.put, methods=["PUT"]),
             Route("/store/items", self.get, methods=["GET"]),
@@ -82,14 +83,14 @@ class StoreRoutes:
         return Response(status_code=204)
 
     async def get(self, request: Request) -> Response:
-        """An item."""
+        """Send an item."""
         user, asked = await self._service.user(request), request.query_params
         place = _place_of(user, asked.get("namespace", "").split("."))
         item = await refusing(self._store.aget(place, asked.get("key", "")))
         return answer(None if item is None else item.dict())
 
     async def delete(self, request: Request) -> Response:
-        """No item any more."""
+        """Delete an item."""
         user = await self._service.user(request)
         body = await self._service.body(request, ItemPlace)
         place = _place_of(user, body.namespace)
@@ -97,7 +98,7 @@ class StoreRoutes:
         return Response(status_code=204)
 
     async def search(self, request: Request) -> Response:
-        """Items that have something, or are about something."""
+        """Send the items that match a filter, a query, or both."""
         user = await self._service.user(request)
         body = await self._service.body(request, ItemSearch)
         prefix = _place_of(user, body.namespace_prefix)
@@ -111,7 +112,7 @@ class StoreRoutes:
         return answer({"items": [item.dict() for item in found[body.offset : end]]})
 
     async def namespaces(self, request: Request) -> Response:
-        """The namespaces that hold items."""
+        """Send the namespaces that contain items."""
         user = await self._service.user(request)
         body = await self._service.body(request, NamespaceSearch)
         prefix = _place_of(user, body.prefix or [])
@@ -129,8 +130,8 @@ class StoreRoutes:
         return answer({"namespaces": [[*each] for each in sorted(found)[body.offset : end]]})
 
     async def _places(self, prefix: Namespace) -> list[Namespace]:
-        """Where to look below a prefix, so that the server's records are not among what is found:
-        a page of those would be a page of nothing."""
+        """Return the prefixes to search for a requested one. They leave out the server's own
+        records, which could otherwise fill a whole page."""
         if prefix and prefix[0] != "*":
             return [prefix]
         roots = await self._store.alist_namespaces(max_depth=1, limit=ALL)
@@ -138,7 +139,7 @@ class StoreRoutes:
 
 
 def _place_of(user: str | None, namespace: list[str]) -> Namespace:
-    """A namespace that a user may ask for.
+    """Return a namespace that a user may use.
 
     Raises:
         Refused: it is somebody else's.
@@ -151,5 +152,6 @@ def _place_of(user: str | None, namespace: list[str]) -> Namespace:
 
 
 def _rank(item: SearchItem) -> tuple[float, datetime]:
-    """What is nearest to a query stands first, then what was written last."""
+    """Return the sort key of a found item: its score for the query, then the time of its last
+    write."""
     return (float("-inf") if item.score is None else item.score, item.updated_at)

@@ -21,12 +21,12 @@ class ThreadStreams:
         self._service = service
 
     def routes(self) -> list[Route]:
-        """Where it is."""
+        """Return the route."""
         return [Route("/threads/{thread_id}/stream", self.join, methods=["GET"])]
 
     async def join(self, request: Request) -> Response:
-        """What all runs of a thread do, from now on or after the event that the reader has seen
-        last, until the reader goes or the server stops."""
+        """Stream the events of all runs of a thread, from now on or after the last event that the
+        reader has seen, until the reader disconnects or the server stops."""
         service = self._service
         owner = await service.user(request)
         thread = await service.records.get("threads", request.path_params["thread_id"], owner=owner)
@@ -43,8 +43,8 @@ class ThreadStreams:
 
 
 def _read_modes(request: Request) -> list[Any]:
-    """The stream modes behind the `?`: the Python client repeats the parameter, and that for
-    JavaScript sends a list as JSON."""
+    """Return the stream modes in the query: the Python client repeats the parameter, the JavaScript
+    client sends a list as JSON."""
     modes: list[Any] = []
     for text in request.query_params.getlist("stream_mode"):
         given = read_json(text.encode()) if text.startswith("[") else text

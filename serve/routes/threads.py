@@ -39,7 +39,7 @@ class Threads:
         self._records = service.records
 
     def routes(self) -> list[Route]:
-        """Where they are."""
+        """Return the routes."""
         one = "/threads/{thread_id}"
         return [
             Route("/threads", self.create, methods=["POST"]),
@@ -61,7 +61,7 @@ class Threads:
     # -- records -----------------------------------------------------------------------------------
 
     async def create(self, request: Request) -> Response:
-        """A new thread."""
+        """Create a thread."""
         owner = await self._service.user(request)
         body = await self._service.body(request, ThreadBody)
         id = body.thread_id or str(uuid4())
@@ -88,11 +88,11 @@ class Threads:
         return answer(await self._shown(record))
 
     async def get(self, request: Request) -> Response:
-        """A thread, with its state and its open questions."""
+        """Send a thread with its state and its open questions."""
         return answer(await self._shown(await self._one(request)))
 
     async def change(self, request: Request) -> Response:
-        """More metadata of a thread."""
+        """Add to the metadata of a thread."""
         await self._one(request)
         body = await self._service.body(request, ThreadChange)
         id = request.path_params["thread_id"]
@@ -110,7 +110,7 @@ class Threads:
         return answer(await self._shown(record))
 
     async def delete(self, request: Request) -> Response:
-        """Delete a thread with its runs and checkpoints. Runs whose time has not come are
+        """Delete a thread with its runs and checkpoints. Delayed runs that have not begun are
         cancelled."""
         await self._delete((await self._one(request))["thread_id"])
         return Response(status_code=204)
@@ -125,8 +125,8 @@ class Threads:
         await self._records.change("threads", id, lambda: self._delete_idle(id))
 
     async def _delete_idle(self, id: str) -> None:
-        """Delete a thread. It is marked before: from then on no server begins a run on it, and one
-        that has begun just before is seen."""
+        """Delete a thread. It is marked first: then no server begins a run on it any more, and a
+        run that began just before the mark is found by the second check."""
         thread = await self._records.get("threads", id)
         await self._refuse_busy(id)
         marked = {**thread, DELETED: True}
@@ -142,7 +142,7 @@ class Threads:
         await self._records.put(("threads", id, None))
 
     async def prune(self, request: Request) -> Response:
-        """Of several threads the checkpoints but for the last, or all of them."""
+        """Prune several threads: keep only their last checkpoints, or delete the threads."""
         owner = await self._service.user(request)
         body = await self._service.body(request, PruneBody)
         ids = [*dict.fromkeys(body.thread_ids)]
@@ -159,7 +159,7 @@ class Threads:
         return answer({"pruned_count": len(ids)})
 
     async def copy(self, request: Request) -> Response:
-        """A thread with the same history under another id."""
+        """Copy a thread with its history to a new id."""
         id = str(uuid4())
         async with self._lock(request):
             thread = await self._one(request)
@@ -172,14 +172,14 @@ class Threads:
         return answer(await self._shown(record))
 
     async def search(self, request: Request) -> Response:
-        """Threads that have something, each with its state."""
+        """Send the threads that match, each with its state."""
         owner = await self._service.user(request)
         body = await self._service.body(request, ThreadSearch)
         page = await self._found(body, owner, body.offset, body.limit)
         return answer([await self._part(each, body) for each in page])
 
     async def _part(self, thread: Record, body: ThreadSearch) -> Record:
-        """What a search wants to have of a thread."""
+        """Return the part of a thread that a search asks for."""
         fields, paths = body.select, body.extract
         bare = fields is not None and not {"values", "interrupts"} & {*fields} and not paths
         shown = await self._bare(thread) if bare else await self._shown(thread)
@@ -187,7 +187,7 @@ class Threads:
         return {**part, "extracted": extract(shown, paths)} if paths else part
 
     async def count(self, request: Request) -> Response:
-        """How many threads have something."""
+        """Send how many threads match."""
         owner = await self._service.user(request)
         body = await self._service.body(request, ThreadSearch)
         number = 0
@@ -219,7 +219,7 @@ class Threads:
         return found[offset : offset + limit]
 
     async def _pages(self, body: ThreadSearch, owner: str | None) -> AsyncIterator[list[Record]]:
-        """The threads that are looked for, some at a time."""
+        """Yield the threads that match, page by page."""
         filter = await self._conditions(body)
         async for page in self._records.pages("threads", ids=body.ids, filter=filter, owner=owner):
             if not body.values:
@@ -230,7 +230,7 @@ class Threads:
                     yield [each]
 
     async def _conditions(self, body: ThreadSearch) -> dict[str, Any]:
-        """What the store can tell of the threads that are looked for."""
+        """Return the conditions that the store itself can check."""
         wanted: dict[str, Any] = {}
         if body.metadata:
             wanted["metadata"] = containing(body.metadata)
@@ -253,12 +253,12 @@ class Threads:
             raise Refused(409, f"a run of the thread {id!r} is under way: cancel it first")
 
     async def _bare(self, thread: Record) -> Record:
-        """A thread without its state."""
+        """Return a thread without its state."""
         busy = await self._service.runs.is_busy(thread["thread_id"])
         return select({**thread, "status": "busy" if busy else thread["status"]}, None)
 
     async def _shown(self, thread: Record) -> Record:
-        """A thread with its state."""
+        """Return a thread with its state."""
         app = self._graph(thread)
         if app is None:
             return {**await self._bare(thread), "values": None, "interrupts": {}}
@@ -274,13 +274,13 @@ class Threads:
     # -- states ------------------------------------------------------------------------------------
 
     async def state(self, request: Request) -> Response:
-        """The state of a thread, now or at a checkpoint."""
+        """Send the state of a thread, now or at a checkpoint."""
         thread = await self._one(request)
         at = {"checkpoint_id": request.path_params.get("checkpoint_id")}
         return await self._state(thread, at, self._service.query(request, StateQuery))
 
     async def state_at(self, request: Request) -> Response:
-        """The state of a thread at a checkpoint, also of a graph inside."""
+        """Send the state of a thread, or of a nested graph, at a checkpoint."""
         thread = await self._one(request)
         body = await self._service.body(request, CheckpointBody)
         return await self._state(thread, body.checkpoint, body)
@@ -321,7 +321,7 @@ class Threads:
         )
 
     async def _note_status(self, app: Pregel, id: str) -> None:
-        """Write the status that follows from a thread's state."""
+        """Store the status that follows from a thread's state."""
         thread = await self._records.find("threads", id)
         if thread is None:
             return
@@ -331,7 +331,7 @@ class Threads:
         await self._records.put(("threads", id, record), seen=[("threads", id, thread)])
 
     async def history(self, request: Request) -> Response:
-        """The steps of a thread, the newest first."""
+        """Send the history of a thread, newest first."""
         thread = await self._one(request)
         if request.method == "POST":
             body = await self._service.body(request, HistoryBody)
@@ -356,7 +356,7 @@ class Threads:
         return answer(await refusing(read()))
 
     def _graph(self, thread: Record) -> Pregel | None:
-        """The graph that ran last on a thread; None before the first run."""
+        """Return the graph that ran last on a thread; None before the first run."""
         return self._service.graphs.get(thread["metadata"].get("graph_id", ""))
 
     def _saver(self) -> BaseCheckpointSaver:
@@ -365,7 +365,7 @@ class Threads:
 
 
 def new_thread(id: str, owner: str, metadata: dict[str, Any]) -> Record:
-    """A thread on which nothing has run yet."""
+    """Return the record of a thread on which nothing has run yet."""
     at = now()
     return {
         "thread_id": id,
@@ -394,7 +394,7 @@ _NO_STATE: Record = {
 
 
 def _config(thread_id: str, at: Mapping[str, Any] | None = None) -> Any:
-    """The config that names a thread, or one of its checkpoints."""
+    """Return the config that names a thread, or one of its checkpoints."""
     place = {"thread_id": thread_id}
     for name in ("checkpoint_ns", "checkpoint_id"):
         if at and at.get(name):
@@ -403,7 +403,7 @@ def _config(thread_id: str, at: Mapping[str, Any] | None = None) -> Any:
 
 
 def _holds(value: Any, part: Any) -> bool:
-    """Whether a value has what a part of it has."""
+    """Return whether a value contains a part: objects may have more keys than the part."""
     if isinstance(part, Mapping):
         return isinstance(value, Mapping) and all(
             key in value and _holds(value[key], each) for key, each in part.items()

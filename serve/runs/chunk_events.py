@@ -1,4 +1,4 @@
-"""Turns the chunks of a graph's stream into events under the names that clients know."""
+"""Turns the chunks of a graph's stream into events with the names that clients expect."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Final
 from .messages import MessageEvents
 
 CALLBACK_EVENTS: Final = "events"
-"""The stream mode of what LangChain's callbacks are told, as `astream_events` has it."""
+"""The stream mode for the events of LangChain's callbacks, as `astream_events` yields them."""
 
 
 def engine_mode(mode: str) -> str:
-    """The stream mode of the engine for one that clients know."""
+    """Return the engine's stream mode for a client's."""
     return "messages" if mode == "messages-tuple" else mode
 
 
@@ -24,12 +24,12 @@ class ChunkEvents:
 
     Attributes:
         modes: the stream modes of the engine that the events need.
-        has_callbacks: whether what LangChain's callbacks are told is wanted, too: the engine has no
-            stream mode for it.
-        subgraphs: whether events of graphs inside are wanted.
-        looks_inside: whether an event needs the chunks of graphs inside. A run that sends none
-            does the only task of a step without an asyncio task of its own.
-        has_memory: whether an event depends on the chunks before.
+        has_callbacks: whether events of LangChain's callbacks are wanted, for which the engine has
+            no stream mode.
+        subgraphs: whether events of nested graphs are wanted.
+        looks_inside: whether an event needs the chunks of nested graphs. Without them, the engine
+            need not create an asyncio task for the only task of a step.
+        has_memory: whether an event depends on earlier chunks.
     """
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
@@ -44,7 +44,7 @@ class ChunkEvents:
         self._messages = MessageEvents()
 
     def of(self, ns: tuple[str, ...], mode: str, chunk: Any) -> Iterator[tuple[str, Any]]:
-        """The names and data of the events for a chunk; at most three."""
+        """Yield the names and data of the events for a chunk; at most three."""
         if ns and not self.subgraphs and mode != "messages":
             return
         place = "|".join(["", *ns]) if self.subgraphs else ""

@@ -11,11 +11,11 @@ MOST_BYTES: Final = 256 * 1024 * 1024
 
 
 class EndedRuns:
-    """The runs that ended last, with their events and results.
+    """Keeps the runs that ended most recently, with their events and results.
 
     Args:
-        most_runs: so many of them.
-        most_bytes: so much of them together, as JSON; the newest is kept in any case.
+        most_runs: how many runs are kept.
+        most_bytes: how many bytes of JSON they may have together; the newest is always kept.
     """
 
     def __init__(self, most_runs: int = MOST_RUNS, most_bytes: int = MOST_BYTES) -> None:
@@ -24,11 +24,11 @@ class EndedRuns:
         self._bytes = 0
 
     def find(self, run_id: str) -> Execution | None:
-        """A run, if it is still there."""
+        """Return a run; None if it is no longer kept."""
         return self._runs.get(run_id)
 
     def add(self, execution: Execution) -> None:
-        """Keep a run, and drop the oldest beyond the bounds."""
+        """Keep a run, and drop the oldest beyond the limits."""
         self.drop(execution.id)
         self._runs[execution.id] = execution
         self._bytes += execution.size
@@ -36,7 +36,7 @@ class EndedRuns:
             self.drop(next(iter(self._runs)))
 
     def drop(self, run_id: str) -> None:
-        """Keep a run no more."""
+        """Drop a run."""
         if (execution := self._runs.pop(run_id, None)) is not None:
             self._bytes -= execution.size
 

@@ -1,4 +1,4 @@
-"""The event log of a run, for readers who come and go. Each event is stored and encoded once."""
+"""The event log of a run, for readers that come and go. Each event is stored and encoded once."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any, Final
 from ..encode import encode
 
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""How much of a run's events is kept. A reader who is farther behind than that is sent away."""
+"""How many bytes of a run's events are kept. A reader that falls further behind is disconnected."""
 PIECE_BYTES: Final = 128 * 1024
-"""About so much is sent to a reader at once: what one who does not read costs in memory."""
+"""About how much is sent to a reader at once, and so how much memory a reader that stalls costs."""
 PING_SECONDS: Final = 15.0
-"""After so long without an event a reader gets a comment, by which proxies know that it lives."""
+"""Seconds without an event after which a reader gets a comment, so that proxies keep the connection
+open."""
 PING: Final = b": heartbeat\n\n"
 
 
 def frame(id: int | None, event: str, data: Any) -> bytes:
-    """An event as it is sent; without an id a reader cannot come back to it."""
+    """Return an encoded event; a reader cannot resume at one without an id."""
     head = b"" if id is None else b"id: %d\n" % id
     return b"%sevent: %s\ndata: %s\n\n" % (head, event.encode(), encode(data))
 
@@ -28,12 +29,12 @@ def frame(id: int | None, event: str, data: Any) -> bytes:
 class EventLog:
     """The server-sent events of one run. Belongs to one event loop.
 
-    Their ids count up from 0, so a reader who comes back says which one was its last.
+    The ids count up from 0, so a reader that reconnects can name the last event it has seen.
 
     Args:
-        first: the first id. A run that goes on in another process must have higher ones than
-            before, so that whoever comes back with an old one gets all that is new.
-        most_bytes: the oldest events are dropped beyond that.
+        first: the first id. If a run continues in another process, its ids must be higher than all
+            before, so that a reader that reconnects with an old id gets all new events.
+        most_bytes: beyond this size, the oldest events are dropped.
     """
 
     def __init__(self, first: int = 0, most_bytes: int = MOST_BYTES) -> None:
@@ -46,7 +47,7 @@ class EventLog:
 
     @property
     def next_id(self) -> int:
-        """The id of the event that comes next."""
+        """The id of the next event."""
         return self._first + len(self._frames)
 
     @property
@@ -55,7 +56,7 @@ class EventLog:
         return self._bytes
 
     def add(self, event: str, data: Any) -> None:
-        """Send an event to all readers, also those who come later."""
+        """Send an event to all readers, including those that come later."""
         part = frame(self.next_id, event, data)
         self._frames.append(part)
         self._bytes += len(part)
@@ -65,7 +66,7 @@ class EventLog:
         self._wake()
 
     def close(self) -> None:
-        """Add no more events: readers end when they have read all."""
+        """Add no more events: readers end when they have read them all."""
         self._is_closed = True
         self._wake()
 
@@ -74,7 +75,7 @@ class EventLog:
         self._news = asyncio.Event()
 
     def _some(self, at: int) -> list[bytes]:
-        """The events from an id on, as many as make a piece."""
+        """Return the events from an id on that fit into one piece."""
         some, size = [], 0
         for frame in islice(self._frames, at - self._first, None):
             some.append(frame)
@@ -84,8 +85,8 @@ class EventLog:
         return some
 
     async def read(self, start: int = 0) -> AsyncIterator[bytes]:
-        """The events from an id on, as parts of a `text/event-stream`, until the log is closed. One
-        who is too slow gets an `error` event and has to come back."""
+        """Yield the events from an id on, as parts of a `text/event-stream`, until the log is
+        closed. A reader that is too slow gets an `error` event and has to reconnect."""
         at = min(max(start, self._begin), self.next_id)
         while True:
             if at < self._first:
@@ -102,7 +103,7 @@ class EventLog:
                 return
             else:
                 try:
-                    async with asyncio.timeout(PING_SECONDS):  # `wait_for` takes a task each
+                    async with asyncio.timeout(PING_SECONDS):  # `wait_for` creates tasks
                         await news.wait()
                 except TimeoutError:
                     yield PING

@@ -25,11 +25,11 @@ class Execution:
 
     Attributes:
         record: what is stored of it.
-        thread: the record of its thread as it was when the run was begun, if that is known.
+        thread: the record of its thread when the run was begun, if that is known.
         result: the newest state, or `{"__error__": ...}`.
-        body: the result at its end, as JSON.
-        stopped: how it was told to end, if it was.
-        is_left: it goes on in the next server, as this one stops.
+        body: the final result, as JSON.
+        stopped: how it was stopped, if it was.
+        is_left: whether this server stops and the next one continues the run.
     """
 
     def __init__(
@@ -56,22 +56,23 @@ class Execution:
 
     @property
     def size(self) -> int:
-        """Bytes that are kept for readers who come back."""
+        """The bytes kept for readers that reconnect."""
         return self.events.size + len(self.body)
 
     def ask(self, questions: Sequence[Interrupt]) -> None:
-        """Note the questions with which it has paused: what it has sent last need not have all."""
+        """Record the questions with which it has paused: the last values that were sent may lack
+        some."""
         values = self.result if isinstance(self.result, dict) else {}
         self.result = {**values, INTERRUPT: [*questions]}
 
     def fail(self, error: BaseException) -> None:
-        """Note what the graph has raised, and tell the readers."""
+        """Record an exception that the graph has raised, and send it to the readers."""
         described = describe_error(error)
         self.result = {ERROR: described}
         self.events.add("error", described)
 
     def close(self) -> None:
-        """Tell all who read or wait that nothing more comes."""
+        """Tell all readers and waiting clients that the run has ended."""
         if self.ended.is_set():
             return
         try:
@@ -83,16 +84,16 @@ class Execution:
         self.ended.set()
 
     def leave(self) -> None:
-        """Let the next server go on with it."""
+        """Leave the run to the next server."""
         self.is_left = True
         self.events.close()
         self.ended.set()
 
     async def answer(self) -> bytes:
-        """The state at its end, as JSON.
+        """Wait for the end of the run and return its final state as JSON.
 
         Raises:
-            Refused: it has not come to its end in this server.
+            Refused: this server stops before the run has ended.
         """
         await self.ended.wait()
         if self.is_left:
@@ -101,7 +102,7 @@ class Execution:
 
 
 async def stream_run(app: Pregel, execution: Execution) -> None:
-    """Run a graph as it was asked for, and keep what it sends."""
+    """Run a graph as requested, and record its events and result."""
     asked = execution.record["kwargs"]
     events = ChunkEvents(asked)
     execution.events.add("metadata", {"run_id": execution.id, "attempt": 1})
@@ -124,8 +125,8 @@ async def stream_run(app: Pregel, execution: Execution) -> None:
 
 
 async def forget_steps(app: Pregel, record: Record, *, is_taken_back: bool) -> None:
-    """Leave no steps of a run behind whose thread was its own, or that is rolled back. Doing it
-    twice does no harm."""
+    """Delete the steps of a run on a temporary thread, or take back those of a run that is rolled
+    back. Idempotent."""
     if record["kwargs"]["temporary"]:
         saver: Any = app.checkpointer
         await saver.adelete_thread(record["thread_id"])
@@ -134,8 +135,8 @@ async def forget_steps(app: Pregel, record: Record, *, is_taken_back: bool) -> N
 
 
 async def _take_back(app: Pregel, thread_id: str, run_id: str) -> None:
-    """Let a thread stand where it stood before a run, whose steps stay in its history. Of a thread
-    that began with the run nothing is left."""
+    """Return a thread to the state before a run, whose steps stay in the history. If the thread
+    began with the run, delete it."""
     thread: Any = {"configurable": {"thread_id": thread_id}}
     saver: Any = app.checkpointer
     steps = [step async for step in saver.alist(thread, filter={"run_id": run_id})]
@@ -149,14 +150,14 @@ async def _take_back(app: Pregel, thread_id: str, run_id: str) -> None:
 
 
 def read_options(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a call that a request names."""
+    """Return the call options that a request sets."""
     names = ("interrupt_before", "interrupt_after", "durability")
     given = {name: asked[name] for name in names if asked.get(name) is not None}
     return given | ({"context": asked["context"]} if asked.get("context") else {})
 
 
 def read_input(asked: Mapping[str, Any]) -> Any:
-    """The input of a call: a state, a command, or None to go on."""
+    """Return the input of a call: a state, a command, or None to continue."""
     command = asked.get("command")
     if command is None:
         return asked.get("input")

@@ -41,19 +41,19 @@ from .worker_threads import WorkerThreads
 Found = TypeVar("Found")
 
 SECONDS_TO_COUNT: Final = 0.1
-"""How old the number of open runs may be by which a run is refused."""
+"""How old the count of open runs may be when a run is refused because of it."""
 
 
 class FleetRuns:
-    """Hands runs to workers, and tells what they do. See `Runner` for its methods.
+    """Submits runs to workers and reports on them. The methods are documented in `Runner`.
 
     Args:
-        graphs: the graphs by name, with their saver; the name is also that of the queue.
-        address: of the database with the queue.
+        graphs: the graphs by name, with their saver; the queue of a graph has the same name.
+        address: the address of the database with the queue.
         open_runs: refuses runs beyond the limits.
-        workers: how many runs of each graph the threads of this process do at once; 0 leaves all to
-            other processes.
-        integrity: guards the rows of the queue, as those of the workers.
+        workers: how many runs of each graph the threads of this process execute at once; 0 leaves
+            all to other processes.
+        integrity: guards the rows of the queue; all workers need the same.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class FleetRuns:
         self._stopping = asyncio.Event()
 
     async def open(self) -> None:
-        """Begin to look after runs, and to work."""
+        """Start the periodic care and the workers of this process."""
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._queue.setup)
         await self._care.look(0.0)
@@ -94,8 +94,8 @@ class FleetRuns:
     async def submit(
         self, record: Record, also: Changes = NOTHING_ELSE, thread: Record | None = None
     ) -> None:
-        """Store a run, then its job. Should the server die in between, another one submits the
-        job, once; see `FleetCare`."""
+        """Store a run, then its job. If the server dies in between, another one submits the job,
+        once; see `FleetCare`."""
         if self._stopping.is_set():
             raise Refused(503, "the server is stopping: try again")
         await self._refuse_too_many(record["owner"])
@@ -132,8 +132,8 @@ class FleetRuns:
             raise Refused(status, f"{error}") from None
 
     async def _refuse_too_many(self, owner: str) -> None:
-        """Refuse a run beyond the limits. What is known of other runs may be a second old: before
-        one is refused, it is looked up."""
+        """Refuse a run beyond the limits. The count of other servers' runs may be a second old, so
+        it is updated before a run is refused."""
         try:
             self._open.check(owner)
         except Refused:
@@ -170,7 +170,7 @@ class FleetRuns:
     # -- look --------------------------------------------------------------------------------------
 
     async def answer(self, record: Record) -> bytes | None:
-        """The state at the end of a run."""
+        """Return the state at the end of a run."""
         try:
             found = await self._unless_stopping(self._result(record, None))
         except LookupError:
@@ -186,7 +186,7 @@ class FleetRuns:
         return encode({**values, INTERRUPT: [*found.interrupts]})
 
     async def events(self, record: Record, start: int | None) -> AsyncIterator[bytes]:
-        """What a run sends, wherever it runs. The ids are the same on every server."""
+        """Yield the events of a run, wherever it runs. The ids are the same on every server."""
         if record["graph_id"] not in self._queues:
             return
         queue = self._queues[record["graph_id"]]
@@ -197,13 +197,14 @@ class FleetRuns:
                 await self._settler.settle(record, await self._result(record, 0))
         except LookupError:
             if await self._comes_later(record):
-                # What tells of the run was sent, of a reader who asked for it.
+                # The reader already has the event with id 0, if it asked for it.
                 async for part in self.events(record, max(start or 0, 1)):
                     yield part
 
     async def _comes_later(self, record: Record) -> bool:
-        """Whether the job of a run that is not in the queue will be: the server that has stored the
-        run may be about to submit it, or has died, and another one will. Waits a while if so."""
+        """Return whether a run whose job is not in the queue will get one: the server that has
+        stored the run may be about to submit it, or has died, and another one will submit it. Waits
+        a while if so."""
         if record["graph_id"] not in self._queues or self._stopping.is_set():
             return False
         if await self._records.find("unfinished", record["run_id"], record["thread_id"]) is None:
@@ -213,16 +214,16 @@ class FleetRuns:
         return True
 
     async def _result(self, record: Record, wait: float | None) -> JobResult:
-        """How the job of a run stands.
+        """Return the status and the outcome of a run's job.
 
         Raises:
-            LookupError: it has been forgotten, or its graph is not served.
+            LookupError: the queue has deleted it, or its graph is not served.
         """
         queue = self._queues[record["graph_id"]]
         return await queue.aresult(record["thread_id"], run_id=record["run_id"], wait=wait)
 
     async def status(self, record: Record) -> str:
-        """How a run stands; one that has ended is settled before that is told."""
+        """Return the status of a run. A run that has ended is settled first."""
         if record["status"] != "pending":
             return str(record["status"])
         try:
@@ -234,11 +235,11 @@ class FleetRuns:
         return run_status(found.status)
 
     async def is_busy(self, thread_id: str) -> bool:
-        """Whether a run of the thread is under way, or waits."""
+        """Return whether a run of the thread is in progress or waits."""
         return any(self._is_at_work(each) for each in await self._records.unfinished(thread_id))
 
     async def busy_threads(self) -> list[str]:
-        """The threads of which that is so, on all servers."""
+        """Return the threads with runs that are in progress or wait, on all servers."""
         found = await self._records.unfinished()
         return [*{each["thread_id"] for each in found if self._is_at_work(each)}]
 
@@ -248,17 +249,17 @@ class FleetRuns:
         return seconds_until(pointer["begins_at"]) <= 0
 
     async def live(self) -> list[Record]:
-        """The runs that are under way, or wait, of all servers."""
+        """Return the runs that are in progress or wait, on all servers."""
         found = [await self._record(each) for each in await self._records.unfinished()]
         return [each for each in found if each is not None]
 
     @property
     def queue(self) -> Queue:
-        """One of the queues: all tell of the jobs and workers of all graphs."""
+        """One of the queues: each can report the jobs and workers of all graphs."""
         return self._queue
 
     def recall(self, run_id: str) -> Record | None:
-        """Nothing is known beside the records."""
+        """Return None: only the records know about runs."""
         return None
 
     async def _record(self, pointer: Record) -> Record | None:
@@ -270,7 +271,7 @@ class FleetRuns:
         """Stop a run, at the end of its superstep at the latest.
 
         Raises:
-            Refused: it cannot be rolled back, as other runs wait for it.
+            Refused: it cannot be rolled back, because other runs wait for it.
         """
         run_id, thread_id = record["run_id"], record["thread_id"]
         if record["graph_id"] not in self._queues:
@@ -295,7 +296,7 @@ class FleetRuns:
         return was_open
 
     async def retry(self, job: JobResult) -> bool:
-        """Let a dead letter be tried again; see `Runner`."""
+        """Retry a dead letter; see `Runner`."""
         queue = self._queue_of(job.graph)
         was_parked = await asyncio.to_thread(queue.retry, job.run_id, thread_id=job.thread_id)
         record = await self._records.find("runs", job.run_id, job.thread_id)
@@ -313,7 +314,7 @@ class FleetRuns:
         return was_open
 
     async def drop_dead_letters(self, thread_id: str) -> None:
-        """End those of a thread that is about to be deleted; see `Runner`."""
+        """End the dead letters of a thread that is about to be deleted; see `Runner`."""
         for each in await self._records.unfinished(thread_id):
             if is_parked(each):
                 queue, run_id = self._queue_of(each["graph_id"]), each["run_id"]
@@ -329,33 +330,34 @@ class FleetRuns:
             raise Refused(409, "other runs of the thread would begin first: cancel them before")
 
     def cancel_soon(self, record: Record) -> None:
-        """`cancel` for a reader who has gone, unless that is because the server stops."""
+        """Do the same as `cancel` for a reader that has disconnected, unless the server stops."""
         if not self._stopping.is_set():
             self._spawn(self.cancel(record, "interrupt"))
 
     async def wait_until_free(self, thread_id: str) -> None:
-        """Wait until the runs have ended that a thread has now."""
+        """Wait until the runs that a thread has now have ended."""
         for pointer in await self._records.unfinished(thread_id):
             if (record := await self._record(pointer)) is not None:
                 await self.answer(record)
 
     def is_left(self, record: Record) -> bool:
-        """Whether a run goes on elsewhere, as this server stops."""
+        """Return whether a run continues elsewhere because this server stops."""
         return self._stopping.is_set()
 
     @property
     def stopping(self) -> asyncio.Event:
-        """Set once no more runs are taken."""
+        """Set once no more runs are accepted."""
         return self._stopping
 
     def begin_to_stop(self) -> None:
-        """Let all who read or wait come to an end; workers pause their runs. For any thread."""
+        """Let all readers and waiting clients end; workers pause their runs. May be called from any
+        thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._threads.stop()
 
     async def close(self, seconds: float) -> None:
-        """Stop. What the workers of this process run goes on in others."""
+        """Stop. Other processes continue what the workers of this process run."""
         self._stopping.set()
         self._threads.stop()
         if self._looking is not None:
@@ -367,10 +369,10 @@ class FleetRuns:
             await asyncio.to_thread(queue.close)
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, Found]) -> Found:
-        """What a coroutine returns.
+        """Return what a coroutine returns.
 
         Raises:
-            Refused: the server stops before.
+            Refused: the server stops first.
         """
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stopping.wait())

@@ -19,20 +19,21 @@ from .settler import Settler, is_as_told
 LOG = logging.getLogger("stategraph.serve")
 
 SECONDS_BETWEEN_LOOKS: Final = 1.0
-"""How often a server looks."""
+"""How often a server looks after the runs."""
 SECONDS_TO_SUBMIT: Final = 10.0
-"""After so long a run that is on record, but not in the queue, is one whose server died between."""
+"""Seconds after which a stored run without a job in the queue is taken for one whose server died
+before submitting it."""
 KEPT: Final = timedelta(days=1)
-"""So long after the end of a run its events can be read."""
+"""How long the events of a run can be read after its end."""
 
 
 class FleetCare:
-    """Looks after the runs of all servers on a database.
+    """Looks after the runs of all servers that share a database.
 
     Args:
-        queues: by the names of their graphs.
+        queues: the queues, by the names of their graphs.
         submit: puts the job of a run into its queue.
-        count: is told the runs that have not ended.
+        count: called with the pointers to all runs that have not ended.
     """
 
     def __init__(
@@ -45,10 +46,10 @@ class FleetCare:
     ) -> None:
         self._queues, self._records, self._settler = queues, records, settler
         self._submit, self._count = submit, count
-        self._told: set[str] = set()  # graphs that are not served, and were logged
+        self._told: set[str] = set()  # graphs that are not served, and have been logged
 
     async def look_for_ever(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look after the runs periodically, until cancelled."""
         forgotten = time.monotonic()
         while True:
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
@@ -62,14 +63,14 @@ class FleetCare:
                 LOG.exception("the server could not look after its runs; it tries again")
 
     async def look(self, patience: float) -> None:
-        """Write the ends that nobody has waited for, and submit the jobs of servers that died
-        before they could, if they had so many seconds."""
+        """Settle runs whose end nobody has waited for, and submit those whose servers died before
+        they could, if they were created at least `patience` seconds ago."""
         pointers = await self._records.unfinished()
         self._count(pointers)
         if not pointers:
             return
         ids = [each["run_id"] for each in pointers]
-        one = next(iter(self._queues.values()))  # each tells of the jobs of all graphs
+        one = next(iter(self._queues.values()))  # each knows the jobs of all graphs
         statuses = await asyncio.to_thread(one.statuses, ids)
         for pointer in pointers:
             status = statuses.get((pointer["thread_id"], pointer["run_id"]))
@@ -78,7 +79,8 @@ class FleetCare:
                 await self._update(pointer, status)
 
     async def _update(self, pointer: Record, status: str | None) -> None:
-        """Write how a run stands whose job stands so, or submit the job if there is none."""
+        """Update the record of a run to the status of its job, or submit the job if there is
+        none."""
         run_id, thread_id = pointer["run_id"], pointer["thread_id"]
         record = await self._records.find("runs", run_id, thread_id)
         if record is None:

@@ -1,4 +1,5 @@
-"""The stored stream of a job as server-sent events, whose ids are the same on every server."""
+"""Turns the stored stream of a job into server-sent events, whose ids are the same on every
+server."""
 
 from __future__ import annotations
 
@@ -13,18 +14,18 @@ from .chunk_events import ChunkEvents
 from .events import PING, PING_SECONDS, frame
 
 _EACH: Final = 4
-"""So many ids belong to a chunk, which makes at most three events. Those of chunk 0 are for the
-event that tells of the run."""
+"""How many ids are reserved for a chunk, which makes at most three events. Those of chunk 0 are for
+the event `metadata`."""
 
 
 async def read_events(
     queue: Queue, record: Record, start: int | None, stopping: asyncio.Event
 ) -> AsyncIterator[bytes]:
-    """The events of a run from an id on, as parts of a `text/event-stream`, until it ends.
+    """Yield the events of a run from an id on, as parts of a `text/event-stream`, until it ends.
 
     Args:
-        start: None for those that come from now on.
-        stopping: once it is set, the events end.
+        start: the first id; None for only the events that are still to come.
+        stopping: ends the events when it is set.
 
     Raises:
         LookupError: nothing is stored of the run any more.
@@ -61,8 +62,8 @@ async def read_events(
 async def _with_pauses(
     chunks: AsyncIterator[StreamChunk], stopping: asyncio.Event
 ) -> AsyncIterator[StreamChunk | None]:
-    """Chunks until there are no more, or it is time to stop; None whenever none has come for a
-    while."""
+    """Yield chunks until there are no more, or until it is time to stop; None whenever none has
+    come for a while."""
     stop: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
     following: asyncio.Future[Any] | None = None
     try:

@@ -8,15 +8,15 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 HEARTBEAT: Final = "heartbeat"
-"""The name that a comment, which only says that the server lives, is told by."""
+"""The event name for a comment, which only keeps the connection open."""
 
 
 class Frame(NamedTuple):
     """A server-sent event.
 
     Attributes:
-        id: None if a reader cannot come back to it.
-        data: as JSON.
+        id: None if a reader cannot resume at it.
+        data: the data, as JSON.
     """
 
     id: int | None
@@ -25,7 +25,7 @@ class Frame(NamedTuple):
 
 
 def split_frames(part: bytes) -> Iterator[Frame]:
-    """The events in a part of a `text/event-stream`, which holds whole events."""
+    """Yield the events in a part of a `text/event-stream`, which holds whole events."""
     for text in part.split(b"\n\n"):
         if text.startswith(b":"):
             yield Frame(None, HEARTBEAT, b"null")
@@ -36,7 +36,7 @@ def split_frames(part: bytes) -> Iterator[Frame]:
 
 
 async def read_frames(frames: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, Any]]:
-    """The events in parts of a `text/event-stream`, each with its data; each part holds whole
+    """Yield each event in the parts of a `text/event-stream`, with its data; each part holds whole
     events."""
     async for part in frames:
         for frame in split_frames(part):

@@ -1,10 +1,10 @@
 """The runs of this server, in its event loop; those of one thread run one after the other. A run is
-stored before it begins, so a server that was killed goes on with it when it starts again.
+stored before it begins, so a server that was killed continues it when it starts again.
 
 Theory of operation: a run has a record, which clients see, and until it ends a pointer among the
 "unfinished", which the next server looks for. `submit` writes both atomically, together with the
 stops of the runs that it replaces. Then the run waits in the lane of its thread. The lane's worker
-takes one run after the other, and `_finish` writes the end atomically: it updates the record and
+executes one run after the other, and `_finish` writes the end atomically: it updates the record and
 the thread and deletes the pointer. So a crash leaves either a pointer or an end. The next server
 repeats each run with a pointer under the same `run_id`, by which the graph takes its input only
 once; a run whose pointer says `stopped` ends without being run.
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("stategraph.serve")
 
 PAUSES: Final = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds between tries to store the end of a run; those who wait for it are told after the
-first."""
+"""Seconds between attempts to store the end of a run. Clients that wait for it are answered after
+the first."""
 
 
 @dataclass
 class _Lane:
-    """The runs of one thread: the one under way, and those that wait for it.
+    """The runs of one thread: the current one, and those that wait for it.
 
-    Whoever changes them holds the lock of the thread's record until that is stored.
+    To change them, hold the lock of the thread's record until the change is stored.
     """
 
     waiting: deque[Execution] = field(default_factory=deque)
@@ -60,7 +60,7 @@ class _Lane:
 
 
 class Runs:
-    """Begins, watches and stops runs.
+    """Begins, watches and stops runs in this process.
 
     Args:
         graphs: the graphs by name, with their saver.
@@ -72,7 +72,7 @@ class Runs:
         self._lanes: dict[str, _Lane] = {}
         self._ended = EndedRuns()
         self._live: dict[str, Execution] = {}
-        self._later: dict[str, asyncio.TimerHandle] = {}  # of live runs whose time has not come
+        self._later: dict[str, asyncio.TimerHandle] = {}  # of delayed runs that have not begun
         self._background: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
@@ -81,8 +81,8 @@ class Runs:
     # -- begin -------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Go on with what an earlier server has left. Runs of a graph that is not served stay as
-        they are."""
+        """Continue the runs that an earlier server has left. Runs of graphs that are not served
+        stay as they are."""
         self._loop = asyncio.get_running_loop()
         passed_over: Counter[str] = Counter()
         for pointer in await self._records.unfinished():
@@ -90,13 +90,13 @@ class Runs:
             if record is not None and record["graph_id"] not in self._graphs:
                 passed_over[record["graph_id"]] += 1
             elif record is not None:
-                first_id = int(time.time() * 1000)  # beyond those of the process before
+                first_id = int(time.time() * 1000)  # higher than those of the previous process
                 self._enqueue(Execution(record, pointer.get("stopped"), first_id))
         if passed_over:
             LOG.warning("runs of graphs that are not served stay pending: %s", dict(passed_over))
 
     def _enqueue(self, execution: Execution) -> None:
-        """Let a run wait for its turn, once its time has come."""
+        """Put a run into the lane of its thread, once its delay is over."""
         self._add(execution)
         seconds = seconds_until(pointer_to(execution.record)["begins_at"])
         if seconds > 0 and execution.stopped is None:
@@ -126,7 +126,7 @@ class Runs:
         """Store a run, and begin it as soon as its thread is free; see `Runner`.
 
         Raises:
-            Refused: the thread is busy and the run does not want to wait, or there are too many.
+            Refused: the thread is busy and the run must not wait, or there are too many runs.
         """
         if self._is_stopping:
             raise Refused(503, "the server is stopping: try again")
@@ -145,7 +145,7 @@ class Runs:
             self._enqueue(execution)
 
     async def _store(self, execution: Execution, also: Changes) -> None:
-        """Store a new run, and in the same write that others end in its favour."""
+        """Store a new run and, in the same write, the stops of the runs that it replaces."""
         before = self._live_of(execution.thread_id)
         is_later = bool(execution.record["kwargs"].get("after_seconds"))
         strategy: Any = "enqueue" if is_later else execution.record["multitask_strategy"]
@@ -175,7 +175,7 @@ class Runs:
         return [] if lane is None else lane.live()
 
     async def _work(self, thread_id: str, lane: _Lane) -> None:
-        """Run what waits, one run after the other."""
+        """Execute the waiting runs, one after the other."""
         while lane.waiting and not self._is_stopping:
             execution = lane.current = lane.waiting.popleft()
             if execution.stopped is None:
@@ -186,18 +186,18 @@ class Runs:
                 await self._finish(execution)
                 lane.current = None
                 self._drop_idle(thread_id, lane)
-            self._release(execution)  # at last: whoever has waited finds the thread idle
+            self._release(execution)  # last, so that whoever has waited finds the thread idle
         lane.worker = None
         self._drop_idle(thread_id, lane)
 
     def _drop_idle(self, thread_id: str, lane: _Lane) -> None:
-        """Drop a lane without runs; a later run opens a new one."""
+        """Drop a lane that has no runs; a later run creates a new one."""
         if not lane.live() and self._lanes.get(thread_id) is lane:
             del self._lanes[thread_id]
 
     async def _finish(self, execution: Execution) -> None:
-        """Store the end of a run. Never raises: a run whose end cannot be stored goes on in the
-        next server."""
+        """Store the end of a run. Never raises: the next server continues a run whose end cannot be
+        stored."""
         status = self._status_at_end(execution)
         if status is None:
             execution.is_left = True
@@ -215,7 +215,7 @@ class Runs:
                 await asyncio.wait_for(self._stopping.wait(), pause)
 
     def _release(self, execution: Execution) -> None:
-        """Tell all that a run has ended here, and keep it for those who come back."""
+        """Tell all readers that a run has ended here, and keep it for those that reconnect."""
         self._drop(execution)
         if execution.is_left:
             execution.leave()
@@ -224,7 +224,7 @@ class Runs:
         self._ended.add(execution)
 
     def _status_at_end(self, execution: Execution) -> str | None:
-        """How a run has ended; None if it goes on in the next server."""
+        """Return the status with which a run has ended; None if the next server continues it."""
         task = execution.task
         if task is None:
             return "interrupted"
@@ -248,11 +248,11 @@ class Runs:
             failed = execution.result[ERROR] if status == "error" else None
             settled = "error" if failed else await self._settled(execution)
             standing = {"status": settled, "error": failed, "updated_at": now()}
-        execution.record = record  # that is how it has ended, stored or not
+        execution.record = record  # from here on its status is final, even if storing it fails
         await self._write_end(execution, self._last_changes(execution), standing)
 
     def _last_changes(self, execution: Execution) -> list[Put]:
-        """What is written at the end of a run, beside its thread."""
+        """Return what is written at the end of a run, besides its thread."""
         record, place = execution.record, (execution.id, execution.thread_id)
         is_kept = not record["kwargs"]["temporary"] and execution.stopped != "rollback"
         failed = execution.result[ERROR] if record["status"] == "error" else None
@@ -263,10 +263,10 @@ class Runs:
         ]
 
     async def _settled(self, execution: Execution) -> str:
-        """How a thread stands after a run: whether something is left to do in it."""
+        """Return a thread's status after a run, which depends on whether work is left in it."""
         app = self._graphs[execution.record["graph_id"]]
         if execution.control.paused is False and not execution.stopped and not app.inbox:
-            return "idle"  # it came to the end of its graph
+            return "idle"  # the graph has ended
         config: Any = {"configurable": {"thread_id": execution.thread_id}}
         state = await app.aget_state(config)
         if execution.control.paused and state.interrupts:
@@ -276,8 +276,9 @@ class Runs:
     async def _write_end(
         self, execution: Execution, changes: list[Put], standing: Record | None
     ) -> None:
-        """Write the end of a run, and how its thread stands; None for one that is gone with
-        it. The thread's record is read if it is not the one with which the run was begun."""
+        """Write the end of a run and the status of its thread, or None if the thread was deleted
+        with the run. The thread's record is read unless the one with which the run was begun is
+        still current."""
         id, thread = execution.thread_id, execution.thread
         if standing is not None and thread is not None:
             with suppress(ItemChangedError):
@@ -293,12 +294,13 @@ class Runs:
     # -- look --------------------------------------------------------------------------------------
 
     async def answer(self, record: Record) -> bytes | None:
-        """The state at the end of a run; see `Runner`."""
+        """Return the state at the end of a run; see `Runner`."""
         execution = self._find(record["run_id"])
         return None if execution is None else await execution.answer()
 
     async def events(self, record: Record, start: int | None) -> AsyncIterator[bytes]:
-        """What a run sends; see `Runner`. Of one that ended long ago nothing is left."""
+        """Yield the events of a run; see `Runner`. Those of runs that ended long ago are no longer
+        kept."""
         execution = self._find(record["run_id"])
         if execution is not None:
             first = execution.events.next_id if start is None else start
@@ -306,7 +308,7 @@ class Runs:
                 yield part
 
     async def status(self, record: Record) -> str:
-        """How a run stands at this moment."""
+        """Return the current status of a run."""
         execution = self._find(record["run_id"])
         if execution is None:
             return str(record["status"])
@@ -314,24 +316,24 @@ class Runs:
         return "running" if is_running and not execution.is_left else execution.record["status"]
 
     async def is_busy(self, thread_id: str) -> bool:
-        """Whether a run of the thread is under way, or waits."""
+        """Return whether a run of the thread is in progress or waits."""
         return thread_id in self._lanes
 
     async def busy_threads(self) -> list[str]:
-        """The threads of which that is so."""
+        """Return the threads with runs that are in progress or wait."""
         return [*self._lanes]
 
     async def live(self) -> list[Record]:
-        """The runs that are under way, or wait."""
+        """Return the runs that are in progress or wait."""
         return [each.record for each in self._live.values()]
 
     @property
     def queue(self) -> None:
-        """Runs are done in this process."""
+        """None: runs execute in this process."""
         return None
 
     def recall(self, run_id: str) -> Record | None:
-        """A run of this process, also one that has ended not long ago."""
+        """Return a run of this process, even if it has ended recently."""
         execution = self._find(run_id)
         return None if execution is None else execution.record
 
@@ -341,7 +343,7 @@ class Runs:
     # -- stop --------------------------------------------------------------------------------------
 
     async def cancel(self, record: Record, how: Stop, *, wait: bool = False) -> bool:
-        """Let a run end at once, in this server or the next; see `Runner`."""
+        """Stop a run at once, in this server or the next; see `Runner`."""
         execution = self._live.get(record["run_id"])
         if execution is None:
             return False
@@ -357,7 +359,7 @@ class Runs:
         return True
 
     def cancel_soon(self, record: Record) -> None:
-        """`cancel` for a reader who has gone, unless that is because the server stops."""
+        """Do the same as `cancel` for a reader that has disconnected, unless the server stops."""
         if self._is_stopping or record["run_id"] not in self._live:
             return
         task = asyncio.create_task(self.cancel(record, "interrupt"))
@@ -365,28 +367,28 @@ class Runs:
         task.add_done_callback(self._background.discard)
 
     async def retry(self, job: JobResult) -> bool:
-        """There are no dead letters in this process."""
+        """Return False: this process has no dead letters."""
         return False
 
     async def drop(self, job: JobResult) -> bool:
-        """There are no dead letters in this process."""
+        """Return False: this process has no dead letters."""
         return False
 
     async def drop_dead_letters(self, thread_id: str) -> None:
-        """Nothing to do: there are no dead letters in this process."""
+        """Do nothing: this process has no dead letters."""
 
     async def wait_until_free(self, thread_id: str) -> None:
-        """Wait until the runs have ended that a thread has now."""
+        """Wait until the runs that a thread has now have ended."""
         for execution in self._live_of(thread_id):
             await execution.ended.wait()
 
     def is_left(self, record: Record) -> bool:
-        """Whether a run goes on in the next server, as this one stops."""
+        """Return whether the next server continues a run because this one stops."""
         execution = self._find(record["run_id"])
         return execution is not None and execution.is_left
 
     async def _stop(self, execution: Execution, how: Stop) -> None:
-        """Stop a run, after that was stored, with the lock of its thread."""
+        """Stop a run. The stop has been stored, and the caller holds the lock of its thread."""
         if execution.stopped != "rollback":
             execution.stopped = how
         lane = self._lanes.get(execution.thread_id, _Lane())
@@ -395,7 +397,7 @@ class Runs:
             if timer is not None:
                 timer.cancel()
             else:
-                lane.waiting.remove(execution)  # at once, lest it begins meanwhile
+                lane.waiting.remove(execution)  # before any await, or the lane could begin it
             await self._finish(execution)
             self._release(execution)
         elif execution.task is not None:
@@ -403,12 +405,12 @@ class Runs:
 
     @property
     def stopping(self) -> asyncio.Event:
-        """Set once no more runs are taken."""
+        """Set once no more runs are accepted."""
         return self._stopping
 
     def begin_to_stop(self) -> None:
-        """Take no more runs, and let those under way pause at their next barrier, so that all who
-        read or wait come to an end. For any thread, and for a signal handler."""
+        """Accept no more runs, and let the current ones pause at their next barrier, so that all
+        readers and waiting clients end. May be called from any thread and from a signal handler."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._begin_to_stop)
 
@@ -426,8 +428,8 @@ class Runs:
             execution.leave()
 
     async def close(self, seconds: float) -> None:
-        """Let all runs pause at their next barrier; the next server goes on with them. After so
-        many seconds from the beginning of the stop they are cut off."""
+        """Let all runs pause at their next barrier; the next server continues them. Runs that take
+        longer than this many seconds from the beginning of the stop are cancelled."""
         self._begin_to_stop()
         left = self._stopped_at + seconds - time.monotonic()
         workers = [lane.worker for lane in self._lanes.values() if lane.worker is not None]

@@ -1,5 +1,5 @@
-"""Growing messages: what the stream mode "messages" of the peer's server sends for the pieces of a
-model's answer. (`messages-tuple` sends the pieces unchanged.)"""
+"""Accumulates messages: for each chunk of a model's answer, the stream mode "messages" of
+LangGraph's server sends the message so far. (`messages-tuple` sends the chunks unchanged.)"""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 
 class MessageEvents:
-    """Puts the pieces of messages together, by the ids of the messages."""
+    """Accumulates the chunks of messages, by message id."""
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
 
     def of(self, chunk: tuple[Any, Any]) -> Iterator[tuple[str, Any]]:
-        """The events for one piece: its metadata with the first, then all there is so far."""
+        """Yield the events for one chunk: the metadata with the first one, then the message so
+        far."""
         message, metadata = chunk
         id = _field(message, "id")
         if id not in self._known:
@@ -33,7 +34,7 @@ def _field(message: Any, name: str) -> Any:
 
 
 def _as_message(whole: Any) -> dict[str, Any]:
-    """Pieces put together, in the form of a message."""
+    """Return accumulated chunks in the form of a message."""
     shown: dict[str, Any] = whole.model_dump()
     hidden = ("tool_call_chunks", "chunk_position")
     kept = {name: value for name, value in shown.items() if name not in hidden}

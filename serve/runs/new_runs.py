@@ -29,12 +29,12 @@ async def begin_run(
     """Begin a run, and return its record.
 
     Args:
-        thread_id: None for a run on a thread of its own.
-        id: the run's; a new one by default.
-        also: records that are written with the run, all or none.
+        thread_id: None for a run on a new thread.
+        id: the id of the run; a new one by default.
+        also: records to write together with the run, all or none.
 
     Raises:
-        Refused: it cannot be.
+        Refused: the request is invalid, or the run cannot begin.
     """
     app, assistant = await service.graph_of(body.assistant_id, owner)
     _check_nodes(app, body)
@@ -55,7 +55,7 @@ async def begin_run(
             puts.append(("threads", place, thread))
             seen.append(("threads", place, before))
         elif not is_new and service.runs.queue is not None:
-            seen.append(("threads", place, thread))  # lest another server deletes it meanwhile
+            seen.append(("threads", place, thread))  # in case another server deletes it
         await service.runs.submit(record, Changes(puts, seen), thread)
         return record
 
@@ -65,10 +65,10 @@ async def begin_run(
 
 
 def check_modes(service: Service, modes: str | Sequence[str]) -> None:
-    """Look at the stream modes of a run.
+    """Check the stream modes of a run.
 
     Raises:
-        Refused: one is not offered by this server.
+        Refused: this server does not offer one of them.
     """
     if CALLBACK_EVENTS not in modes:
         return
@@ -81,7 +81,8 @@ def check_modes(service: Service, modes: str | Sequence[str]) -> None:
 
 
 def _check_nodes(app: Pregel, body: RunBody) -> None:
-    """Refuse names of nodes that the graph has not; a checkpoint of a graph inside has others."""
+    """Refuse names of nodes that the graph does not have. `goto` is not checked at a checkpoint of
+    a nested graph, whose nodes have other names."""
     known = [name for name in app.nodes if name != START]
     asked = {
         "interrupt_before": body.interrupt_before,
@@ -99,10 +100,10 @@ def _check_nodes(app: Pregel, body: RunBody) -> None:
 async def _thread(
     service: Service, id: str, is_own: bool, owner: str | None, body: RunBody
 ) -> tuple[Record, bool]:
-    """The thread of a run, and whether it is new.
+    """Return the thread of a run, and whether it is new.
 
     Args:
-        is_own: whether the run has a thread of its own.
+        is_own: whether the request names no thread.
     """
     if is_own:
         return new_thread(id, owner or "", {}), True
@@ -120,7 +121,7 @@ async def _thread(
 def _new_run(
     id: str, thread: Record, assistant: Record, body: RunBody, *, is_temporary: bool
 ) -> Record:
-    """A run as it is stored, with all that it takes to begin it again."""
+    """Return the record of a run, with all that is needed to begin it, also after a restart."""
     at = now()
     known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
     metadata = {**assistant["metadata"], **thread["metadata"], **(body.metadata or {}), **known}
@@ -156,7 +157,7 @@ def _new_run(
 def _run_config(
     thread: Record, assistant: Record, body: RunBody, metadata: dict[str, Any]
 ) -> dict[str, Any]:
-    """The config of a run: the assistant's, the request's, and what the server says itself."""
+    """Return the config of a run: the assistant's, the request's, and what the server adds."""
     theirs = body.config or {}
     kept = ("tags", "recursion_limit", "max_concurrency")
     both = {**assistant["config"], **theirs}

@@ -1,4 +1,4 @@
-"""The interface between the routes and what runs graphs: this process (`in_process`), or workers
+"""The interface between the routes and what executes runs: this process (`in_process`), or workers
 (`fleet`)."""
 
 from __future__ import annotations
@@ -14,97 +14,100 @@ if TYPE_CHECKING:
     from ...workers.care import QueueCare
 
 Stop = Literal["interrupt", "rollback"]
-"""How a run is stopped. "interrupt": what it has stored stays. "rollback": its thread stands where
-it stood before, and its record is deleted."""
+"""How a run is stopped. "interrupt": what it has stored stays. "rollback": its thread returns to
+the state before the run, and its record is deleted."""
 
 
 class Runner(Protocol):
-    """Begins, watches and stops runs, each by its record."""
+    """Begins, watches and stops runs, each given by its record."""
 
     @property
     def queue(self) -> QueueCare | None:
-        """The queue of the workers that do the runs; None where this process does them itself."""
+        """The queue whose workers execute the runs; None if this process executes them."""
 
     @property
     def stopping(self) -> asyncio.Event:
-        """Set once no more runs are taken."""
+        """Set once no more runs are accepted."""
 
     async def open(self) -> None:
-        """Go on with what an earlier server has left."""
+        """Continue the runs that an earlier server has left."""
 
     async def submit(
         self, record: Record, also: Changes = NOTHING_ELSE, thread: Record | None = None
     ) -> None:
-        """Store a run, and let it begin as soon as its thread is free. The caller holds the lock of
-        the thread's record.
+        """Store a run, and begin it as soon as its thread is free. The caller holds the lock of the
+        thread's record.
 
         Args:
-            also: records that are written with it, all or none.
-            thread: the record of its thread, as it is then.
+            also: records to write together with it, all or none.
+            thread: the record of its thread after that write.
 
         Raises:
-            ItemChangedError: a record that was seen is not so any more; nothing is stored.
-            Refused: the thread is busy and the run does not want to wait, or there are too many.
+            ItemChangedError: a record that was seen has changed; nothing is stored.
+            Refused: the thread is busy and the run must not wait, or there are too many runs.
         """
 
     async def answer(self, record: Record) -> bytes | None:
-        """The state at the end of a run, as JSON; None if only the thread's state is left of it.
+        """Return the state at the end of a run, as JSON; None if only the thread's own state is
+        left.
 
         Raises:
             Refused: this server stops before the run has ended.
         """
 
     def events(self, record: Record, start: int | None) -> AsyncIterator[bytes]:
-        """What a run sends, as parts of a `text/event-stream`, until it ends or this server stops.
+        """Yield the events of a run, as parts of a `text/event-stream`, until it ends or this
+        server stops.
 
         Args:
-            start: the id of the first event that is wanted; None for those that come from now on.
+            start: the id of the first event to send; None for only the events that are still to
+                come.
         """
 
     async def cancel(self, record: Record, how: Stop, *, wait: bool = False) -> bool:
-        """Stop a run; whether it had not ended yet.
+        """Stop a run; return whether it had not ended yet.
 
         Args:
-            wait: until it has ended.
+            wait: whether to wait until it has ended.
         """
 
     def cancel_soon(self, record: Record) -> None:
-        """`cancel` for a reader who has gone, unless that is because the server stops."""
+        """Do the same as `cancel` for a reader that has disconnected, unless the server stops."""
 
     async def retry(self, job: JobResult) -> bool:
-        """Let a job be tried again that is parked, a dead letter; whether it was."""
+        """Retry a parked job (a dead letter); return whether it was parked."""
 
     async def drop(self, job: JobResult) -> bool:
-        """End a job that is parked, as if its run had been stopped; whether it had not ended."""
+        """End a parked job, as if its run had been stopped; return whether it had not ended."""
 
     async def drop_dead_letters(self, thread_id: str) -> None:
-        """End those of a thread that is about to be deleted. The caller holds the lock of its
-        record."""
+        """End the dead letters of a thread that is about to be deleted. The caller holds the lock
+        of its record."""
 
     async def wait_until_free(self, thread_id: str) -> None:
-        """Wait until the runs have ended that a thread has now."""
+        """Wait until the runs that a thread has now have ended."""
 
     def is_left(self, record: Record) -> bool:
-        """Whether a run goes on in another server, as this one stops."""
+        """Return whether another server continues a run because this one stops."""
 
     def recall(self, run_id: str) -> Record | None:
-        """A run that is not on record any more, if it is still known."""
+        """Return a run whose record was deleted, if it is still in memory."""
 
     async def status(self, record: Record) -> str:
-        """How a run stands at this moment."""
+        """Return the current status of a run."""
 
     async def is_busy(self, thread_id: str) -> bool:
-        """Whether a run of the thread is under way, or waits."""
+        """Return whether a run of the thread is in progress or waits."""
 
     async def busy_threads(self) -> list[str]:
-        """The threads of which that is so."""
+        """Return the threads with runs that are in progress or wait."""
 
     async def live(self) -> list[Record]:
-        """The runs that are under way, or wait."""
+        """Return the runs that are in progress or wait."""
 
     def begin_to_stop(self) -> None:
-        """Take no more runs, and let all who read or wait come to an end. For any thread, and for a
-        signal handler."""
+        """Accept no more runs, and let all readers and waiting clients end. May be called from any
+        thread and from a signal handler."""
 
     async def close(self, seconds: float) -> None:
-        """Stop, at the latest after so many seconds from the beginning of the stop."""
+        """Stop, at the latest this many seconds after the beginning of the stop."""

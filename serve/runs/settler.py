@@ -1,5 +1,5 @@
 """Writes the record of a run when its job has ended, is parked, or is tried again. Any server may
-learn of that first, and several at once."""
+be the first to notice, and several may at once."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ _STATUS: Final = {
 
 
 def run_status(job: str) -> str:
-    """How a run stands whose job stands so."""
+    """Return the status of a run for the status of its job."""
     return _STATUS.get(job, "error")
 
 
 def is_as_told(pointer: Record, job: str | None) -> bool:
-    """Whether the records tell how a job stands that has not ended.
+    """Return whether the records of an unfinished run match the status of its job.
 
     Args:
-        job: its status; None if it is not in the queue.
+        job: the status of the job; None if it is not in the queue.
     """
     return job == "parked" if is_parked(pointer) else job in OPEN
 
 
 def is_parked(pointer: Record) -> bool:
-    """Whether a run is known to be a dead letter."""
+    """Return whether a run is recorded as a dead letter."""
     return bool(pointer.get("parked"))
 
 
 class Settler:
-    """Writes the records of runs and threads. A job that is parked keeps its pointer, as it may be
-    tried again."""
+    """Writes the records of runs and threads. The pointer to a parked job stays, since the job may
+    be retried."""
 
     def __init__(self, graphs: Mapping[str, Pregel], records: Records) -> None:
         self._graphs, self._records = graphs, records
 
     async def settle(self, record: Record, found: JobResult) -> None:
-        """Write that a run has ended or is parked, if nobody has."""
+        """Record that a run has ended or is parked, unless another server already has."""
 
         run_id, thread_id = record["run_id"], record["thread_id"]
 
@@ -70,7 +70,7 @@ class Settler:
         await self._records.change("threads", record["thread_id"], write)
 
     async def reopen(self, record: Record) -> None:
-        """Write that the job of a run, which was parked, is tried again."""
+        """Record that the parked job of a run is tried again."""
         run_id, thread_id = record["run_id"], record["thread_id"]
 
         async def write() -> None:
@@ -119,11 +119,12 @@ class Settler:
             ("runs", run_id, ended if is_kept else None, thread_id),
         ]
         error = None if found.error is None else describe_error(found.error)
-        if not is_parked(pointer):  # its receiver was told when it was parked
+        if not is_parked(pointer):  # the webhook was already sent when the job was parked
             puts += delivery_of(ended, found.value if error is None else None, error)
         standing = {"status": "error", "error": error}
         if error is None:
-            # The state is read after the record: who writes last has seen the newest one.
+            # The state is read after the record, so that the last server to write has seen the
+            # newest one.
             is_left = False
             if stopped or not _came_to_end(app, record, found):
                 config: Any = {"configurable": {"thread_id": thread_id}}
@@ -138,12 +139,12 @@ class Settler:
         puts: Sequence[Put],
         standing: Record,
     ) -> None:
-        """Write records of a run, and what is told of its thread now, if nobody has written them
-        since they were read.
+        """Write records of a run and the status of its thread, unless they have changed since they
+        were read.
 
         Args:
             seen: the pointer to the run, and the record of its thread.
-            standing: how the thread stands.
+            standing: the status of the thread, and its error.
         """
         (pointer, thread), id = seen, record["thread_id"]
         checks: list[Put] = [("unfinished", record["run_id"], pointer, id)]
@@ -154,7 +155,8 @@ class Settler:
 
 
 def _came_to_end(app: Pregel, record: Record, found: JobResult) -> bool:
-    """Whether a run has come to the end of its graph: nothing is left to do in its thread."""
+    """Return whether a run has reached the end of its graph, so that no work is left in its
+    thread."""
     asked = record["kwargs"]
     stops = (
         *(app.interrupt_before, app.interrupt_after),

@@ -1,9 +1,9 @@
 """The events of all runs of a thread, one run after the other, in one endless stream.
 
 An event has the id `begin.number.run`: the moment at which its run began, its number in that run
-("end" for the last), and the id of the run. So a reader who reconnects goes on after the last event
-that it saw, and then with the runs that began later. No state is kept beyond that of the runs
-themselves.
+("end" for the last), and the id of the run. So a reader that reconnects continues after the last
+event that it saw, and then with the runs that began later. No state is kept besides that of the
+runs themselves.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from .runner import Runner
 from .thread_runs import OPEN, Begin, ThreadRuns, moment_of
 
 ThreadMode = Literal["run_modes", "lifecycle", "state_update"]
-"""What is sent: what the runs send, and their ends; their beginnings and ends; the thread's state
-after each run."""
+"""What is sent: the events of the runs and their ends; only their beginnings and ends; or the
+thread's state after each run."""
 
 _END: Final = "end"
 
 
 class EventId(NamedTuple):
-    """Which event a reader has seen last. The number is None for the end of the run."""
+    """The event that a reader has seen last. The number is None for the end of the run."""
 
     begin: Begin
     number: int | None
 
     @classmethod
     def parse(cls, text: str) -> EventId:
-        """An id that was sent before; "-" and "-1" are before all.
+        """Parse the id of an event; "-" and "-1" come before all events.
 
         Raises:
-            Refused: it is none.
+            Refused: it is not an id.
         """
         if text in ("-", "-1"):
             return cls(Begin(-1, ""), None)
@@ -55,7 +55,7 @@ class ThreadEvents:
 
     Args:
         graphs: the graphs by name.
-        modes: what is wanted.
+        modes: the requested stream modes.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class ThreadEvents:
         self._graphs, self._thread_id, self._modes = graphs, thread_id, modes
 
     async def read(self, last: EventId | None) -> AsyncIterator[bytes]:
-        """The events as parts of a `text/event-stream`, until the server stops.
+        """Yield the events as parts of a `text/event-stream`, until the server stops.
 
         Args:
-            last: the event that the reader has seen last; None for those that come from now on.
+            last: the last event that the reader has seen; None for only those still to come.
         """
-        joined: set[str] = set()  # the runs of which the reader gets what comes from now on
+        joined: set[str] = set()  # runs of which the reader gets only new events
         if last is None:
             last = EventId(Begin(moment_of(datetime.now(UTC)), ""), None)
             live = await self._runs.open(Begin(-1, ""))
@@ -97,7 +97,7 @@ class ThreadEvents:
                 yield PING
 
     async def _run(self, begin: Begin, start: int | None) -> AsyncIterator[bytes]:
-        """The events of one run, and those about its end."""
+        """Yield the events of one run, and those for its end."""
         run_id = begin.run_id
         record = await self._runs.find(run_id)
         if record is None:
@@ -105,7 +105,7 @@ class ThreadEvents:
         if start is None and await self._runner.status(record) == "pending":
             start = 0
         status = "pending"
-        for first in (start, None):  # who is too slow goes on with what comes from now on
+        for first in (start, None):  # a reader that is too slow continues with new events
             async for part in self._runner.events(record, first):
                 if told := self._renumber(begin, part):
                     yield told
@@ -117,7 +117,7 @@ class ThreadEvents:
             yield await self._end(begin, record, status)
 
     def _renumber(self, begin: Begin, part: bytes) -> bytes:
-        """Events of a run with the ids that they have in the thread; those that are wanted."""
+        """Return the requested events of a part, with their ids in the thread's stream."""
         told = []
         for frame in part.split(b"\n\n"):
             if frame.startswith(b"id: "):
@@ -132,7 +132,7 @@ class ThreadEvents:
         return b"".join(told)
 
     async def _end(self, begin: Begin, record: Record, status: str) -> bytes:
-        """The events about the end of a run; the last one has the id."""
+        """Return the events for the end of a run; only the last one has an id."""
         told = []
         if "state_update" in self._modes and record["graph_id"] in self._graphs:
             app = self._graphs[record["graph_id"]]

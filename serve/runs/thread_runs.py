@@ -1,4 +1,4 @@
-"""The runs of a thread in the order in which they begin, for readers of all of them."""
+"""The runs of a thread in the order in which they begin, for readers that follow them all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SKEW: Final = 1_000_000
 
 
 class Begin(NamedTuple):
-    """When a run begins, by which the runs of a thread are ordered: in microseconds."""
+    """When a run begins, in microseconds: the runs of a thread are ordered by it."""
 
     moment: int
     run_id: str
@@ -33,11 +33,11 @@ class ThreadNews:
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
 
     def of(self, thread_id: str) -> asyncio.Event:
-        """The event that the next run sets. Take it before you look for runs."""
+        """Return the event that the next run sets. Get it before you look for runs."""
         return self._news.setdefault(thread_id, asyncio.Event())
 
     def tell(self, thread_id: str) -> None:
-        """Wake the readers of a thread, as a run of it has begun."""
+        """Wake the readers of a thread because a run of it has begun."""
         if (news := self._news.pop(thread_id, None)) is not None:
             news.set()
 
@@ -57,7 +57,7 @@ class ThreadRuns:
 
     @property
     def news(self) -> asyncio.Event:
-        """The event that the next run sets. Take it before you look for runs."""
+        """The event that the next run sets. Get it before you look for runs."""
         return self._news.of(self._thread_id)
 
     async def find(self, run_id: str) -> Record | None:

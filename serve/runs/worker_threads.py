@@ -19,10 +19,10 @@ SECONDS_TO_RETRY: Final = 1.0
 
 
 class WorkerThreads:
-    """Runs workers until they are told to stop. One that fails is started again.
+    """Runs workers until they are stopped. One that fails is started again.
 
     Args:
-        concurrency: how many runs of each graph at once; 0 for no workers.
+        concurrency: how many runs of each graph execute at once; 0 for no workers.
         integrity: guards the rows of the queue.
     """
 
@@ -42,7 +42,7 @@ class WorkerThreads:
         self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the threads."""
         for worker in self._workers:
             name = f"stategraph-worker-{worker.name}"
             thread = threading.Thread(target=self._run, args=(worker,), name=name, daemon=True)
@@ -58,14 +58,15 @@ class WorkerThreads:
                 self._stopping.wait(SECONDS_TO_RETRY)
 
     def stop(self) -> None:
-        """Let runs end with their superstep, and go back to the queue. For any thread."""
+        """Let runs stop after their superstep and return to the queue. May be called from any
+        thread."""
         self._stopping.set()
         for worker in self._workers:
             worker.stop()
 
     def join(self, seconds: float) -> None:
-        """Wait until all have stopped, or so long. What still runs then goes back to the queue with
-        the end of the process."""
+        """Wait until all workers have stopped, or until the time is over. When the process ends,
+        runs that still execute return to the queue."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))

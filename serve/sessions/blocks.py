@@ -27,17 +27,17 @@ class Block:
         self.index, self.key, self.content = index, key, content
 
     def start(self) -> Data:
-        """The event for its start."""
+        """Return the event for its start."""
         return {"event": "content-block-start", "index": self.index, "content": {**self.content}}
 
     def grow(self, field: str, more: str, kind: str) -> Data:
-        """Add to its text; the event for that."""
+        """Add to its text, and return the event for that."""
         self.content[field] += more
         delta = {"type": kind, field: more}
         return {"event": "content-block-delta", "index": self.index, "delta": delta}
 
     def finish(self) -> Data:
-        """The event for its end."""
+        """Return the event for its end."""
         content = self.content
         if content["type"] == "tool_call_chunk":
             content = _read_call(content)
@@ -45,7 +45,7 @@ class Block:
 
 
 def _read_call(chunk: Data) -> Data:
-    """A tool call whose arguments are complete."""
+    """Return a tool call whose arguments are complete."""
     named = {"id": chunk["id"], "name": chunk["name"]}
     try:
         arguments = json.loads(chunk["args"] or "{}")
@@ -58,7 +58,7 @@ def _read_call(chunk: Data) -> Data:
 
 
 class Growing:
-    """A message that arrives in pieces."""
+    """A message that arrives in chunks."""
 
     def __init__(self, id: str, role: str) -> None:
         self._id, self._role = id, role
@@ -67,11 +67,11 @@ class Growing:
         self._usage: Any = None
 
     def start(self) -> Data:
-        """The event for its start."""
+        """Return the event for its start."""
         return {"event": "message-start", "role": self._role, "id": self._id}
 
     def add(self, piece: Mapping[str, Any]) -> Iterator[Data]:
-        """Add a piece, or the whole message."""
+        """Add a chunk, or the whole message."""
         content = piece.get("content")
         for part in content if isinstance(content, list) else [content]:
             yield from self._part(part)
@@ -133,20 +133,20 @@ class Growing:
 
 
 class Messages:
-    """The messages of one graph: one is sent at a time, and those that begin meanwhile wait."""
+    """The messages of one graph. One is sent at a time; others that begin meanwhile wait."""
 
     def __init__(self) -> None:
         self._current: tuple[str, Growing] | None = None
         self._waiting: dict[str, list[Mapping[str, Any]]] = {}
 
     def add(self, piece: Mapping[str, Any], task: str) -> Iterator[Data]:
-        """Add a piece of a message, or a whole one.
+        """Add a chunk of a message, or a whole one.
 
         Args:
             task: stands for the message's id if it has none.
         """
         role = _ROLES.get(role_of(piece))
-        if role is None:  # results of tools have a channel of their own
+        if role is None:  # tool results have a channel of their own
             return
         id = str(piece.get("id") or task)
         if self._current is not None and self._current[0] != id:
@@ -172,6 +172,6 @@ class Messages:
                 yield from self.add(piece, id)
 
     def finish_all(self) -> Iterator[Data]:
-        """End all messages, as a superstep has ended."""
+        """End all messages, because a superstep has ended."""
         while self._current is not None:
             yield from self.finish()

@@ -1,4 +1,4 @@
-"""The commands of a session: begin a run, or answer questions so that one goes on."""
+"""The commands of a session: begin a run, or answer questions so that a run continues."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ TOO_MANY: Final = 429
 
 
 class CommandError(Exception):
-    """A command is answered with an error.
+    """Answers a command with an error.
 
     Args:
-        code: one of the protocol's.
+        code: an error code of the protocol.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -45,16 +45,16 @@ class CommandError(Exception):
 
 
 class Commands:
-    """Carries out commands of a user on a thread."""
+    """Executes commands of a user on a thread."""
 
     def __init__(self, service: Service, thread_id: str, owner: str | None) -> None:
         self._service, self._thread_id, self._owner = service, thread_id, owner
 
     async def run(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out a command; return `result` and `meta` of the answer.
+        """Execute a command; return `result` and `meta` of the answer.
 
         Raises:
-            CommandError, Refused: it cannot be.
+            CommandError, Refused: the command failed.
         """
         match method:
             case "run.start":
@@ -65,7 +65,7 @@ class Commands:
         raise CommandError("unknown_command", why)
 
     async def answer(self, request: CommandRequest) -> Record:
-        """Carry out a command; return its answer, which may be an error.
+        """Execute a command; return its answer, which may be an error.
 
         Raises:
             Refused: the client may try again.
@@ -100,7 +100,7 @@ class Commands:
         thread = await self._service.records.get("threads", self._thread_id, owner=self._owner)
         command = {name: params[name] for name in ("update", "goto") if name in params}
         given = {"command": {**command, "resume": answers}, "multitask_strategy": "reject"}
-        known = thread["metadata"]  # `graph_id` stands there, as a graph asks
+        known = thread["metadata"]  # it has `graph_id`, since a graph has asked
         assistant = known.get("assistant_id") or known["graph_id"]
         return await self._begin({**given, "assistant_id": assistant}, params)
 
@@ -116,7 +116,7 @@ class Commands:
         return {"result": {"run_id": record["run_id"]}, "meta": meta}
 
     async def _open_questions(self) -> set[str]:
-        """The ids of the thread's open questions."""
+        """Return the ids of the thread's open questions."""
         thread = await self._service.records.find("threads", self._thread_id)
         if thread is None or not may_see(thread, self._owner):
             return set()
@@ -146,6 +146,6 @@ def _read_answers(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_refusal(id: int | None, error: CommandError | Refused) -> Record:
-    """Build the answer to a command that cannot be carried out."""
+    """Return the answer to a command that failed."""
     code = error.code if isinstance(error, CommandError) else "invalid_argument"
     return {"type": "error", "id": id, "error": code, "message": str(error)}

@@ -1,8 +1,8 @@
-"""The events that a session receives of its thread: those of the channels it subscribed to, run by
-run, as long as it is open.
+"""The events that a session receives from its thread: those of the channels that it subscribed to,
+run by run, as long as it is open.
 
 Each event has a number, `seq`, which grows across events and runs and is the same on every server,
-so a reader can say where to go on. It is computed from the moment at which the run began and the
+so a reader can say where to continue. It is computed from the moment at which the run began and the
 position in the run's log; nothing else is stored.
 """
 
@@ -65,7 +65,7 @@ class Wanted:
         self._depth = depth
 
     def has(self, event: Event) -> bool:
-        """Whether the subscription asks for an event."""
+        """Return whether the subscription asks for an event."""
         if not any(each in self.channels for each in event.channels):
             return False
         return any(self._is_below(event.namespace, prefix) for prefix in self._namespaces)
@@ -84,7 +84,7 @@ class Subscription:
     """The events of a thread for one reader.
 
     Args:
-        owner: the user who reads; None where there are no users.
+        owner: the user who reads; None if there are no users.
     """
 
     def __init__(

@@ -23,14 +23,14 @@ from .events import Subscription, Wanted, check_visible
 MOST_SUBSCRIPTIONS: Final = 32
 _TOO_LARGE: Final = 1009
 _GONE: Final = (WebSocketDisconnect, RuntimeError)
-"""What is raised by whoever reads or writes when one side has closed the connection."""
+"""Raised by reading or writing when one side has closed the connection."""
 
 
 class Socket:
     """One connection to a thread.
 
     Args:
-        owner: the user; None where there are no users.
+        owner: the user; None if there are no users.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Socket:
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
 
     async def serve(self) -> None:
-        """Answer until the client goes or the server stops."""
+        """Answer commands until the client disconnects or the server stops."""
         await self._socket.accept()
         stop = asyncio.ensure_future(self._service.runs.stopping.wait())
         read = asyncio.ensure_future(self._read())
@@ -108,7 +108,7 @@ class Socket:
 
 
 async def serve_socket(service: Service, socket: WebSocket) -> None:
-    """Serve a WebSocket, which counts as a request for as long as it is open."""
+    """Serve a WebSocket. It counts as a request for as long as it is open."""
     thread_id = socket.path_params["thread_id"]
     request = Request({**socket.scope, "type": "http", "method": "GET"})
     try:
@@ -121,6 +121,6 @@ async def serve_socket(service: Service, socket: WebSocket) -> None:
         await check_visible(service, thread_id, owner)
         await Socket(service, socket, thread_id, owner).serve()
     except Refused:
-        await socket.close()  # before it is accepted: the handshake is answered with 403
+        await socket.close()  # not accepted yet, so the handshake is answered with 403
     finally:
         service.requests.leave(request.scope)

@@ -35,7 +35,7 @@ _NEEDED_BY: Final[Mapping[str, frozenset[str]]] = {
     "tasks": frozenset({"tasks", "lifecycle"}),
     "updates": frozenset({"updates", "tools", "input", "lifecycle"}),
 }
-"""Channels that need the log events of a mode; others skip these events unread."""
+"""The channels that need the log events of a mode; other channels skip these events unparsed."""
 
 
 class Event(NamedTuple):
@@ -152,8 +152,8 @@ class Translator:
                 yield from self._tools(ns, update)
 
     def _hold(self, ns: Namespace, asked: Sequence[Mapping[str, Any]]) -> None:
-        """Hold questions back until the run has ended, because the thread takes no answers before.
-        The first namespace that reports a question is that of the graph which asks it."""
+        """Hold questions back until the run has ended, because the thread takes no answers earlier.
+        The graph that asks a question is the first whose namespace reports it."""
         for each in asked:
             self._asked.setdefault(each["id"], (ns, each))
 
@@ -231,7 +231,7 @@ def _as_json(text: str) -> Any:
 
 
 def _checkpoint(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a checkpoint that is needed to fork from it."""
+    """Return the part of a checkpoint that is needed to fork from it."""
     metadata = payload.get("metadata") or {}
     parent = _id_of(payload.get("parent_config"))
     return {
@@ -247,7 +247,8 @@ def _id_of(config: Any) -> Any:
 
 
 def _custom(data: Any) -> dict[str, Any]:
-    """The custom event of what a stream writer sent; `{"name": ..., "payload": ...}` names it."""
+    """Return the custom event for what a stream writer sent; `{"name": ..., "payload": ...}` names
+    it."""
     is_named = isinstance(data, dict) and isinstance(data.get("name"), str)
     if is_named and {*data} <= {"name", "payload", "value"} and len(data) == 2:
         return {"name": data["name"], "payload": data.get("payload", data.get("value"))}
