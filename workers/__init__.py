@@ -50,7 +50,7 @@ _MODULE_OF = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a module when one of its names is first used: the command line works without
+    """Import a module when one of its names is first used, so that the command line works without
     psycopg."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -96,12 +96,12 @@ class QueueCare(AsyncCaller):
         ]
 
     def evict(self, worker: int) -> int:
-        """Take the jobs of a live worker away and cut its connection, so that other workers go on
-        with them. Use it when a worker or a node in it hangs. Its remaining runs can neither commit
-        nor end a job.
+        """Take the jobs of a live worker away and close its connection, so that other workers
+        continue them. Use it when a worker or a node in it hangs. Its remaining runs can neither
+        commit nor end a job.
 
         Returns:
-            How many jobs went back to the queue.
+            How many jobs returned to the queue.
         """
         with self._database.statements() as wire:
             freed = wire.rows(STATEMENTS["free"], worker)
@@ -111,7 +111,7 @@ class QueueCare(AsyncCaller):
         return len(freed)
 
     def limit(self, most: int | None) -> None:
-        """Limit how many runs of the graph may be under way at once, over all workers; None for no
+        """Limit how many runs of the graph may execute at once, over all workers; None for no
         limit.
 
         Raises:

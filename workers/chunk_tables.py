@@ -1,5 +1,4 @@
-"""The tables and statements for the streams of jobs. Constants, no code; they are a part of
-`tables`."""
+"""The tables and statements for the streams of jobs. Constants only; `tables` includes them."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ CHUNK_MIGRATIONS = (
 )
 
 CHUNK_STATEMENTS = {
-    # Only until another claim: a run of which the job was taken adds nothing then. Chunks wait for
-    # no disk; the job's end, which is stored after them, does.
+    # Only under the current claim: a run that has lost its job adds nothing more. Chunks are not
+    # synced to disk by themselves; the job's end, which is stored after them, is.
     "add_chunks": """
         WITH mine AS MATERIALIZED (
             SELECT awaited FROM stategraph_jobs
@@ -36,8 +35,8 @@ CHUNK_STATEMENTS = {
             (SELECT pg_notify('stategraph_chunks', $1::bigint::text) FROM mine WHERE awaited)
     """,
     "trim_chunks": "DELETE FROM stategraph_chunks WHERE job = $1 AND seq <= $2",
-    # How the job stands, and what follows a chunk: seen at one moment, so a job that has ended adds
-    # nothing any more.
+    # The job's status and the next chunks, in one snapshot: if the job has ended, no chunks can
+    # follow.
     "chunks": """
         SELECT job.state, chunk.seq, chunk.data
         FROM stategraph_jobs AS job LEFT JOIN LATERAL (

@@ -1,4 +1,4 @@
-"""The streams of jobs: a worker stores what a run sends, and any process reads it from any chunk
+"""The streams of jobs: a worker stores what a run sends, and any process can read it from any chunk
 on, during the run and after it.
 
 The chunks of a job are stored in the queue's database and deleted with the job. They are numbered
@@ -24,15 +24,15 @@ from .jobs import OPEN, Job, JobCodec, JobName
 LOG = logging.getLogger("stategraph.workers")
 
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""How much of a job's stream is kept: the oldest chunks go first. A run whose chunks are stored
-more slowly than it makes them waits when so much is left to do."""
+"""How many bytes of a job's stream are kept: the oldest chunks are dropped first. Also how many
+bytes may wait to be stored before the run has to wait."""
 MOST_READ: Final = 1000
 """How many chunks are read at once."""
 TRIES: Final = 5
-"""How often it is tried to store chunks."""
+"""How often storing chunks is attempted."""
 SECONDS_TO_GATHER: Final = 0.02
-"""So long chunks wait for others, so that a statement stores several; those of a run that ends do
-not wait."""
+"""How long chunks wait for others, so that one statement stores several. When a run ends, its
+chunks do not wait."""
 
 
 class ChunksGoneError(LookupError):
@@ -62,32 +62,32 @@ class ChunkTable:
         self._database, self._codec = database, codec
 
     def encode(self, name: JobName, ns: tuple[str, ...], mode: str, data: Any) -> bytes:
-        """A chunk as it is stored. What has no stored form is shown as a text."""
+        """Return a chunk as it is stored. Data that cannot be stored becomes text."""
         try:
             return self._codec.write("chunk", name, (ns, mode, data))
         except UnserializableError:
             return self._codec.write("chunk", name, (ns, mode, str(data)))
 
     def add(self, job: Job, chunks: list[bytes]) -> int | None:
-        """Store chunks, and notify those who read them. Returns the number of the last one; None if
-        another claim has the job, or it has ended."""
+        """Store chunks, and notify their readers. Return the number of the last one; None if the
+        job has another claim or has ended."""
         ((last, *_),) = self._database.rows("add_chunks", job.id, job.attempt, chunks)
         return None if last is None else int(last)
 
     def trim(self, job: Job, last: int) -> None:
-        """Keep none up to this number."""
+        """Delete the chunks up to this number."""
         self._database.run("trim_chunks", job.id, last)
 
     def last(self, id: int) -> int:
-        """The number of the newest chunk of a job; 0 if there is none."""
+        """Return the number of the newest chunk of a job; 0 if there is none."""
         ((last,),) = self._database.look_up("last_chunk", id)
         return int(last)
 
     def read(self, id: int, name: JobName, after: int) -> tuple[bool, list[StreamChunk]]:
-        """Whether the job is open, and the chunks that follow the one of this number.
+        """Return whether more chunks may follow, and the chunks after the one with this number.
 
         Raises:
-            ChunksGoneError: some of them are not kept any more.
+            ChunksGoneError: some of them were dropped.
             LookupError: the job has been deleted.
         """
         rows = self._database.look_up("chunks", id, after, MOST_READ)
@@ -107,8 +107,8 @@ class ChunkTable:
 
 
 class ChunkWriter:
-    """Stores what one run sends, on a thread of the pool: those that come soon after one another
-    with one statement.
+    """Stores the chunks of one run, on a thread of the pool. Chunks that arrive soon after one
+    another share a statement.
 
     Args:
         most_bytes: see `MOST_BYTES`.
@@ -118,13 +118,13 @@ class ChunkWriter:
         self._table, self._job, self._most_bytes = table, job, most_bytes
         self._changed = Condition()
         self._waiting: list[bytes] = []
-        self._bytes = 0  # of those that wait
+        self._bytes = 0  # of the waiting chunks
         self._is_storing = self._is_closing = False
-        self._stored: deque[tuple[int, int]] = deque()  # numbers and bytes of what is kept
+        self._stored: deque[tuple[int, int]] = deque()  # numbers and sizes of kept chunks
         self._stored_bytes = 0
 
     def add(self, ns: tuple[str, ...], mode: str, data: Any) -> None:
-        """Take a chunk. Waits while too many are yet to be stored."""
+        """Add a chunk. Blocks while too many bytes wait to be stored."""
         chunk = self._table.encode(self._job.name, ns, mode, data)
         with self._changed:
             self._changed.wait_for(lambda: self._bytes < self._most_bytes)
@@ -135,7 +135,7 @@ class ChunkWriter:
                 POOL.submit(self._store_all)
 
     def close(self) -> None:
-        """Store all that is left, and wait until that is done."""
+        """Store all remaining chunks, and wait until that is done."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -154,7 +154,7 @@ class ChunkWriter:
                 return
             try:
                 self._store(chunks)
-            except Exception:  # the run is worth more than its stream
+            except Exception:  # a run must not fail because of its stream
                 LOG.exception("chunks of the stream of %s are lost", self._job.name)
 
     def _store(self, chunks: Sequence[bytes]) -> None:
@@ -182,19 +182,20 @@ class ChunkWriter:
 
 
 class RunReader:
-    """Takes the chunks of a run: hands on those that are wanted, and keeps what `invoke` would
+    """Reads the chunks of a run: passes on those that are wanted, and keeps what `invoke` would
     return.
 
     Args:
-        wanted: stream modes.
-        subgraphs: whether what graphs inside send is wanted; tokens are in any case.
-        send: called with the namespace, the mode and the data of each.
+        wanted: the stream modes to pass on.
+        subgraphs: whether to pass on the chunks of nested graphs; their messages are always passed
+            on.
+        send: called with the namespace, the mode and the data of each chunk.
 
     Attributes:
-        modes: those with which the run must be streamed.
-        looks_inside: whether the chunks of graphs inside are needed. A run that sends none does the
-            only task of a step without an asyncio task of its own.
-        output: what the run has shown last; None as long as there is nothing.
+        modes: the modes with which the run must be streamed.
+        looks_inside: whether the chunks of nested graphs are needed. Without them, the engine need
+            not create an asyncio task for the only task of a step.
+        output: the newest output of the run; None if there is none yet.
     """
 
     def __init__(
@@ -209,7 +210,7 @@ class RunReader:
         self.output: GraphOutput[Any] | None = None
 
     def take(self, chunk: tuple[Any, ...]) -> None:
-        """Take a chunk as the run sends it."""
+        """Read one chunk of the run."""
         *place, mode, data = chunk
         ns: tuple[str, ...] = place[0] if place else ()
         if mode == "values" and not ns:
@@ -218,13 +219,13 @@ class RunReader:
             self._send(ns, mode, data)
 
     async def take_all(self, chunks: AsyncIterator[Any]) -> None:
-        """Take all chunks of an async stream."""
+        """Read all chunks of an async stream."""
         async for chunk in chunks:
             self.take(chunk)
 
 
 def read_output(shown: Any) -> GraphOutput[Any]:
-    """A chunk of the mode "values", with what it shows of a pause apart."""
+    """Split a chunk of the mode "values" into the values, the questions and the wake-up time."""
     if not isinstance(shown, dict):
         return GraphOutput(shown)
     values = {name: value for name, value in shown.items() if name not in (INTERRUPT, SLEEP)}

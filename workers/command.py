@@ -1,6 +1,6 @@
 """`python -m stategraph work|queue`: run a worker in its own process, and inspect the queue.
 
-Reads the command line, and does no work itself.
+Only parses the command line; other modules do the work.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def add_command(name: str, parser: argparse.ArgumentParser) -> None:
-    """What one of the two commands takes. It sets `run`, which takes the parser and what was
-    asked."""
+    """Add the arguments of one of the two commands, and set `run`, which takes the parser and the
+    parsed arguments."""
     parser.add_argument(
         "--db", required=True, metavar="URL", help="the database of the queue: postgresql://..."
     )
@@ -131,7 +131,7 @@ def _work(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
 
 def _stop_on_signals(worker: Worker) -> None:
     def stop(number: int, _: Any) -> None:
-        signal.signal(number, signal.SIG_DFL)  # the next one ends it at once
+        signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
         worker.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -149,7 +149,7 @@ def _queue(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
 
 
 def _change(queue: Queue, asked: argparse.Namespace) -> bool:
-    """Do what was asked, and say what came of it. Returns whether anything was."""
+    """Make the requested changes and print their results. Return whether any was requested."""
     if asked.retry is not None:
         target = _queue_of_job(queue, asked, asked.retry)
         known = target.retry(asked.retry, thread_id=asked.thread)
@@ -194,7 +194,7 @@ def _print_change(run_id: str, known: bool, done: str) -> None:
 
 
 def _queue_of_job(queue: Queue, asked: argparse.Namespace, run_id: str) -> Queue:
-    """The queue that a job is in.
+    """Return the queue of a job.
 
     Raises:
         ValueError: several jobs have this run id.
@@ -213,8 +213,8 @@ def _queue_of_job(queue: Queue, asked: argparse.Namespace, run_id: str) -> Queue
 
 
 def _show(queue: Queue, most: int) -> None:
-    """Print how many jobs stand how, the workers, the schedules, and up to so many jobs that have
-    not ended."""
+    """Print the number of jobs in each status, the workers, the schedules, and at most this many
+    jobs that have not ended."""
     from .jobs import TIMED
 
     for graph, counts in queue.counts().items():
@@ -247,15 +247,16 @@ _REPORTED = (
 
 @contextmanager
 def _report_errors(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """End the command with a sentence where something goes wrong."""
+    """Turn expected errors into a one-line message of the command."""
     try:
         yield
     except BrokenPipeError:
-        raise  # whoever read the output has left
+        raise  # the reader of the output has closed it
     except _REPORTED as error:
         parser.error(str(error))
 
 
 def _print_row(*fields: object) -> None:
-    """Print fields, with tabs between them. Whatever users wrote in them, it steers no terminal."""
+    """Print fields, separated by tabs. Control characters are escaped, so that users' text cannot
+    control the terminal."""
     print("\t".join(map(printable, fields)))

@@ -1,6 +1,6 @@
 """`Cron`: the planned times of a cron expression in a time zone.
 
-cronsim implements the rules of cron; when clocks change it does what Debian's cron does.
+cronsim implements the rules of cron; when clocks change, it does what Debian's cron does.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from ..extras import install_command
 from ..pregel.errors import nearest
 
 FIELDS = 5
-"""Minute, hour, day of the month, month, day of the week."""
+"""The number of fields: minute, hour, day of the month, month, day of the week."""
 
 EXAMPLE = "such as '30 7 * * 1-5' (at 7:30, Monday to Friday)"
 
 LOOK_BACK = (timedelta(hours=2), timedelta(days=2), timedelta(days=62))
-"""How far back the last planned time is sought before all of them are gone through."""
+"""How far back the last planned time is sought before all planned times are enumerated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A cron expression, and the zone of its clock times. Planned times are in UTC."""
+    """A cron expression and its time zone. Planned times are in UTC."""
 
     text: str
     zone: ZoneInfo
 
     def after(self, moment: datetime) -> Iterator[datetime]:
-        """The planned times after this moment, in their order."""
+        """Yield the planned times after this moment, in order."""
         for found in _cronsim().CronSim(self.text, moment.astimezone(self.zone)):
             planned = found.astimezone(UTC)
-            if planned > moment:  # in the repeated hour of autumn it may start with one before
+            if planned > moment:  # when clocks are set back, it may start with an earlier time
                 yield planned
 
     def next(self, moment: datetime) -> datetime:
-        """The first planned time after this moment.
+        """Return the first planned time after this moment.
 
         Raises:
             ValueError: there is none.
@@ -50,7 +50,7 @@ class Cron:
         raise ValueError(f"cron must come again after {moment}, got {self.text!r}")
 
     def due(self, first: datetime, now: datetime) -> Iterator[datetime]:
-        """The planned times from the first one, which is one, until now."""
+        """Yield the planned times from `first`, which is one, until now."""
         yield first
         for planned in self.after(first):
             if planned > now:
@@ -58,7 +58,7 @@ class Cron:
             yield planned
 
     def last(self, first: datetime, now: datetime) -> datetime:
-        """The newest planned time that is not after `now`, from the first one on."""
+        """Return the newest planned time that is not after `now`; `first` is a planned time."""
         for back in LOOK_BACK:
             if now - back <= first:
                 break
@@ -68,12 +68,12 @@ class Cron:
 
 
 def check_cron(text: Any, zone: Any) -> Cron:
-    """The planned times of an expression.
+    """Return the planned times of an expression.
 
     Raises:
         ImportError: the extra `cron` is not installed.
         TypeError: one of them is not a string.
-        ValueError: the expression or the zone cannot be.
+        ValueError: the expression or the zone is invalid.
     """
     for name, value in (("cron", text), ("tz", zone)):
         if not isinstance(value, str):
@@ -89,14 +89,14 @@ def check_cron(text: Any, zone: Any) -> Cron:
 
 
 def check_zone(name: str) -> ZoneInfo:
-    """A time zone by its name.
+    """Return a time zone by its name.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: there is no such zone.
     """
     try:
         return ZoneInfo(name)
-    except (LookupError, ValueError, OSError):  # the last: the name of a folder
+    except (LookupError, ValueError, OSError):  # OSError: the name of a folder
         close = nearest(name, sorted(available_timezones()))
         raise ValueError(f"tz must be the name of a time zone, got {name!r}; {close}") from None
 

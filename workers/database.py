@@ -15,40 +15,40 @@ Found = TypeVar("Found")
 
 
 class JobDatabase:
-    """The statements of the queue, on connections of a pool. Any thread may use it."""
+    """Executes the queue's statements on connections of a pool. Any thread may use it."""
 
     def __init__(self, conn: Target, *, pool_size: int, timeout: float) -> None:
         self._server = Server(conn, "workers", MIGRATIONS, pool_size=pool_size, timeout=timeout)
 
     def setup(self) -> None:
-        """Make the tables, or bring them up to date."""
+        """Create the tables, or migrate them."""
         self._server.setup()
 
     def close(self) -> None:
-        """Close the connections, unless they were handed in."""
+        """Close the connections, unless the caller has provided them."""
         self._server.close()
 
     @property
     def pool(self) -> Target:
-        """Where the connections come from; open once `setup` was called."""
+        """The connection pool, or the target given; open once `setup` was called."""
         return self._server.pool
 
     def statements(self) -> AbstractContextManager[Wire]:
-        """Several statements on one connection, each a transaction of its own."""
+        """Return a context for several statements on one connection, each its own transaction."""
         return self._server.statements()
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
-        """All rows of one of `STATEMENTS`."""
+        """Execute one of `STATEMENTS`, and return its rows."""
         with self.statements() as wire:
             return wire.rows(STATEMENTS[statement], *values)
 
     def run(self, statement: str, *values: Any) -> int:
-        """Execute one of `STATEMENTS`; how many rows it touched."""
+        """Execute one of `STATEMENTS`, and return how many rows it affected."""
         with self.statements() as wire:
             return wire.run(STATEMENTS[statement], *values)
 
     def retry_once(self, work: Callable[..., Found], *args: Any) -> Found:
-        """Do what may be done twice; once more if the connection broke on the way."""
+        """Do idempotent work; do it once more if the connection breaks."""
         try:
             return work(*args)
         except ConnectionLostError as lost:
@@ -57,8 +57,8 @@ class JobDatabase:
             try:
                 return work(*args)
             except StorageError as error:
-                raise lost from error  # what the first try did is not known
+                raise lost from error  # whether the first attempt took effect is unknown
 
     def look_up(self, statement: str, *values: Any) -> list[Any]:
-        """`rows`, once more if the connection broke on the way."""
+        """Do the same as `rows`, and once more if the connection breaks."""
         return self.retry_once(self.rows, statement, *values)

@@ -7,15 +7,15 @@ from math import isfinite
 from typing import NamedTuple
 
 LONGEST = timedelta(days=36_500)
-"""A delay is at most this long."""
+"""The longest delay."""
 
 
 class Debounce(NamedTuple):
     """How long a job waits for a newer input, in seconds.
 
     Attributes:
-        seconds: after the newest input.
-        most: after the first one, however many follow.
+        seconds: the wait after the newest input.
+        most: the longest wait after the first one, however many follow.
     """
 
     seconds: float
@@ -23,8 +23,8 @@ class Debounce(NamedTuple):
 
 
 class When(NamedTuple):
-    """When jobs are to run: so many seconds after they are submitted, or at a time in seconds since
-    1970; with neither, at once. The database's clock counts."""
+    """When jobs are to run: this many seconds after they are submitted, or at a time in seconds
+    since 1970; with neither, at once. The database's clock decides."""
 
     delay: float | None = None
     at: float | None = None
@@ -39,7 +39,7 @@ NOW = When()
 
 
 def check_when(delay: float | timedelta | None, at: datetime | None) -> When:
-    """When a job is to run.
+    """Check the arguments of a submission that say when the job is to run.
 
     Raises:
         TypeError: `at` is not a datetime, or `delay` neither a number nor a timedelta.
@@ -57,7 +57,7 @@ def check_when(delay: float | timedelta | None, at: datetime | None) -> When:
 
 
 def check_seconds(name: str, value: float | timedelta) -> float:
-    """Seconds, from a number or a timedelta.
+    """Return a number of seconds or a timedelta as seconds.
 
     Raises:
         TypeError: it is neither.
@@ -76,11 +76,11 @@ def check_seconds(name: str, value: float | timedelta) -> float:
 def check_debounce(
     debounce: float | timedelta | None, most: float | timedelta | None
 ) -> Debounce | None:
-    """How long a job waits for a newer input, if it does.
+    """Check the arguments for debouncing; None if there are none.
 
     Raises:
         TypeError: they are neither numbers nor timedeltas.
-        ValueError: `most` is given alone or is below `debounce`, or one of them cannot be.
+        ValueError: `most` is given alone or is below `debounce`, or one of them is out of range.
     """
     if debounce is None:
         if most is not None:
@@ -94,7 +94,8 @@ def check_debounce(
 
 
 def check_alone(**others: object) -> None:
-    """Refuse what cannot be said of a job that may take the place of another.
+    """Refuse options that a debounced job cannot have, since its input may replace that of another
+    job.
 
     Raises:
         ValueError: one of these is given.
@@ -108,7 +109,8 @@ def check_alone(**others: object) -> None:
 
 
 def check_no_time(**times: object) -> None:
-    """Refuse a time for a job that has to do with those that are open as it is submitted.
+    """Refuse times for a job with a multitask strategy, which deals with the jobs that are open
+    when it is submitted.
 
     Raises:
         ValueError: one of these is given.

@@ -28,21 +28,21 @@ Status = Literal[
     "waiting", "delayed", "running", "sleeping", "done", "paused", "failed", "parked", "cancelled"
 ]
 """The status of a job. `delayed`: it waits for its time, and other jobs of its thread go first.
-`sleeping`: its run has begun and goes on at `run_at`; its thread waits. `paused`: its run asks
+`sleeping`: its run has begun and continues at `run_at`; its thread waits. `paused`: its run asks
 questions; a job with `Command(resume=...)` answers them. `failed`: a node raised; a job with the
-input None goes on. `parked`: a dead letter, because its workers died repeatedly at the same step;
+input None continues. `parked`: a dead letter, because its workers died repeatedly at the same step;
 its thread waits until the job is retried or cancelled."""
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 OPEN = frozenset({"waiting", "delayed", "running", "sleeping"})
 TIMED = frozenset({"delayed", "sleeping"})
 LISTED: tuple[Status, ...] = ("waiting", "delayed", "running", "sleeping", "parked")
-"""What is shown of a queue: jobs that have not ended, and dead letters."""
+"""The statuses that listings show: those of jobs that have not ended, and dead letters."""
 DEFAULT_NAMES = ("StateGraph", "Pregel")
-"""The names of graphs that nobody named."""
+"""The names of graphs that were given none."""
 
 MOST_NAME_BYTES = 1000
-"""The longest name of a graph: it stands in an index."""
+"""The longest name of a graph, since the name is an index key."""
 
 
 class WorkersDiedError(StateGraphError):
@@ -56,14 +56,14 @@ class JobOpenError(StateGraphError):
 
 class JobDeadlineError(StateGraphError, TimeoutError):
     """The deadline in a job's config passed before its run ended. Completed work is kept: submit a
-    job with the input None and a later deadline to go on."""
+    job with the input None and a later deadline to continue."""
 
 
-register(JobDeadlineError)  # it comes back as itself
+register(JobDeadlineError)  # so that it is restored as this type
 
 
 class JobName(NamedTuple):
-    """Which job. What is stored of it is bound to all three."""
+    """Identifies a job. The data stored for it is bound to all three parts."""
 
     graph: str
     thread_id: str
@@ -85,9 +85,9 @@ class JobResult:
         value: what `invoke` returned; None unless the job is done or paused.
         interrupts: the questions that a paused run asks.
         error: what a failed run raised, or why a job is parked.
-        priority: as it was submitted.
+        priority: the priority with which it was submitted.
         attempts: how many workers have started it.
-        run_at: when a delayed or sleeping job goes on, by the database's clock, in UTC; for other
+        run_at: when a delayed or sleeping job continues, by the database's clock, in UTC; for other
             jobs, when they last did. None if the job never waited for a time.
     """
 
@@ -130,14 +130,15 @@ class Job:
     """A job that a worker has claimed.
 
     Attributes:
-        attempt: how often it was claimed, this time included.
-        worker: whose claim it is. Nobody can end the job without this and `attempt`.
-        begun: false if it must run alone, because workers that ran it died.
-        task: as it is stored.
+        attempt: how often it was claimed, including this time.
+        worker: the worker that holds the claim. Ending the job takes this id and `attempt`.
+        begun: False while it is held back to run alone, because workers that ran it died.
+        task: the input and options, as they are stored.
         head: the newest checkpoint of its thread at the claim; None if there was none.
-        was_delivered: a run of its `run_id` had stored a checkpoint by then, on some thread.
-        control: to ask its run to stop.
-        lost: another worker has it; what comes of the run does not count any more.
+        was_delivered: whether a run with its `run_id` had stored a checkpoint by then, on any
+            thread.
+        control: asks its run to stop.
+        lost: whether another worker has taken it, so that the outcome of this run no longer counts.
     """
 
     id: int
@@ -154,7 +155,7 @@ class Job:
 
 class JobEnd(NamedTuple):
     """How a run of a job ended. It is stored only if the job's worker and attempt are still those
-    of the run. `waiting` gives the job back to the queue; `sleeping` does so until `run_at`, in
+    of the run. `waiting` returns the job to the queue; `sleeping` does so until `run_at`, in
     seconds since 1970 (UTC)."""
 
     id: int
@@ -165,7 +166,7 @@ class JobEnd(NamedTuple):
 
 
 def hash_name(name: str) -> int:
-    """A number made of a name, for the index of threads and for notices: 64 bits, signed.
+    """Return a signed 64-bit hash of a name, for the index of threads and for notices.
 
     >>> hash_name("thread-1") == hash_name("thread-1") != hash_name("thread-2")
     True
@@ -174,8 +175,8 @@ def hash_name(name: str) -> int:
 
 
 def decode_name(data: bytes) -> str:
-    r"""A name as it is stored. One that was damaged stays readable, so that one bad row does not
-    stop a worker; what is stored under the name does not open then.
+    r"""Decode a stored name. A damaged name stays readable, so that one bad row does not stop a
+    worker; data stored under that name then fails its integrity check.
 
     >>> decode_name(b"order-7"), decode_name(b"order-\xb7")
     ('order-7', 'order-\\xb7')
@@ -184,7 +185,7 @@ def decode_name(data: bytes) -> str:
 
 
 def queue_name(graph: Any) -> str:
-    """The name of the queue of a graph, which is given compiled or by its name.
+    """Return the name of the queue of a graph, which is given compiled or by its name.
 
     Raises:
         TypeError: it is neither.
@@ -212,7 +213,7 @@ class WorkerInfo(NamedTuple):
 
     Attributes:
         leaving: whether it is shutting down and claims no more jobs.
-        running: how many jobs it has claimed.
+        running: how many claimed jobs it holds.
     """
 
     id: int
@@ -237,7 +238,7 @@ class OpenJobs(NamedTuple):
 
 
 class JobCodec(NamedTuple):
-    """How tasks and outcomes become bytes: a serializer, and what guards the rows.
+    """Converts tasks and outcomes to bytes, with a serializer and a guard for the rows.
 
     >>> codec, name = JobCodec(Serializer(), Integrity()), JobName("orders", "order-7", "run-1")
     >>> codec.read("task", name, codec.write("task", name, {"n": (1, 2)}))
@@ -248,19 +249,19 @@ class JobCodec(NamedTuple):
     integrity: Integrity
 
     def write(self, what: str, name: JobName, value: Any) -> bytes:
-        """The bytes of a value, bound to its place.
+        """Return a value as bytes, bound to its job.
 
         Raises:
-            UnserializableError: naming the place in the value that cannot be stored.
+            UnserializableError: a part of the value cannot be stored; names the place.
         """
         return self.integrity.protect(self.serde.dumps(value)[1], packb([what, *name]))
 
     def read(self, what: str, name: JobName, data: bytes) -> Any:
-        """The value that was written.
+        """Return the value that was written.
 
         Raises:
-            DamagedError: these are not the bytes that were written there.
-            UnknownTypeError: it holds a type that is not registered here.
+            DamagedError: these are not the bytes that were written for this job.
+            UnknownTypeError: it contains a type that is not registered here.
         """
         try:
             return self.serde.loads((FORMAT, self.integrity.unprotect(data, packb([what, *name]))))
@@ -269,7 +270,7 @@ class JobCodec(NamedTuple):
 
 
 def read_result(row: Sequence[Any], codec: JobCodec) -> JobResult:
-    """A row of the table, as its readers see it."""
+    """Convert a row of the table to a `JobResult`."""
     graph, thread_id, run_id, priority, state, attempts, deaths, due, outcome = row
     name = JobName(*map(decode_name, (graph, thread_id, run_id)))
     value, questions, error = None, (), None
@@ -284,17 +285,17 @@ def read_result(row: Sequence[Any], codec: JobCodec) -> JobResult:
     return JobResult(*name, state, value, questions, error, priority, attempts, run_at)
 
 
-# -- what a job may be ----------------------------------------------------------------------------
+# -- checks of a job's arguments ------------------------------------------------------------------
 
 PRIORITY_LIMIT = 2**31
-"""Priorities are nearer to 0 than this."""
+"""The absolute value of a priority must be less than this."""
 
 
 def check_config(config: AnyConfig | None) -> RunnableConfig:
-    """A job's config, in its usual form.
+    """Return a job's config in its normal form.
 
     Raises:
-        ValueError: it names what is the queue's to name.
+        ValueError: it has a key that the queue itself sets.
     """
     settings = normalize(config)
     taken = {"thread_id", "checkpoint_ns"} & {*settings.get("configurable", {})}
@@ -310,7 +311,7 @@ def check_call(
     stream_mode: StreamMode | Sequence[StreamMode] | None,
     subgraphs: bool,
 ) -> dict[str, Any]:
-    """Options of a job's call, as they are stored beside its input; only those that are given.
+    """Return the call options that are given, as they are stored beside the input.
 
     Raises:
         ValueError: a stream mode does not exist.
@@ -331,7 +332,7 @@ def check_call(
 
 
 def check_thread(thread_id: Any) -> None:
-    """Refuse what cannot name a thread.
+    """Check that a value can be a thread id.
 
     Raises:
         ValueError: it is not a string, is empty, or cannot be stored.
@@ -342,10 +343,10 @@ def check_thread(thread_id: Any) -> None:
 
 
 def check_durability(durability: Durability | None) -> Durability | None:
-    """The same durability, or None.
+    """Return the durability, or None.
 
     Raises:
-        ValueError: it is none of the three.
+        ValueError: it does not exist.
     """
     if durability is None:
         return None
@@ -353,7 +354,7 @@ def check_durability(durability: Durability | None) -> Durability | None:
 
 
 def check_priority(priority: Any) -> None:
-    """Refuse what cannot be a priority.
+    """Check that a value can be a priority.
 
     Raises:
         ValueError: it is not an integer, or too far from 0.

@@ -31,11 +31,11 @@ long."""
 
 
 class Listener:
-    """Is notified of jobs that ended or have streamed. Its thread and its connection are opened
-    when somebody first waits, and live until it is closed.
+    """Receives notices of jobs that have ended or whose streams have grown. Its thread and its
+    connection are opened when somebody first waits, and live until `close`.
 
     Args:
-        conninfo: where to connect; with None there is never a notice.
+        conninfo: where to connect; with None, no notices arrive.
     """
 
     def __init__(self, conninfo: str | None) -> None:
@@ -48,8 +48,8 @@ class Listener:
 
     @contextmanager
     def notify(self, id: int, wake: Callable[[], object]) -> Iterator[None]:
-        """Inside the block, call `wake` when the job of this id ends, or when its stream has grown;
-        on another thread."""
+        """Inside the block, call `wake` on another thread when the job with this id ends or its
+        stream has grown."""
         with self._lock:
             self._waiters.setdefault(id, []).append(wake)
             if self._thread is None and self._options:
@@ -88,7 +88,7 @@ class Listener:
                     connection.pgconn.notify_handler = None
                     connection.execute(STATEMENTS["listen_for_ends"])
                     connection.execute(STATEMENTS["listen_for_chunks"])
-                    self._wake_all()  # of jobs that ended before there was no notice
+                    self._wake_all()  # a job may have ended before LISTEN took effect
                     self._listen(connection)
                     return
             except Error:
@@ -137,4 +137,4 @@ def _call_all(wakes: Iterable[Callable[[], object]]) -> None:
         try:
             wake()
         except RuntimeError:
-            pass  # its event loop was closed meanwhile
+            pass  # its event loop has been closed

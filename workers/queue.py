@@ -1,5 +1,5 @@
 """`Queue`: submits jobs to the workers of a graph and manages them. Workers run them (`worker`);
-waiting for results is in `waiting`."""
+`waiting` waits for results."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Queue(QueueResults):
         graph: the compiled graph, which must be named, or the name under which its workers run. A
             graph supplies the types that its state may hold; a name needs `serde` if they are not
             registered.
-        serde: turns inputs and outcomes into bytes; the graph's by default. Strict: never pickle.
+        serde: serializes inputs and outcomes; the graph's by default. Strict: never pickle.
         integrity: guards the stored rows, a checksum by default; the workers need the same.
         durability: how often the runs of jobs submitted here store, unless `submit` says otherwise.
-            None for the workers' own, "sync".
+            None for the workers' default, "sync".
         pool_size: how many connections may be open at once.
         timeout: seconds to wait for a connection, another session's lock, or a statement's answer.
 
@@ -96,7 +96,7 @@ class Queue(QueueResults):
     def from_conn_string(
         cls, conn_string: str, graph: Pregel | str, **options: Any
     ) -> Iterator[Queue]:
-        """Open a queue for the length of a `with` block, then close it; options as for the
+        """Open a queue for the duration of a `with` block, then close it; options as for the
         class."""
         queue = cls(conn_string, graph, **options)
         try:
@@ -115,7 +115,7 @@ class Queue(QueueResults):
         self._database.setup()
 
     def close(self) -> None:
-        """Close the connections, unless they were handed in."""
+        """Close the connections, unless the caller has provided them."""
         self._listener.close()
         self._database.close()
         self._end_threads()
@@ -145,7 +145,7 @@ class Queue(QueueResults):
         """Submit a run of the graph on a thread; some worker runs it as `invoke` would.
 
         Args:
-            input: new input; None to go on where a run failed; a `Command` to answer, update or
+            input: new input; None to continue where a run failed; a `Command` to answer, update or
                 redirect.
             priority: higher ones go first, in the thread and among threads.
             run_id: the job's id, unique within its thread. A job submitted twice under one id runs
@@ -153,10 +153,10 @@ class Queue(QueueResults):
             config: tags, metadata, limits, other `configurable` keys.
             context: handed to nodes as `runtime.context`.
             durability: how often the run stores; the queue's by default. "sync": after each
-                superstep, so that a job whose worker died goes on from there. "async": the same,
-                while the next superstep runs; one superstep may be repeated. "exit": at the end
-                only; if the worker dies, the job starts again from its input, with other
-                idempotency keys.
+                superstep; if the worker dies, the job continues from there. "async": the same,
+                while the next superstep runs; one superstep may be repeated. "exit": only at the
+                end; if the worker dies, the job starts again from its input, with other idempotency
+                keys.
             delay: seconds, or a timedelta, to wait before it may run. Until then it holds up no
                 other job of its thread.
             at: the time before which it does not run, instead of `delay`. It must have a time zone;
@@ -181,9 +181,9 @@ class Queue(QueueResults):
 
         Raises:
             UnserializableError: the input cannot be stored; names the place.
-            ValueError: a job of another graph has this `run_id` on this thread, `durability` is
-                none of the three, a time is invalid, or `debounce` is combined with a `run_id` or
-                another time, or `multitask` with a time.
+            ValueError: a job of another graph has this `run_id` on this thread, `durability` or a
+                time is invalid, or `debounce` is combined with a `run_id` or another time, or
+                `multitask` with a time.
             ThreadBusyError: see `multitask`; nothing is submitted.
             ConnectionLostError: the answer was lost, so the job may or may not be submitted.
                 Submit it again under the same `run_id`, which is in the error's note.
@@ -264,7 +264,8 @@ class Queue(QueueResults):
     def _check_how(
         self, priority: int, config: AnyConfig | None, context: Any, durability: Durability | None
     ) -> dict[str, Any]:
-        """How jobs are run, as it is stored beside their inputs."""
+        """Check the options with which jobs run; return them as they are stored beside the
+        inputs."""
         check_priority(priority)
         how = check_durability(durability) or self._durability
         if EVERYWHERE:  # trace context travels with the job
@@ -312,7 +313,7 @@ class Queue(QueueResults):
         return bool(found)
 
     def _id_of(self, run_id: str, thread_id: str | None) -> int:
-        """The number of a job of this graph; 0, which no job has, if there is none."""
+        """Return the number of a job of this graph; 0, which no job has, if there is none."""
         mine = [
             (row[0], decode_name(row[2]))
             for row in self._database.look_up("named", run_id)
@@ -324,7 +325,7 @@ class Queue(QueueResults):
             raise ValueError(f"{why}: pass thread_id as well")
         return mine[0][0] if mine else 0
 
-    # -- what a worker needs -----------------------------------------------------------------------
+    # -- for workers -------------------------------------------------------------------------------
 
     def of_graph(self, name: str) -> Queue:
         """Return the queue of another graph in the same database. It shares the connections of this
@@ -338,7 +339,7 @@ class Queue(QueueResults):
         return self._database.pool
 
     def chunk_table(self) -> ChunkTable:
-        """The table that stores the streams of the queue's jobs."""
+        """Return the table that stores the streams of the queue's jobs."""
         return ChunkTable(self._database, self._codec)
 
     def bind(self, job: Job, task: bytes) -> None:

@@ -51,7 +51,7 @@ class QueueResults(QueueCare):
 
         Args:
             thread_id: the job's thread. Without `run_id`, the job submitted last is meant.
-            after: the number of the last chunk that was seen already.
+            after: the number of the last chunk already seen.
 
         Raises:
             ChunksGoneError: chunks that follow were dropped; 16 MB per job are kept.

@@ -1,7 +1,7 @@
 """`JobRunner`: how a worker runs one claimed job, from its input to its stored outcome.
 
-A worker that died may have begun the job before, so this also decides what is left to do of its
-input. It knows nothing of sessions and other jobs.
+A worker that died may have begun the job earlier, so this module also decides what is left to do of
+its input. It does not deal with sessions or other jobs.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from .turns import find_start
 Found = TypeVar("Found")
 
 REPEATS = 10
-"""How often a run is begun that meets another one on its thread, or a database that is out of
-reach."""
+"""How often a run is attempted while it conflicts with another run on its thread, or the database
+is out of reach."""
 SECONDS_BEHIND = 0.5
-"""How long a job is held back whose time has come by the database's clock, but not by ours."""
+"""How long to hold back a job that is due by the database's clock but not by this machine's."""
 SECONDS_TO_CANCEL = 5.0
 """How long to wait for cancelled runs when their worker has failed."""
 
@@ -46,10 +46,10 @@ class JobRunner:
     for all jobs.
 
     Args:
-        graph: with a saver.
-        codec: how tasks and outcomes become bytes.
-        store_task: stores a task in place of a job's, if the job is still this worker's.
-        chunks: where the streams of jobs are stored; with None there must be none.
+        graph: the graph, with a saver.
+        codec: converts tasks and outcomes to bytes.
+        store_task: replaces the stored task of a job, if this worker still holds the job.
+        chunks: stores the streams of jobs; with None, no job may have a stream.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class JobRunner:
         self._graph, self._saver = graph, graph.checkpointer
         self._codec, self._store_task, self._chunks = codec, store_task, chunks
         self._loop = asyncio.new_event_loop() if is_async(graph.program) else None
-        self._tasks: dict[Job, asyncio.Task[Any] | None] = {}  # on the loop
+        self._tasks: dict[Job, asyncio.Task[Any] | None] = {}  # used on the loop only
         self._thread = threading.Thread(target=self._run_loop, name="stategraph-loop", daemon=True)
         if self._loop is not None:
             self._thread.start()
 
     def close(self) -> None:
-        """End the event loop, if there is one. What still runs on it, because the worker failed, is
+        """End the event loop, if there is one. Runs that a failed worker has left on it are
         cancelled."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -86,8 +86,8 @@ class JobRunner:
         self._loop.close()
 
     def run(self, job: Job) -> JobEnd:
-        """Run a job to its end, its next pause or sleep, or a drain. Whatever a node raises ends
-        the job, not the worker."""
+        """Run a job until it ends, pauses, sleeps or is drained. An exception from a node ends the
+        job, not the worker."""
         try:
             return self._run(job)
         except BaseException as error:
@@ -109,15 +109,15 @@ class JobRunner:
                 output = self._try(job, task, start, was_begun)
                 break
             except (CheckpointConflictError, StorageError) as error:
-                # Another run is on the thread, such as that of a worker which is not known to be
-                # dead yet; or the database is out of reach. Both pass. What was stored before that
-                # must not be done again.
+                # Another run uses the thread, such as that of a worker whose death was not noticed
+                # yet, or the database is out of reach. Both are temporary. Work that was already
+                # stored must not be repeated.
                 if job.lost or repeat == REPEATS:
-                    if isinstance(error, OutOfReachError):  # that is not the job's fault
+                    if isinstance(error, OutOfReachError):  # not the job's fault
                         return JobEnd(job.id, job.attempt, "waiting")
                     raise
             time.sleep(0.01 * 2 ** (repeat - 1))
-            # The failed try may have stored a part: the input must not be taken a second time.
+            # The failed attempt may have stored a part: the input must not be applied twice.
             was_begun = True
         if output is None:
             return JobEnd(job.id, job.attempt, "waiting")
@@ -130,27 +130,29 @@ class JobRunner:
     def _put_to_sleep(
         self, job: Job, wake_at: float, questions: tuple[Interrupt, ...], outcome: bytes
     ) -> JobEnd:
-        """Put a job back until its run goes on, by the database's clock."""
+        """Return the end of a run that continues later, by the database's clock."""
         left = wake_at - CLOCK.time()
         if job.attempt > 1 and left > 0:
-            # Perhaps that clock is ahead, so that it would be claimed again at once.
+            # That clock may be ahead of ours: without a pause, the job would be claimed again at
+            # once.
             CLOCK.sleep(min(left, SECONDS_BEHIND))
-        # What is asked may be answered before: by a job, which must not wait for this one.
+        # A run that asks may be answered earlier, by another job, which must not wait for this one.
         status: Status = "delayed" if questions else "sleeping"
         return JobEnd(job.id, job.attempt, status, outcome, wake_at)
 
     def _try(self, job: Job, task: dict[str, Any], config: RunnableConfig, was_begun: bool) -> Any:
-        """Run a job once: what `invoke` returns, or None if the run was asked to stop.
+        """Run a job once; return what `invoke` returns, or None if the run was asked to stop.
 
         Args:
-            was_begun: it may have been begun before, so that its input may be stored already.
+            was_begun: whether it may have been begun earlier, so that its input may already be
+                stored.
         """
-        # What is left of a command is kept for the next try: the checkpoint by which it is found
-        # may be followed by that of another run, and the command would then be taken for a new one.
+        # What is left of a command is kept in the task for the next attempt: once another run has
+        # added a checkpoint, `find_rest` would take the command for a new one.
         if isinstance(task["input"], Command):
             task["input"] = self._prepare(job, task, config, was_begun)
         options: dict[str, Any] = {"control": job.control}
-        options["durability"] = task.get("durability")  # jobs of an earlier version have none
+        options["durability"] = task.get("durability")  # jobs of earlier versions lack it
         if task["context"] is not None:
             options["context"] = task["context"]
         for name in ("interrupt_before", "interrupt_after"):
@@ -169,31 +171,31 @@ class JobRunner:
             except UnknownInterruptError:
                 if not was_begun:
                     raise
-                task["input"] = None  # its question was answered the last time
+                task["input"] = None  # an earlier attempt has answered its question
                 return invoke(None)
         except GraphDrained as drained:
             if job.control.drain_requested:
                 return None
-            # Its own deadline, which will not come later: given back, it would be tried for ever.
+            # Its own deadline has passed: returned to the queue, it would be retried forever.
             raise JobDeadlineError(
                 f"{job.name} has stopped: {drained.reason}. What was done is kept: submit the "
                 "input None with a later deadline to go on"
             ) from None
 
     def _running(self, job: Job, *, trusted: bool) -> AbstractContextManager[None]:
-        """A context in which the saver knows the job, if it is one that can use it."""
+        """Return a context in which the saver knows the job, if it is a `WorkerSaver`."""
         saver = self._saver
         if isinstance(saver, WorkerSaver):
             return saver.running(job, trusted=trusted)
         return nullcontext()
 
     def encode_error(self, job: Job, error: BaseException) -> bytes:
-        """An error as the outcome of a job."""
+        """Return an error as the stored outcome of a job."""
         try:
             return self._encode(job, error)
         except UnserializableError as refused:
             return self._encode(job, refused)
-        except Exception as broken:  # such as an error whose own __reduce__ fails
+        except Exception as broken:  # such as an error whose __reduce__ fails
             return self._encode(job, StateGraphError(
                 f"the run ended with a {type(error).__name__}, which cannot be stored "
                 f"({type(broken).__name__})"
@@ -208,7 +210,7 @@ class JobRunner:
         return self._await(job, self._graph.ainvoke(*arguments, **options))
 
     def _await(self, job: Job, work: Coroutine[Any, Any, Found]) -> Found:
-        """What a coroutine returns on the loop, unless the job is cut off."""
+        """Run a coroutine on the loop and return its result, unless the job is cut off."""
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(self._watch(job, work), self._loop).result()
 
@@ -224,7 +226,8 @@ class JobRunner:
             self._tasks.pop(job, None)
 
     def cut_off(self, job: Job) -> None:
-        """End the run of an async graph at once, after `request_drain`. For any thread."""
+        """End the run of an async graph at once, after `request_drain`. May be called from any
+        thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._cut_off, job)
 
@@ -235,7 +238,7 @@ class JobRunner:
     def _stream(
         self, job: Job, wanted: dict[str, Any], input: Any, config: RunnableConfig, **options: Any
     ) -> GraphOutput[Any]:
-        """`_invoke`, with what the run sends on the way."""
+        """Do the same as `_invoke`, and store what the run sends."""
         assert self._chunks is not None
         writer = ChunkWriter(self._chunks, job)
         reader = RunReader(wanted["modes"], wanted["subgraphs"], writer.add)
@@ -252,7 +255,7 @@ class JobRunner:
         output = reader.output
         if output is not None and not job.control.paused:
             return output
-        # What it shows last need not have all questions; or there was nothing to do.
+        # The last values may lack some questions, or the run had nothing to do and sent none.
         state = self._graph.get_state(config)
         if output is None:
             return GraphOutput(state.values, state.interrupts)
@@ -263,7 +266,7 @@ class JobRunner:
     def _prepare(
         self, job: Job, task: dict[str, Any], config: RunnableConfig, was_begun: bool
     ) -> Command[Any] | None:
-        """What is left to do of a command. An answer is bound to its question before the run
+        """Return what is left to do of a command. An answer is bound to its question before the run
         begins, so that it never reaches the next question, however often the job is begun."""
         command: Command[Any] | None = task["input"]
         if was_begun:
@@ -276,21 +279,21 @@ class JobRunner:
         command = replace(command, resume={asked[0].id: command.resume})
         bound = {**task, "input": command, "bound": True}
         self._store_task(job, self._codec.write("task", job.name, bound))
-        task |= bound  # now that it is stored: should that fail, it is tried again
+        task |= bound  # only after it was stored: if that fails, the next attempt binds it again
         return command
 
 
 def find_rest(
     saver: BaseCheckpointSaver, command: Command[Any], config: RunnableConfig
 ) -> Command[Any] | None:
-    """What is left of a command that the same run may have given before; None if all that is left
-    is to go on."""
+    """Return what is left of a command that an earlier attempt of the same run may have applied;
+    None if the run only has to continue."""
     found = saver.get_tuple(config)
     if found is None:
         return command
     if found.metadata.get("run_id") == config["run_id"]:
-        return None  # a superstep of this run is stored, so it was taken
+        return None  # a superstep of this run is stored, so the command was applied
     if any(task_id == NULL_TASK_ID for task_id, _, _ in found.pending_writes or ()):
-        command = replace(command, update=None, goto=())  # both are stored beside the checkpoint
+        command = replace(command, update=None, goto=())  # both are stored as pending writes
     is_empty = command.resume is MISSING and command.update is None and not command.steps()
     return None if is_empty else command

@@ -1,6 +1,5 @@
 """`WorkerSaver`: a worker's saver on the queue's database. It does not read again what the claim of
-a job already returned, and it knows that the queue holds the job's input.
-"""
+a job already returned, and it knows that the queue holds the job's input."""
 
 from __future__ import annotations
 
@@ -18,23 +17,23 @@ from .jobs import Job
 class WorkerSaver(PostgresSaver):
     """The saver that a worker gives to its graph.
 
-    A claim tells where the job's thread stands. Somebody may have run the thread past the queue
-    since: then the run's first commit meets a head that it does not expect
-    (`CheckpointConflictError`), and the job is tried again without what the claim has told.
+    A claim returns the head of the job's thread. If a run outside the queue has moved the head
+    since, the run's first commit fails (`CheckpointConflictError`), and the job is tried again
+    without relying on the claim.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # By thread: a worker runs one job of a thread at a time, at most beside what is left of an
-        # attempt that it has lost.
+        # By thread: a worker runs one job of a thread at a time, besides, at most, the remains of
+        # an attempt that it has lost.
         self._running: dict[str, RunningJob] = {}
 
     @contextmanager
     def running(self, job: Job, *, trusted: bool) -> Iterator[None]:
-        """In this context a job runs.
+        """Return a context in which a job runs.
 
         Args:
-            trusted: take what the claim has told of its thread for true.
+            trusted: whether to rely on what the claim returned about its thread.
         """
         thread_id = job.name.thread_id
         running = self._running[thread_id] = RunningJob(job, trusted)
@@ -45,15 +44,15 @@ class WorkerSaver(PostgresSaver):
                 del self._running[thread_id]
 
     def keeps_input(self, thread_id: str, run_id: str | None) -> bool:
-        """Whether this is the run of a job: its input is in the queue until it has ended."""
+        """Return whether this is the run of a job: the queue keeps its input until it has ended."""
         running = self._running.get(thread_id)
         return running is not None and running.job.name.run_id == run_id
 
     def _find(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> StoredCheckpoint | None:
-        """Nothing is looked up in a thread that was empty; once, for the run itself then fills
-        it."""
+        """Skip the lookup in a thread that was empty at the claim; only once, because then the run
+        itself fills the thread."""
         running = self._running.get(thread_id)
         is_start = not checkpoint_ns and checkpoint_id is None
         if running is None or not running.trusted or running.started or not is_start:
@@ -66,8 +65,8 @@ class WorkerSaver(PostgresSaver):
         return found
 
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
-        """The newest checkpoint that a run of this id made, or None. There is none if there was
-        none at the claim and the head is still where it was."""
+        """Return the newest checkpoint of a run with this id, or None. If there was none at the
+        claim and the head has not moved since, there is still none."""
         running = self._running.get(coordinates(config)[0])
         if (
             running is not None
@@ -81,12 +80,12 @@ class WorkerSaver(PostgresSaver):
 
 @dataclass(slots=True)
 class RunningJob:
-    """A job that runs.
+    """A job that is running.
 
     Attributes:
-        trusted: what its claim has told of the thread counts.
-        started: the run has found where it starts.
-        unchanged: it starts from the head that the claim saw.
+        trusted: whether to rely on what the claim returned about the thread.
+        started: whether the run has looked up its first checkpoint.
+        unchanged: whether it starts from the head that the claim returned.
     """
 
     job: Job

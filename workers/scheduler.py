@@ -1,7 +1,7 @@
 """`Scheduler`: creates the jobs of schedules that are due. Each worker has one; there is no
 separate process for it.
 
-If several workers find a schedule due, one of them moves it on and stores the jobs, in one
+If several workers find a schedule due, one of them advances it and stores the jobs, in one
 transaction. So each planned time fires once, even if workers are killed at any point.
 """
 
@@ -19,16 +19,16 @@ from .schedules import read_schedule, schedule_place
 from .timed_tables import TIMED_STATEMENTS
 
 LATE = timedelta(minutes=1)
-"""So late a planned time may be fired that is not to be made up for."""
+"""How late a planned time may still fire with `missed="none"`."""
 
 MOST_AT_ONCE = 500
-"""Planned times that are fired in one transaction."""
+"""How many planned times are fired in one transaction."""
 
 LOG = logging.getLogger("stategraph.workers")
 
 
 class DueSchedule(NamedTuple):
-    """A schedule whose planned time `first` has come. `given` is its input, and how to run it."""
+    """A schedule whose planned time `first` has come. `given` holds its input and its options."""
 
     name: str
     cron: Cron
@@ -45,11 +45,11 @@ class Scheduler:
 
     def __init__(self, graph: str, codec: JobCodec) -> None:
         self._graph, self._codec = graph, codec
-        self._refused: set[tuple[str, int]] = set()  # names and revisions that were logged
+        self._refused: set[tuple[str, int]] = set()  # names and revisions that have been logged
 
     def fire(self, wire: Wire) -> tuple[bool, int]:
-        """Make the jobs of all schedules that are due. Returns whether a schedule moved on, and how
-        many jobs there are now."""
+        """Store the jobs of all schedules that are due. Return whether a schedule advanced, and how
+        many jobs were stored."""
         has_moved, made = False, 0
         for *row, task, revision, clock in wire.rows(
             TIMED_STATEMENTS["due_schedules"], self._graph
@@ -59,11 +59,11 @@ class Scheduler:
             try:
                 given = self._codec.read("schedule", schedule_place(self._graph, name), task)
                 cron = check_cron(text, zone)
-            except Exception as error:  # another worker may have what this one lacks
+            except Exception as error:  # another worker may be able to fire it
                 self._refuse(name, revision, error)
                 continue
             due = DueSchedule(name, cron, missed, thread_id, priority, given, revision, first)
-            has_moved = True  # by another worker, if not by this one
+            has_moved = True  # by this worker or another one
             while due.first <= now:
                 moments, after = find_moments(due, now)
                 if not self._store(wire, due, moments, after):
@@ -81,10 +81,10 @@ class Scheduler:
     def _store(
         self, wire: Wire, due: DueSchedule, moments: list[datetime], after: datetime
     ) -> bool:
-        """Store the jobs of these planned times, and move the schedule on. Returns whether this was
-        the first to do so."""
+        """Store the jobs of these planned times, and advance the schedule. Return whether this
+        worker was the first to do so."""
         runs = [f"{due.name}@{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in moments]
-        # A thread is one graph's, and two graphs may have schedules of one name.
+        # A thread belongs to one graph, and two graphs may have schedules with the same name.
         threads = [due.thread_id or f"{self._graph}/{run_id}" for run_id in runs]
         tasks = [
             self._codec.write("task", JobName(self._graph, thread, run_id), due.given)
@@ -110,8 +110,8 @@ class Scheduler:
 
 
 def find_moments(due: DueSchedule, now: datetime) -> tuple[list[datetime], datetime]:
-    """Which planned times are fired now, and the one that follows them. For `missed="all"` there
-    may be more that are due."""
+    """Return the planned times to fire now, and the one that follows them. For `missed="all"`, more
+    may be due."""
     if due.missed == "all":
         moments = [*islice(due.cron.due(due.first, now), MOST_AT_ONCE)]
         return moments, due.cron.next(moments[-1])

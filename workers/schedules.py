@@ -14,11 +14,11 @@ from .jobs import JobCodec, JobName, check_thread, decode_name, hash_name
 
 Missed = Literal["one", "all", "none"]
 """What happens to planned times when no worker was running. `one`: only the newest is run late.
-`all`: each is, in order. `none`: none is, unless it is less than a minute ago."""
+`all`: all are, in order. `none`: none is, unless it is less than a minute ago."""
 
 MISSED: tuple[Missed, ...] = get_args(Missed)
 MOST_NAME_BYTES = 1000
-"""The longest name of a schedule: it stands in an index."""
+"""The longest name of a schedule, since the name is an index key."""
 
 
 class ScheduleInfo(NamedTuple):
@@ -31,7 +31,7 @@ class ScheduleInfo(NamedTuple):
         tz: the time zone of `cron`.
         missed: see `Missed`.
         thread_id: the thread of all its jobs; None if each job has its own.
-        priority: of its jobs.
+        priority: the priority of its jobs.
         next_at: the next planned time, in UTC.
         last_at: the newest planned time that was fired, in UTC; None before the first.
     """
@@ -60,13 +60,13 @@ class ScheduleKeeper:
         priority: int,
         given: dict[str, Any],
     ) -> datetime:
-        """Store a schedule, or change the one of this name; its next planned time.
+        """Store a schedule, or change the one with this name; return its next planned time.
 
         Args:
-            planned: its cron expression and zone, what becomes of missed times, and its thread.
+            planned: its cron expression, its zone, what happens to missed times, and its thread.
 
         Raises:
-            ImportError, TypeError, UnserializableError, ValueError: it cannot be.
+            ImportError, TypeError, UnserializableError, ValueError: it cannot be stored.
         """
         text, zone, missed, thread_id = planned
         check_schedule_name(name)
@@ -86,11 +86,11 @@ class ScheduleKeeper:
         return datetime.fromtimestamp(stored, UTC)
 
     def remove(self, name: str) -> bool:
-        """Forget a schedule; whether there was one."""
+        """Delete a schedule; return whether it existed."""
         return bool(self._database.run("unschedule", self._graph, name))
 
     def list(self) -> list[ScheduleInfo]:
-        """The schedules of all graphs."""
+        """Return the schedules of all graphs."""
         return [
             ScheduleInfo(decode_name(graph), *read_schedule(row))
             for graph, *row in self._database.look_up("schedules")
@@ -98,13 +98,13 @@ class ScheduleKeeper:
 
 
 def schedule_place(graph: str, name: str) -> JobName:
-    """What the input of a schedule is bound to. It is no job, so it has no thread: that is what no
-    job's can be."""
+    """Return the place that the input of a schedule is bound to. The empty thread id keeps it apart
+    from all jobs."""
     return JobName(graph, "", name)
 
 
 def read_schedule(row: Any) -> tuple[Any, ...]:
-    """The columns of a schedule, from its name on."""
+    """Decode the columns of a schedule, beginning with its name."""
     name, cron, zone, missed, thread_id, priority, next_at, last_at = row
     texts = (decode_name(name), decode_name(cron), decode_name(zone), decode_name(missed))
     thread = None if thread_id is None else decode_name(thread_id)
@@ -113,7 +113,7 @@ def read_schedule(row: Any) -> tuple[Any, ...]:
 
 
 def check_schedule_name(name: Any) -> None:
-    """Refuse what cannot name a schedule.
+    """Check that a value can be the name of a schedule.
 
     Raises:
         TypeError: it is not a string.

@@ -1,6 +1,6 @@
 """A worker's only session with Postgres: it registers the worker, claims and ends jobs, watches a
 neighbour, and receives notices of new work. Only one thread uses it. If the session is lost, the
-worker opens another and carries its claims over.
+worker opens another one, which takes over the claims.
 
 The worker's advisory lock belongs to this session, so it cannot go through a PgBouncer that shares
 sessions.
@@ -30,33 +30,33 @@ Found = TypeVar("Found")
 
 LISTENERS = 8
 """How many workers of a graph, the oldest, are notified of new work; the others find it when they
-look. Postgres wakes every session that listens for every notice, which costs more than the job once
+poll. Postgres wakes every listening session for every notice, which costs more than the job once
 there are many."""
 
 CLASHES = 5
-"""How often a claim is tried that meets another one, and a lock is chosen that another session
-has."""
+"""How often a claim is tried that conflicts with another one, and how often a lock key is chosen
+that another session holds."""
 
 MOST_WOKEN = 1_000
-"""How many jobs whose time has come are made ready in one transaction."""
+"""How many jobs that have become due are made ready in one transaction."""
 
 SECONDS_TO_END = 0.02
-"""Between two looks whether a session that was told to end has ended."""
+"""The pause between two checks whether a terminated session has ended."""
 
 LOG = logging.getLogger("stategraph.workers")
 
 
 class SessionLostError(StorageError):
-    """The worker's connection broke: its lock is gone, and others may take over what it runs."""
+    """The worker's connection broke: its lock is gone, and other workers may take over its jobs."""
 
 
 class Terms(NamedTuple):
-    """How a worker claims.
+    """The settings with which a worker claims jobs.
 
     Attributes:
-        graph: whose jobs.
-        name: of the worker, for people.
-        tries: after how many deaths of workers a job is parked.
+        graph: the graph whose jobs it claims.
+        name: the worker's name in listings.
+        tries: how many workers may die before a job is parked.
         timeout: seconds to wait for the server.
     """
 
@@ -67,17 +67,17 @@ class Terms(NamedTuple):
 
 
 class WorkerSession:
-    """A worker's session with Postgres. `open` connects and registers the worker; before, it holds
-    nothing.
+    """A worker's session with Postgres. `open` connects and registers the worker; before that, the
+    session holds nothing.
 
     Args:
-        before: the worker's id in a session that was lost. Its claims are carried over, but for
-            those that others took.
-        scheduler: fires the schedules of the graph; with None this worker fires none.
+        before: the worker's id in a session that was lost. Its claims are taken over, except those
+            that other workers have taken.
+        scheduler: fires the schedules of the graph; with None, this worker fires none.
 
     Attributes:
         worker: the worker's id.
-        kept: (id, attempt) of the claims that were carried over.
+        kept: (id, attempt) of the claims that were taken over.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class WorkerSession:
         self._limited = self._listens = self._notified = False
         self._channel = str(hash_name(terms.graph)).encode()
         self._connection: Patient | None = None
-        self._next_wake = 0.0  # when `_wake` has something to do, by the monotonic clock
-        self._has_woken = False  # since the last look
+        self._next_wake = 0.0  # when `_wake` next has something to do, on the monotonic clock
+        self._has_woken = False  # since the last `_watch`
         self.worker: int = 0
         self.kept: set[tuple[int, int]] = set()
 
@@ -102,14 +102,14 @@ class WorkerSession:
 
         Raises:
             SessionLostError: the server cannot be reached.
-            StorageError: it refuses.
+            StorageError: the server refuses.
         """
         why = "the Postgres server cannot be reached"
         with without_secrets(why, self._conninfo, SessionLostError):
             self._connection = self._connect()
         assert self._connection is not None
-        # Notices may come with the answer to any statement. psycopg's own handler would decode what
-        # any role may send.
+        # Notices may arrive with the answer to any statement. psycopg's own handler would decode
+        # them, but any role may send any bytes.
         self._connection.pgconn.notify_handler = lambda notice: self._on_notice(notice.extra)
         self._wire = Wire(self._connection)
         try:
@@ -152,7 +152,7 @@ class WorkerSession:
 
     def _carry_over(self, before: int) -> None:
         """Take over the claims of the old session, once it has ended on the server too: a claim
-        that it makes later would be nobody's."""
+        that it made later would belong to nobody."""
         deadline = monotonic() + self._terms.timeout
         while self._rows("end_session", before):
             if monotonic() > deadline:
@@ -161,8 +161,7 @@ class WorkerSession:
                 )
             sleep(SECONDS_TO_END)
         with transaction(self._wire, write=True):
-            # In the order in which whoever buries the worker does it, lest the two wait for each
-            # other.
+            # In the same order as `bury`, so that the two cannot deadlock.
             self._run("drop_worker", before)
             self.kept = {*self._rows("carry_over", self._terms.graph, before, self.worker)}
 
@@ -175,12 +174,12 @@ class WorkerSession:
             self._listens = True
 
     def close(self) -> None:
-        """Deregister, give back what is still claimed, and disconnect. If the server is out of
-        reach, only the last: the lock goes with the connection, and others find the claims."""
+        """Deregister, return the remaining claims, and disconnect. If the server is out of reach,
+        only disconnect: the lock goes with the connection, and other workers find the claims."""
         if self._connection is None:
             return
         try:
-            # A lost session cannot be asked; whoever finds its lock gone gives the claims back.
+            # A lost session cannot do it: the worker that finds its lock gone returns the claims.
             if not self._connection.closed:
                 self._give_back()
         except Error:
@@ -197,7 +196,8 @@ class WorkerSession:
     # -- jobs --------------------------------------------------------------------------------------
 
     def claim(self, room: int) -> list[Job]:
-        """Take up to `room` jobs, those that go first. One that is not `begun` must run alone."""
+        """Claim up to `room` jobs, the first in the queue. A job that is not `begun` must run
+        alone."""
         return self._translate(lambda: self._claim(room))
 
     def _claim(self, room: int) -> list[Job]:
@@ -207,17 +207,17 @@ class WorkerSession:
             self._wake(room)
         found = self._try_claim(values)
         if not found and not due:
-            # The claim that knows of no limit takes nothing where there is one. Whether there is
-            # one is looked up only then, so that it costs nothing while there is work.
+            # The claim without a limit takes nothing if the graph has one. Whether it has is looked
+            # up only now, so that it costs nothing while there is work.
             was_limited = self._limited
             if self._wake(room) or (self._limited and not was_limited):
                 found = self._try_claim(values)
         return self._jobs(found)
 
     def _wake(self, room: int = 0) -> int:
-        """Make jobs ready whose time has come, fire schedules that are due, and note when the next
-        one is and whether there is a limit. Other workers are notified if more jobs are ready than
-        this one has room for. Returns how many."""
+        """Make due jobs ready, fire due schedules, and note when the next one is due and whether
+        there is a limit. Notify other workers if more jobs are ready than this one has room for.
+        Return how many are ready."""
         ((woken, seconds, limit, fires),) = self._rows("wake", self._terms.graph, MOST_WOKEN)
         self._has_woken = True
         self._limited = limit is not None
@@ -236,7 +236,7 @@ class WorkerSession:
         return self._terms.graph, self.worker, room, self._terms.tries - 1
 
     def _jobs(self, found: list[Any]) -> list[Job]:
-        """The rows of a claim as jobs, in the order in which they go."""
+        """Return the rows of a claim as jobs, in the order in which they run."""
         found.sort(key=lambda row: (-row[7], row[0]))
         jobs = []
         for id, attempt, begun, *name, task, _, head, was_delivered in (row[:10] for row in found):
@@ -252,32 +252,32 @@ class WorkerSession:
                 if not self._limited:
                     return self._rows("claim", *values)
                 with transaction(self._wire, write=True):
-                    # One claim at a time counts what runs; two at once could together exceed the
-                    # limit.
+                    # Only one claim at a time counts the running jobs; two at once could together
+                    # exceed the limit.
                     self._rows("lock_limit", self._terms.graph)
                     return self._rows("claim_within", *values)
             except (errors.UniqueViolation, errors.DeadlockDetected):
-                continue  # another worker took a job of the same thread at this moment
+                continue  # another worker claimed a job of the same thread
         return []
 
     def end(self, ended: Sequence[JobEnd]) -> None:
-        """Store how runs ended, each only if the job is still this worker's, and notify those who
+        """Store how runs ended, each only if this worker still holds the job, and notify those that
         wait for it."""
         if ended:
             self._translate(lambda: self._end([tuple(each) for each in ended]))
 
     def end_and_claim(self, ended: Sequence[JobEnd], room: int) -> list[Job]:
-        """`end` and `claim` in one transaction and one round trip: either both are done, or
+        """Do `end` and `claim` in one transaction and one round trip: either both succeed, or
         neither.
 
         Raises:
-            StorageError: the database refused, or another worker was in the way. Each by itself may
-                pass.
+            StorageError: the database refused, or another worker interfered. Each alone may
+                succeed.
         """
         rows = [tuple(each) for each in ended]
         if monotonic() >= self._next_wake:
             self._translate(self._wake)
-        # A claim within a limit needs its lock first, so the two do not go in one round trip.
+        # A claim under a limit must take the limit's lock first, so one round trip is not enough.
         if not rows or self._limited:
             self.end(ended)
             return self.claim(room)
@@ -293,26 +293,27 @@ class WorkerSession:
             assert self._connection is not None
             if self._connection.closed:
                 raise
-            # The claims are made, and must not be lost with a notice that nobody relies on.
+            # The claims are committed; a failed notice, on which nothing relies, must not lose
+            # them.
             LOG.warning("those who wait for a job were not notified: %s", error)
-        # The claim that came with the ends may have met a limit, which `_claim` looks up.
+        # If it took nothing, there may be a limit, which `_claim` looks up.
         return self._jobs(found) if found else self._claim(room)
 
     def _end(self, rows: list[tuple[Any, ...]]) -> None:
         self._notify_ended(self._rows("end", rows, self.worker), rows)
 
     def _notify_ended(self, stored: list[Any], rows: list[tuple[Any, ...]]) -> None:
-        """Tell those who wait for a job that it has ended, and workers of one that waits again."""
+        """Notify those that wait for a job of its end, and workers of jobs that wait again."""
         self._notify_waiters([id for id, has_waiter in stored if has_waiter])
         if any(status == "waiting" for _, _, status, *_ in rows):
             self._rows("notify_workers", hash_name(self._terms.graph))
         if times := [run_at for *_, run_at in rows if run_at is not None]:
             self._rows("notify_delay", hash_name(self._terms.graph), None, min(times))
-            self._next_wake = 0.0  # this worker may not be notified: it looks when that is
+            self._next_wake = 0.0  # this worker may miss the notice: it looks up the time itself
 
     def _notify_ends(self, freed: Sequence[tuple[int, str, bool]]) -> None:
-        """Notify those who wait for a job that has lost its worker, unless it waits for another
-        worker now."""
+        """Notify those that wait for a job that has lost its worker, unless the job has returned to
+        the queue."""
         self._notify_waiters([
             id for id, state, has_waiter in freed if has_waiter and state != "waiting"
         ])  # fmt: skip
@@ -322,39 +323,38 @@ class WorkerSession:
             self._rows("notify_waiters", ids)
 
     def begin(self, job: Job) -> bool:
-        """Say that a job which was held back is about to run. Returns whether it is still this
-        worker's."""
+        """Record that a job which was held back is about to run. Return whether this worker still
+        holds it."""
         return self._translate(lambda: bool(self._run("begin", job.id, job.attempt, self.worker)))
 
     def find_cancelled(self) -> set[int]:
-        """The ids of this worker's jobs that were cancelled."""
+        """Return the ids of this worker's jobs that were cancelled."""
         found = self._translate(lambda: self._rows("unwanted", self._terms.graph, self.worker))
         return {id for (id,) in found}
 
     def leave(self) -> None:
-        """Say that this worker is about to end, so that no job is blamed for it."""
+        """Record that this worker is about to end, so that no job is blamed for it."""
         self._translate(lambda: self._run("leave", self.worker))
 
-    # -- others ------------------------------------------------------------------------------------
+    # -- neighbours --------------------------------------------------------------------------------
 
     def watch(self) -> int:
-        """Look after the next workers in the ring: the jobs of those that died go back to the
-        queue.
+        """Check the next workers in the ring: the jobs of dead workers return to the queue.
 
         Returns:
-            How many jobs did.
+            How many jobs returned.
         """
         return self._translate(self._watch)
 
     def _watch(self) -> int:
-        self._listen()  # workers that did may be gone, so that it is this one's turn
-        if not self._has_woken:  # no claim has asked: each found work
+        self._listen()  # older listeners may be gone, so that it is this worker's turn
+        if not self._has_woken:  # no claim has called it, since each found work
             self._wake()
         self._has_woken = False
         freed = self._rows("sweep", self._terms.graph, self.worker)
         while (next := self._rows("watch", self.worker)) and not next[0][1]:
-            # In a statement of its own, after `watch` saw it dead: it sees all that the dead
-            # session has claimed.
+            # A separate statement, after `watch` saw the worker dead: its snapshot has all claims
+            # of the dead session.
             freed += self._rows("bury", next[0][0], self._terms.tries)
         self._notify_ends(freed)
         return len(freed)
@@ -366,13 +366,13 @@ class WorkerSession:
     def _wait(self, wake: Any, seconds: float) -> None:
         assert self._connection is not None
         pgconn = self._connection.pgconn
-        # Not a selector, which takes five system calls where this takes one: a worker waits once a
-        # job (P28, P36).
+        # Not a selector, which takes five system calls where this takes one: a worker waits once
+        # per job (P28, P36).
         poller, end = select.poll(), wake.fileno()
         for number in (end, pgconn.socket):
             poller.register(number, select.POLLIN)
         while not self._notified:
-            # A millisecond more, as poll() cuts off fractions: it would wake up too early.
+            # Plus a millisecond, because poll() truncates fractions and would return too early.
             left = min(seconds, self._next_wake - monotonic() + 0.001)
             ready = [number for number, _ in poller.poll(max(0, left) * 1000)]
             if not ready and monotonic() >= self._next_wake:
@@ -386,8 +386,8 @@ class WorkerSession:
         self._notified = False
 
     def _on_notice(self, payload: bytes) -> None:
-        """Note new work, or when there will be some. Any role may send any payload; one that does
-        not name this graph means nothing here."""
+        """Note that there is new work, or when there will be. Any role may send any payload, so one
+        that does not name this graph is ignored."""
         graph, delayed, seconds = payload.partition(b"+")
         if graph != self._channel:
             return
@@ -398,7 +398,7 @@ class WorkerSession:
             left = float(seconds)
         except ValueError:
             return
-        if left >= 0:  # which it is not if it is no number
+        if left >= 0:  # False for NaN
             self._next_wake = min(self._next_wake, monotonic() + left)
 
     # -- the connection ----------------------------------------------------------------------------
@@ -410,7 +410,7 @@ class WorkerSession:
         return self._wire.run(STATEMENTS[statement], *values)
 
     def _translate(self, work: Callable[[], Found]) -> Found:
-        """Do this, and raise psycopg's errors as ours.
+        """Do some work, and raise psycopg's errors as ours.
 
         Raises:
             SessionLostError: the connection broke.
@@ -420,13 +420,13 @@ class WorkerSession:
             return work()
         except Error as error:
             text = str(error).strip()
-            # psycopg takes it for an operational one, but the connection is as it was.
+            # psycopg derives it from OperationalError, but the connection still works.
             is_refusal = isinstance(error, errors.ProgramLimitExceeded)
             if isinstance(error, OperationalError) and not is_refusal:
                 assert self._connection is not None
                 self._connection.close()
                 why = f"the worker's connection to the Postgres server broke: {text}"
                 raise SessionLostError(why) from error
-            # Only the first line: the rest may show the row, and with it what users stored.
+            # Only the first line: the rest may show the row, and with it users' data.
             reason = error.diag.message_primary or text
             raise StorageError(f"the Postgres database refused: {reason}") from error

@@ -13,8 +13,8 @@ from .jobs import JobCodec, JobName, decode_name, hash_name
 from .tables import STATEMENTS
 
 TRIES = 20
-"""How often a debounced job is tried that meets another submission of its thread, or whose
-predecessor was begun at this moment."""
+"""How often a debounced job is tried that conflicts with another submission to its thread, or whose
+predecessor has just been begun."""
 
 
 class Submitter:
@@ -25,11 +25,11 @@ class Submitter:
 
     @property
     def graph(self) -> str:
-        """The graph whose jobs they are."""
+        """The graph that runs the jobs."""
         return self._graph
 
     def row(self, thread_id: str, run_id: str, priority: int, given: dict[str, Any]) -> Any:
-        """A job as `insert` takes it.
+        """Return a job in the form that `insert` takes.
 
         Raises:
             UnserializableError: the input cannot be stored.
@@ -38,7 +38,7 @@ class Submitter:
         return hash_name(thread_id), thread_id, run_id, priority, task
 
     def insert(self, rows: list[Any], when: When) -> None:
-        """Store jobs, once each, and notify workers.
+        """Store jobs, each once, and notify workers.
 
         Raises:
             ValueError: a thread's job of such a name is another graph's.
@@ -53,7 +53,7 @@ class Submitter:
             self.notify(wire, when)
 
     def store(self, wire: Wire, rows: list[Any], when: When) -> None:
-        """Store jobs, once each, on this connection.
+        """Store jobs, each once, on this connection.
 
         Raises:
             ValueError: a thread's job of such a name is another graph's.
@@ -69,11 +69,11 @@ class Submitter:
     def debounce(
         self, thread_id: str, priority: int, given: dict[str, Any], wait: Debounce
     ) -> str:
-        """Store a job that waits for a newer input, or put this one in the place of the thread's
-        job that does. Returns its run id.
+        """Store a job that waits for a newer input, or replace the input of the thread's waiting
+        job. Return its run id.
 
         Raises:
-            StorageError: others submitted to this thread all the time; nothing is stored.
+            StorageError: it conflicted with other submissions at every attempt; nothing is stored.
             ConnectionLostError: whether it is stored is not known.
         """
         return self._database.retry_once(self._debounce, thread_id, priority, given, wait)
@@ -83,7 +83,7 @@ class Submitter:
     ) -> str:
         with self._database.statements() as wire:
             for _ in range(TRIES):
-                # A task is bound to its run id, so that has to be known first.
+                # A task is bound to its run id, which must therefore be known first.
                 known = wire.rows(STATEMENTS["debounced"], self._graph, thread_id)
                 run_id = decode_name(known[0][0]) if known else str(uuid4())
                 lane, *_, task = self.row(thread_id, run_id, priority, given)
@@ -102,8 +102,8 @@ class Submitter:
         )
 
     def notify(self, wire: Wire, when: When) -> None:
-        """Tell workers. The notice has a transaction of its own: Postgres commits transactions with
-        notices one after the other, each until it is on the disk."""
+        """Notify workers, in a separate transaction: Postgres serializes commits that send notices,
+        and each holds the next up until it is on disk."""
         if when.later:
             wire.run(STATEMENTS["notify_delay"], hash_name(self._graph), *when)
         else:

@@ -1,9 +1,10 @@
-"""The tables of the queue and all its statements: constants, no code. A migration changes a table.
+"""The tables of the queue and all its statements: constants, no code. Tables are changed by adding
+a migration.
 
 One row per job, one per worker. A job is claimed if its row names a worker, and a worker is alive
 as long as its session holds its advisory lock. Postgres releases the lock when the connection ends,
-so no clock decides who is dead. docs/explanation/scaling.md has the figures that rule out a lock
-per job, or a transaction held open while it runs.
+so no clock decides which worker is dead. docs/explanation/scaling.md has the figures that rule out
+a lock per job, or a transaction held open while it runs.
 
 Any role of the database may take any advisory lock, so taking one must gain it nothing: the key of
 a worker's lock is random, nobody ever waits for it, and it counts only if held by the backend that
@@ -16,12 +17,13 @@ from ..checkpoint.sql.postgres_wire import SERVER_ALIVE
 from .chunk_tables import CHUNK_MIGRATIONS, CHUNK_STATEMENTS
 from .timed_tables import TIMED_MIGRATIONS, TIMED_STATEMENTS
 
-# Queues that exist keep these names. `lane` is a number made of the thread's name, a short index
-# key (`hash_name`): two threads of one number only wait for each other. `awaited`: somebody waits
-# for the job, so its end is notified. `begun` is false while a worker holds a job back to run it
-# alone. `mark` is how far its thread had come when its worker died. Texts are bytes, because a
-# Postgres text cannot hold a NUL; `state` is one of our own words. A job that is `delayed` or
-# `sleeping` waits for its `run_at`: it is in no index that a claim reads, however many there are.
+# Existing queues keep these names. `lane` is a hash of the thread's name, a short index key
+# (`hash_name`): if two threads share one, they merely wait for each other. `awaited`: somebody
+# waits for the job, so its end is notified. `begun` is false while a worker holds a job back to run
+# it alone. `mark` is the thread's progress when its worker died. Texts are bytes, because a
+# Postgres text cannot hold a NUL, except `state`, whose values are our own. A job that is `delayed`
+# or `sleeping` waits for its `run_at`: it is in no index that a claim reads, so claims cost the
+# same however many there are.
 MIGRATIONS = (
     (
         """
@@ -88,8 +90,8 @@ MIGRATIONS = (
     *CHUNK_MIGRATIONS,
 )
 
-# Whether the backend that registered the worker `w` holds the worker's lock. A neighbor that holds
-# the same key, or waits for it and gets it when the worker dies, is another backend.
+# Whether the backend that registered the worker `w` holds the worker's lock. Another session that
+# holds the same key, or gets it when the worker dies, is another backend.
 _ALIVE = """
     EXISTS (
         SELECT FROM pg_locks AS l
@@ -98,15 +100,15 @@ _ALIVE = """
             AND l.classid = (w.key >> 32)::oid AND l.objid = (w.key & 4294967295)::oid
     )
 """
-# How a job goes back to the queue when its worker gives it up.
+# Returns a job to the queue when its worker gives it up.
 _GIVEN_BACK = """
     worker = NULL, ended = CASE WHEN unwanted THEN now() END,
     state = CASE WHEN unwanted THEN 'cancelled' ELSE 'waiting' END
 """
-# A thread's jobs run one after the other: a job may start if none of its thread is running or
-# parked, and none that waits or sleeps goes before it: one that sleeps has begun. One that is
-# delayed has not, and holds up nobody. A claim tells where the thread stands and whether it
-# knows the run, so that nobody has to look when the run begins.
+# A thread's jobs run one after the other: a job may start if no other job of its thread is running
+# or parked, and none that waits or sleeps goes before it. A sleeping job has begun; a delayed one
+# has not, and holds up nobody. A claim also returns the thread's head and whether the run has
+# stored a checkpoint, which saves reads when the run begins.
 _PICKED = """
     WITH picked AS MATERIALIZED (
         SELECT id FROM stategraph_jobs AS job
@@ -132,8 +134,8 @@ _PICKED = """
         LIMIT 1
     ) AS was_delivered
 """
-# A claim need not outlive a crash of the server, since the worker's lock does not: by itself it
-# waits for no disk.
+# A claim need not survive a crash of the server, since the worker's lock does not: alone, it
+# commits without waiting for the disk.
 _UNSYNCED = ", set_config('synchronous_commit', 'off', true)"
 _UNLIMITED = "NOT EXISTS (SELECT FROM stategraph_limits AS l WHERE l.graph = $1)"
 _COLUMNS = (
@@ -146,8 +148,8 @@ _PROGRESS = """
     WHERE sha256(space.thread_id) = sha256(job.thread_id)
 """
 
-# How many checkpoints the thread had at the last death, as its mark says. Marks of an earlier
-# version do not: then it counts as having had more than these two.
+# How many checkpoints the thread had at the last death, according to its mark. Marks of an earlier
+# version do not say so: they count as 2.
 _SIZE_BEFORE = """
     CASE WHEN job.mark IS NULL THEN 0
         ELSE coalesce(nullif(split_part(convert_from(job.mark, 'UTF8'), '.', 3), ''), '2')::bigint
@@ -157,9 +159,9 @@ _SIZE_BEFORE = """
 STATEMENTS = {
     **TIMED_STATEMENTS,
     **CHUNK_STATEMENTS,
-    # -- for whoever brings work --
-    # A run id is known within its thread, as to savers. The thread is that of one graph:
-    # `foreign_jobs` says of which.
+    # -- for submitters and readers --
+    # A run id is unique within its thread, as for savers. The job of a run id belongs to one graph:
+    # `foreign_jobs` finds those of other graphs.
     "submit": """
         WITH given AS (
             SELECT * FROM unnest($2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bytea[])
@@ -225,7 +227,7 @@ STATEMENTS = {
         SELECT graph, state, count(*)
         FROM stategraph_jobs GROUP BY graph, state ORDER BY graph, state
     """,
-    # By the partial index of what is open, however many jobs have ended.
+    # Uses the partial index of open jobs, so the number of ended jobs does not matter.
     "open": """
         SELECT graph, state, count(*),
             extract(epoch FROM now() - min(greatest(submitted, run_at)))::float8
@@ -239,7 +241,7 @@ STATEMENTS = {
             WHERE graph = w.graph AND worker = w.id AND state = 'running'
         ) FROM stategraph_workers AS w ORDER BY id
     """,
-    # A worker that lives stops the run and ends the job itself. Where there is none, it ends here.
+    # A live worker stops the run and ends the job itself. Without one, the job ends here.
     "cancel": f"""
         WITH open AS (
             SELECT job.id, job.state = 'running' AND EXISTS (
@@ -269,7 +271,7 @@ STATEMENTS = {
         UPDATE stategraph_jobs SET {_GIVEN_BACK}
         WHERE worker = $1 AND state = 'running' RETURNING graph
     """,
-    # By now its number may be that of another session.
+    # Checks `_ALIVE`, since the backend's number may by now be that of another session.
     "evict": f"""
         SELECT pg_terminate_backend(backend::integer) FROM stategraph_workers AS w
         WHERE id = $1 AND {_ALIVE}
@@ -280,15 +282,16 @@ STATEMENTS = {
     """,
     "drop_limit": "DELETE FROM stategraph_limits WHERE graph = $1",
     # -- for a worker, on its own connection --
-    # All its statements have an index to use, whether the tables were analyzed or not, and are
-    # planned once.
+    # All its statements can use an index, whether or not the tables were analyzed, and are planned
+    # once.
     "settle": f"""
         SELECT set_config('statement_timeout', $1::bigint::text, false),
             set_config('default_transaction_isolation', 'read committed', false), {SERVER_ALIVE},
             set_config('plan_cache_mode', 'force_generic_plan', false),
             set_config('enable_seqscan', 'off', false)
     """,
-    # Nobody sees the row before its lock is held. None is made if another session holds this lock.
+    # Nobody sees the row before its lock is held. No row is made if another session holds this
+    # lock.
     "register": """
         WITH lock AS MATERIALIZED (SELECT pg_try_advisory_lock($3) AS held)
         INSERT INTO stategraph_workers (graph, name, key, backend)
@@ -330,8 +333,8 @@ STATEMENTS = {
             )
         ))""",
     ) + _UNSYNCED,
-    # Worker and attempt are the token: a worker that has lost a job to another cannot end it.
-    # `state` is not asked for, lest a plan goes through the index of all that runs.
+    # Worker and attempt are the fencing token: a worker that has lost a job to another cannot end
+    # it. `state` is not a condition, or a plan might scan the index of all running jobs.
     "begin": """
         UPDATE stategraph_jobs SET begun = true
         WHERE id = $1 AND attempt = $2 AND worker = $3
@@ -355,7 +358,7 @@ STATEMENTS = {
         WHERE job.id = e.id AND job.attempt = e.attempt AND job.worker = $6
         RETURNING job.id, awaited
     """,
-    # Each worker watches the one that follows in the ring, so that all are watched by few looks.
+    # Each worker watches the next one in the ring, so that few checks cover them all.
     "watch": f"""
         SELECT id, {_ALIVE} FROM (
             (SELECT * FROM stategraph_workers WHERE id > $1 ORDER BY id LIMIT 1)
@@ -364,7 +367,7 @@ STATEMENTS = {
             LIMIT 1
         ) AS w
     """,
-    # Jobs of workers of which no row is left. One worker of the graph, the oldest, looks for them.
+    # Jobs of workers that have no row any more. Only the oldest worker of the graph looks for them.
     "sweep": f"""
         UPDATE stategraph_jobs AS job SET {_GIVEN_BACK}
         WHERE graph = $1 AND state = 'running'
@@ -376,9 +379,9 @@ STATEMENTS = {
             )
         RETURNING id, state, awaited
     """,
-    # A worker that left in good order, or lost its connection because the server went down, says
-    # nothing against its jobs. Nor does a death after which the thread has come further than at the
-    # one before; the input and START alone, which may be held back, are no further than nothing.
+    # Jobs are not blamed if their worker left in good order or lost its connection because the
+    # server went down, nor if the thread has progressed since the previous death. The input and
+    # START alone, which may be held back, do not count as progress.
     "bury": f"""
         WITH gone AS (
             DELETE FROM stategraph_workers WHERE id = $1

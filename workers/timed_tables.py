@@ -1,13 +1,14 @@
-"""The tables and statements for delayed jobs, debounced inputs and schedules. Constants, no code;
-they are a part of `tables`.
+"""The tables and statements for delayed jobs, debounced inputs and schedules. Constants only;
+`tables` includes them.
 
 The database's clock, never a machine's own, decides when something is due.
 """
 
 from __future__ import annotations
 
-# A schedule's `next_at` is the planned time up to which it has fired, and moves in the transaction
-# that stores the jobs: a planned time is fired once. `revision` changes with the schedule.
+# A schedule's `next_at` is the first planned time that has not fired. It advances in the
+# transaction that stores the jobs, so each planned time fires once. `revision` changes with the
+# schedule.
 TIMED_MIGRATIONS = (
     (
         "ALTER TABLE stategraph_jobs ADD COLUMN run_at TIMESTAMPTZ",
@@ -49,19 +50,19 @@ TIMED_MIGRATIONS = (
     ),
 )
 
-# The job of a thread that a debounced input replaces: one that has not been started. There is at
+# The job of a thread whose input a debounced one replaces: it has not been started. There is at
 # most one.
 _DEBOUNCED = """
     graph = $1 AND sha256(thread_id) = sha256($2) AND debounced_since IS NOT NULL AND attempt = 0
         AND state IN ('delayed', 'waiting')
 """
-# How many seconds from now on the next job of the graph $1 is due that waits for its time.
+# In how many seconds the next delayed or sleeping job of the graph $1 is due.
 _SECONDS_TO_NEXT = """
     SELECT extract(epoch FROM run_at - now())::float8 FROM stategraph_jobs
     WHERE graph = $1 AND state IN ('delayed', 'sleeping') AND run_at > now()
     ORDER BY run_at LIMIT 1
 """
-# How many seconds from now on the next schedule of the graph $1 fires.
+# In how many seconds the next schedule of the graph $1 fires.
 _SECONDS_TO_FIRE = """
     SELECT extract(epoch FROM next_at - now())::float8 FROM stategraph_schedules
     WHERE graph = $1 AND next_at > now() ORDER BY next_at LIMIT 1
@@ -73,7 +74,7 @@ _SCHEDULE = """
 
 TIMED_STATEMENTS = {
     "debounced": f"SELECT run_id FROM stategraph_jobs WHERE {_DEBOUNCED}",
-    # Never later than so long after the first of the inputs that it replaces.
+    # Never later than $7 seconds after the first of the inputs merged into this job.
     "replace_debounced": f"""
         WITH moved AS (
             SELECT id, now() + make_interval(secs => least(
@@ -93,13 +94,13 @@ TIMED_STATEMENTS = {
         ON CONFLICT DO NOTHING
         RETURNING extract(epoch FROM run_at)::float8
     """,
-    # Of a job that waits for its time the notice tells in how many seconds that is.
+    # For a job that waits for its time, the notice says in how many seconds it is due.
     "notify_delay": """
         SELECT pg_notify('stategraph_work', $1::bigint::text || '+' || greatest(
             0, coalesce($2::float8, $3::float8 - extract(epoch FROM now()))
         ))
     """,
-    # Jobs whose time has come may be claimed from now on. The clock is the database's.
+    # Makes due jobs claimable, by the database's clock.
     "wake": f"""
         WITH due AS MATERIALIZED (
             SELECT id FROM stategraph_jobs
@@ -115,7 +116,7 @@ TIMED_STATEMENTS = {
             EXISTS (SELECT FROM stategraph_schedules WHERE graph = $1 AND next_at <= now())
     """,
     "clock": "SELECT extract(epoch FROM now())::float8",
-    # Given again as it was, a schedule goes on from where it is.
+    # A schedule that is submitted again unchanged keeps its position.
     "schedule": """
         INSERT INTO stategraph_schedules AS known
             (graph, name, cron, zone, missed, thread_id, priority, task, next_at)
@@ -134,8 +135,8 @@ TIMED_STATEMENTS = {
         SELECT {_SCHEDULE}, task, revision, extract(epoch FROM now())::float8
         FROM stategraph_schedules WHERE graph = $1 AND next_at <= now() ORDER BY next_at, name
     """,
-    # Whoever comes second finds the schedule moved, and stores nothing. The run ids of the planned
-    # times say so a second time.
+    # A second worker finds that the schedule has advanced, and stores nothing. The run ids, made
+    # from the planned times, prevent duplicates once more.
     "fire": """
         WITH moved AS (
             UPDATE stategraph_schedules SET next_at = to_timestamp($5::float8),

@@ -1,4 +1,4 @@
-"""What happens to a job that is submitted while others of its thread are open:
+"""What happens to a job that is submitted while other jobs of its thread are open:
 `Queue.submit(multitask=)`.
 
 One serializable transaction looks up the open jobs, cancels those in the way and stores the new
@@ -24,11 +24,11 @@ from .submission import Submitter
 from .tables import STATEMENTS
 
 TRIES = 20
-"""How often a job is submitted anew that meets another submission or a claim of its thread."""
+"""How often a job is submitted that conflicts with another submission to its thread or a claim."""
 
 
 def check_multitask(multitask: Any) -> None:
-    """Refuse what is none of the four.
+    """Check that a multitask strategy exists.
 
     Raises:
         ValueError: it is.
@@ -44,14 +44,14 @@ def submit_in_turn(
     job: tuple[str, str, int, dict[str, Any]],
     multitask: Multitask,
 ) -> None:
-    """Store a job, and end what is in its way, if that is how.
+    """Store a job, and cancel the jobs in its way if its strategy says so.
 
     Args:
-        job: its thread, run id and priority, and what is stored of it.
+        job: its thread, its run id, its priority, and its task.
 
     Raises:
-        ThreadBusyError: the thread is busy, and the job rejects that.
-        StorageError: others submitted to this thread all the time; nothing is stored.
+        ThreadBusyError: the thread is busy, and the strategy is "reject".
+        StorageError: it conflicted with other submissions at every attempt; nothing is stored.
     """
     for _ in range(TRIES):
         try:
@@ -76,12 +76,13 @@ def _store(
     job: tuple[str, str, int, dict[str, Any]],
     multitask: Multitask,
 ) -> list[int]:
-    """Returns the jobs for whose end somebody waits, and which ended here."""
+    """Store the job. Return the ids of the jobs that ended here and for whose end somebody
+    waits."""
     thread_id, run_id, priority, given = job
     place = (submitter.graph, hash_name(thread_id), thread_id, run_id)
     found = [(id, decode_name(run)) for id, run in wire.rows(STATEMENTS["open_of_thread"], *place)]
     if any(run == run_id for _, run in found):
-        return []  # submitted before: it runs once
+        return []  # already submitted: it runs once
     if found and multitask == "reject":
         raise ThreadBusyError(
             f"thread {thread_id!r} is busy: its job {found[0][1]!r} has not ended. "
@@ -100,12 +101,12 @@ def _store(
 def find_start(
     saver: BaseCheckpointSaver, config: RunnableConfig, instead_of: list[str], was_begun: bool
 ) -> RunnableConfig:
-    """The config with which a job begins that takes others back: it names the checkpoint before the
-    input of the first of them that has stored anything.
+    """Return the config with which a job begins that rolls others back: it names the checkpoint
+    before the input of the first of them that has stored anything.
 
     Args:
-        instead_of: their run ids, in the order in which they were submitted.
-        was_begun: the job may have stored a part itself, from which it then goes on.
+        instead_of: the run ids of these jobs, in the order in which they were submitted.
+        was_begun: whether the job may have stored a part itself, from which it then continues.
     """
     if was_begun and saver.run_of(config, str(config["run_id"])) is not None:
         return config

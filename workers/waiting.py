@@ -15,17 +15,17 @@ from .jobs import JobCodec, JobName, JobResult, check_thread, hash_name, read_re
 from .listener import Listener
 
 POLL = 1.0
-"""Seconds after which one who waits looks again, even without a notice."""
+"""Seconds between two looks at a job without a notice."""
 
 CallOnThread = Callable[..., Awaitable[Any]]
-"""Calls a function that waits on a thread, for a coroutine."""
+"""Runs a blocking function on a thread, for a coroutine."""
 
 
 class ResultWaiter:
-    """Looks at jobs of one graph, and waits for their ends.
+    """Looks up jobs of one graph, and waits for their ends.
 
     Args:
-        listener: gives notice of ends. Nobody relies on it.
+        listener: sends notices of ends, which may get lost: waiting also polls.
     """
 
     def __init__(
@@ -36,7 +36,8 @@ class ResultWaiter:
         self._chunks = ChunkTable(database, codec)
 
     def wait(self, thread_id: str, run_id: str | None, seconds: float | None) -> JobResult:
-        """How a job stands at its end, or after so many seconds; None for as long as it takes.
+        """Return the status of a job at its end, or after this many seconds; None to wait as long
+        as it takes.
 
         Raises:
             LookupError: there is no such job.
@@ -58,7 +59,7 @@ class ResultWaiter:
     async def await_end(
         self, call: CallOnThread, thread_id: str, run_id: str | None, seconds: float | None
     ) -> JobResult:
-        """`wait` for coroutines: no thread is held while it waits."""
+        """Do the same as `wait`, for coroutines: no thread is held while it waits."""
         deadline = None if seconds is None else time.monotonic() + seconds
         found: JobResult
         id, found = await call(self._look, thread_id, run_id)
@@ -78,15 +79,15 @@ class ResultWaiter:
         return found
 
     def _begin(self, id: int, thread_id: str, found: JobResult) -> JobResult:
-        """Begin to wait for a job that was open; how it stands now."""
-        # It may have ended since, or others may wait as well.
+        """Announce that somebody waits for a job that was open; return its status now."""
+        # If nothing was changed, it may have ended since, or others already wait.
         return found if self._add_waiter(id) else self._look(thread_id, found.run_id)[1]
 
     def stream(self, thread_id: str, run_id: str | None, after: int) -> Iterator[StreamChunk]:
-        """The chunks of a job that follow the one of this number, until the job has ended.
+        """Yield the chunks of a job that follow the one with this number, until the job has ended.
 
         Raises:
-            ChunksGoneError: some of them are not kept any more.
+            ChunksGoneError: some of them were dropped.
             LookupError: there is no such job.
             StorageError: the database was out of reach.
         """
@@ -107,7 +108,7 @@ class ResultWaiter:
     async def astream(
         self, call: CallOnThread, thread_id: str, run_id: str | None, after: int
     ) -> AsyncIterator[StreamChunk]:
-        """`stream` for coroutines: no thread is held while it waits."""
+        """Do the same as `stream`, for coroutines: no thread is held while it waits."""
         id, found = await call(self._look, thread_id, run_id)
         name, news = JobName(self._graph, thread_id, found.run_id), asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -127,11 +128,11 @@ class ResultWaiter:
                         pass
 
     def last_chunk(self, thread_id: str, run_id: str | None) -> int:
-        """The number of the newest chunk of a job; 0 if there is none."""
+        """Return the number of the newest chunk of a job; 0 if there is none."""
         return self._chunks.last(self._look(thread_id, run_id)[0])
 
     def _look(self, thread_id: str, run_id: str | None) -> tuple[int, JobResult]:
-        """The number of a job, and how it stands."""
+        """Return the number of a job, and its status."""
         check_thread(thread_id)
         if run_id is None:
             rows = self._database.look_up("newest", self._graph, hash_name(thread_id), thread_id)
@@ -144,8 +145,8 @@ class ResultWaiter:
         return rows[0][0], read_result(rows[0][1:], self._codec)
 
     def _add_waiter(self, id: int) -> bool:
-        """Let whoever ends the job send a notice from now on; whether it is open, and nobody has
-        said so before."""
+        """Request a notice for the end of a job; return whether the job is open and nobody has
+        requested one before."""
         return bool(self._database.retry_once(self._database.run, "add_waiter", id))
 
 

@@ -1,4 +1,4 @@
-"""`Worker`: takes jobs of one graph from the queue and runs several at once, until it is stopped.
+"""`Worker`: claims jobs of one graph from the queue and runs several at once, until it is stopped.
 
 One thread owns the session with Postgres and makes all decisions; each job runs on its own thread
 and reports how it ended. `tables` explains what a claim means, `runner` what a run does.
@@ -7,9 +7,9 @@ Theory of operation: the deciding thread repeats one round. It stores how runs e
 other jobs in their place, in one transaction where possible; it watches a neighbour, whose jobs
 become free once its session ends; then it waits for a notice, or until the next poll. The worker
 keeps no state about a claim beyond what the database says: an end counts only with the worker and
-the attempt of its claim. So if the session is lost, a new one carries on the claims that it finds
-and drops the runs whose jobs others have taken. A job whose workers died is a suspect: it runs
-alone, so that only this job is blamed for the next death.
+the attempt of its claim. So if the session is lost, a new one takes over the claims that it finds
+and drops the runs whose jobs other workers have taken. A job whose workers died is a suspect: it
+runs alone, so that only this job is blamed for the next death.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from .session import SessionLostError, Terms, WorkerSession
 __all__ = ["Worker"]
 
 POLL = 1.0
-"""Seconds between two looks for work of which there was no notice, and after a neighbour."""
+"""Seconds between two polls for work without a notice, and between two checks of a neighbour."""
 
 TRIES = 3
-"""Deaths of its workers, at the same step, after which a job is parked."""
+"""How many workers may die at the same step of a job before it is parked."""
 
 LOG = logging.getLogger("stategraph.workers")
 
 Ended = tuple[Job | None, JobEnd]
-"""How a run ended; of a claim that nobody ran, without a job."""
+"""How a run ended. The job is None if nobody ran the claim."""
 
 
 class Worker:
@@ -106,10 +106,10 @@ class Worker:
         self._codec = JobCodec(graph.serde, integrity or Integrity())
         self._graph, self._concurrency, self._poll = graph, concurrency, poll
         self._running: set[Job] = set()
-        # A claimed job of which workers have died. It runs when nothing else does, so that nothing
-        # else is blamed.
+        # A claimed job whose workers have died. It runs when nothing else does, so that no other
+        # job is blamed.
         self._suspect: Job | None = None
-        # How runs ended, to be stored: filled by the threads of jobs.
+        # Ends that are still to be stored, appended by the threads of jobs.
         self._ended: deque[Ended] = deque()
         self._stopping = self._has_left = False
         self._wake_sender: socket.socket | None = None
@@ -122,7 +122,7 @@ class Worker:
         return self._terms.graph
 
     def limit(self, most: int | None) -> None:
-        """How many runs of the graph may be under way at once, over all workers; None for no
+        """Limit how many runs of the graph may execute at once, over all workers; None for no
         limit."""
         with Queue.from_conn_string(self._conninfo, self.name, pool_size=1) as queue:
             queue.limit(most)
@@ -147,8 +147,8 @@ class Worker:
             graph = self._with_saver(queue)
             self._runner = JobRunner(graph, self._codec, queue.bind, queue.chunk_table())
             stack.callback(self._runner.close)
-            # Before the session claims anything it is sure to be closed, and to give back what it
-            # has, however this ends.
+            # Registered before the session claims anything: however this ends, it is closed and
+            # returns its claims.
             self._session = self._new_session()
             stack.callback(lambda: self._session.close())
             stack.callback(self._abandon)
@@ -168,21 +168,21 @@ class Worker:
         return WorkerSession(self._conninfo, self._terms, before, scheduler)
 
     def _abandon(self) -> None:
-        """Stop what still runs, because the worker failed: other workers go on with it."""
+        """Stop the remaining runs, because the worker failed: other workers continue them."""
         for job in self._running:
             job.lost = True
             job.control.request_drain("the worker failed")
 
     def _with_saver(self, queue: Queue) -> Pregel:
-        """The graph with a saver, which shares the connections of the queue."""
+        """Return the graph with a saver, which shares the connections of the queue."""
         saver = WorkerSaver(
             queue.pool,
             serde=self._graph.serde,
             integrity=self._codec.integrity,
             timeout=self._terms.timeout,
         )
-        # Even if the graph has another saver: the statement `bury` reads from these tables how far
-        # a thread has come.
+        # Even if the graph has another saver: the statement `bury` reads a thread's progress from
+        # these tables.
         saver.setup()
         if self._graph.checkpointer:
             return self._graph
@@ -236,8 +236,9 @@ class Worker:
                 self._clear_wake()
 
     def _store_ends(self, session: WorkerSession) -> None:
-        """Store how runs ended. They leave the list only then: if the session is lost meanwhile,
-        the next one tries again, and the claim's attempt sees to it that each is stored once."""
+        """Store how runs ended. Ends leave the list only after that: if the session is lost
+        meanwhile, the next one tries again, and the claim's attempt ensures that each is stored
+        once."""
         ended = [*self._ended]
         counting = _counting(ended)
         if counting:
@@ -253,8 +254,8 @@ class Worker:
                 self._suspect = None
 
     def _exchange(self, session: WorkerSession) -> bool:
-        """Store how runs ended and claim other jobs in their place, in one transaction. Returns
-        whether that was done: else each is to be done by itself."""
+        """Store how runs ended and claim other jobs in their place, in one transaction. Return
+        whether that was done; if not, each must be done alone."""
         ended = [*self._ended]
         if not ended or self._suspect is not None:
             return False
@@ -270,8 +271,8 @@ class Worker:
         return True
 
     def _end(self, session: WorkerSession, ended: Sequence[Ended]) -> None:
-        """Store these ends, each by itself if the database refuses them together: then the others
-        are stored."""
+        """Store these ends. If the database refuses them together, store each alone, so that one
+        bad outcome does not hold up the others."""
         try:
             session.end([end for _, end in ended])
         except SessionLostError:
@@ -296,7 +297,7 @@ class Worker:
         self._take(session, session.claim(room))
 
     def _take(self, session: WorkerSession, claimed: Sequence[Job]) -> None:
-        """Begin the jobs that were claimed. Of those that must run alone one is kept."""
+        """Begin the claimed jobs. Of those that must run alone, keep one and return the others."""
         suspects = [job for job in claimed if not job.begun]
         session.end([JobEnd(job.id, job.attempt, "waiting") for job in suspects[1:]])
         self._suspect = suspects[0] if suspects else None
@@ -311,7 +312,7 @@ class Worker:
         if session.begin(self._suspect):
             self._suspect.begun = True
             self._begin(self._suspect)
-        else:  # another worker has it
+        else:  # another worker has taken it
             self._suspect = None
 
     def _begin(self, job: Job) -> None:
@@ -340,7 +341,7 @@ class Worker:
                 self._runner.cut_off(job)
 
     def _reconnect(self) -> None:
-        """Open a new session, and go on with the claims that it has carried over."""
+        """Open a new session, and continue with the claims that it has taken over."""
         lost = self._session
         lost.close()
         while True:
@@ -356,7 +357,7 @@ class Worker:
         self._keep_claims(session)
 
     def _keep_claims(self, session: WorkerSession) -> None:
-        """Stop the runs whose jobs others took meanwhile: their thread has another writer."""
+        """Stop the runs whose jobs other workers have taken: their threads have another writer."""
         kept = session.kept
         mine = {*self._running}
         if self._suspect is not None:
@@ -370,18 +371,19 @@ class Worker:
                 job.control.request_drain("another worker has the job")
         if self._suspect is not None and self._suspect.lost and not self._suspect.begun:
             self._suspect = None
-        # What is left are claims whose answer was lost with the session: nobody runs them.
+        # The rest are claims whose answer was lost with the session: nobody runs them.
         self._ended.extend((None, JobEnd(id, attempt, "waiting")) for id, attempt in kept)
 
 
 def _counting(ended: Sequence[Ended]) -> list[Ended]:
-    """Without the ends of runs that were lost. The claim alone does not tell them: a server that
-    crashed forgets one, and this worker's next one may have the same number."""
+    """Return the ends without those of runs that were lost. The claim alone cannot tell them apart:
+    a server that crashed forgets a claim, and this worker's next one may have the same attempt
+    number."""
     return [(job, end) for job, end in ended if job is None or not job.lost]
 
 
 def check_runnable(graph: Any) -> None:
-    """Refuse a graph that other workers could not go on with.
+    """Refuse a graph that other workers could not continue.
 
     Raises:
         TypeError: it is not compiled.
