@@ -1,2 +1,2 @@
-"""Savers on SQL databases: rows, statements, connections. Each database's own saver is a file
-beside this folder."""
+"""Savers on SQL databases: rows, statements, connections. The savers themselves are files beside
+this folder."""

@@ -1,9 +1,8 @@
 """Commits of coroutines that wait together, sent to Postgres as one transaction in one round trip.
 
-A server flushes its log once for all of them, and neither side switches between threads or
-processes for each. What cannot be stored like this is stored as if there were no groups, each
-commit by itself on the threads of the saver's other calls: one that waits for another session's
-lock, or fails, holds up nobody.
+The server flushes its log once for all of them, and neither side switches threads or processes for
+each. Commits that cannot be stored together are stored one by one on the threads of the saver's
+other calls, so that one that fails or waits for another session's lock holds up no other.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ class CommitPipeline(WriteQueue):
     """Stores commits that wait together.
 
     Args:
-        store: stores what it can of these commits, in one transaction; which are stored.
-        after_loss: stores one commit after the connection of its group was lost, so that it may be
-            there.
-        threads: those of the saver's other calls.
+        store: stores as many of these commits as it can, in one transaction; returns which ones.
+        after_loss: stores one commit after the connection of its group was lost, when it may
+            already be stored.
+        threads: returns the threads of the saver's other calls.
     """
 
     def __init__(
@@ -43,11 +42,11 @@ class CommitPipeline(WriteQueue):
             stored = self._store([write.args[0] for write in writes])
         except ConnectionLostError as lost:
             for write in writes:
-                # An error of its own: each is raised in another place.
+                # A separate error for each, since each is raised elsewhere.
                 own = ConnectionLostError(str(lost), lost.late)
                 write.function = partial(self._after_loss, own)
         except BaseException:
-            pass  # None is stored. Each alone: what is wrong with one hurts no other.
+            pass  # None is stored. Each is retried alone, so that a bad one cannot fail the others.
         ended = []
         for write, is_stored in zip(writes, stored, strict=True):
             if is_stored or not self._make_alone(write):
@@ -55,7 +54,7 @@ class CommitPipeline(WriteQueue):
         return ended
 
     def _make_alone(self, write: QueuedWrite) -> bool:
-        """Make a write on a thread of its own; whether there is one."""
+        """Make a write on a thread of its own; return whether there is one."""
         try:
             self._call_threads().submit(partial(_make, write))
         except RuntimeError as error:

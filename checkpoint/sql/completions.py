@@ -1,8 +1,8 @@
-"""Transactions on a database of the application's, each with its record in a small table there:
+"""Transactions on the application's own database, each with its record in a small table there:
 `runtime.transaction(..., on=)`.
 
-It is keyed by thread, task and key. Knows connections of sqlite3 and of psycopg, and nothing of a
-saver.
+The table is keyed by thread, task and key. This module works on connections of sqlite3 and of
+psycopg, and uses no saver.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _RESERVE = f"INSERT INTO {TABLE} (thread, task, key) VALUES (?, ?, ?) ON CONFLIC
 
 
 class Completion(NamedTuple):
-    """Where a transaction is recorded.
+    """Identifies the record of a transaction.
 
     Attributes:
-        record_id: of the record, as it is given back.
+        record_id: the id with which the record is returned.
     """
 
     thread: str
@@ -50,7 +50,8 @@ class Completion(NamedTuple):
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """The names as the table has them: a text of Postgres holds no NUL."""
+        """The key of the record in the table. NULs are escaped, since a Postgres text cannot hold
+        one."""
         return (
             self.thread.replace("\0", "\\0"),
             self.task,
@@ -58,17 +59,17 @@ class Completion(NamedTuple):
         )
 
     def record(self, row: tuple[Any, Any]) -> TaskWrites:
-        """What a row tells."""
+        """Return a row as a record."""
         form, result = row
         form = form.decode() if isinstance(form, bytes) else form
         return TaskWrites(self.record_id, "", [(RETURN, (form, bytes(result)))])
 
 
 def check_opener(on: Any) -> None:
-    """Refuse what opens no connection.
+    """Check that `on` opens connections.
 
     Raises:
-        TypeError: it is neither a function nor a pool, or one of asyncio's.
+        TypeError: it is neither a function nor a pool, or it is asynchronous.
     """
     opens = on.getconn if hasattr(on, "getconn") else on
     if not callable(opens) or isinstance(on, sqlite3.Connection):
@@ -87,12 +88,12 @@ def check_opener(on: Any) -> None:
 def complete(
     on: Any, place: Completion, function: Callable[[Any], TaskWrites], isolation: str | None
 ) -> TaskWrites:
-    """Call a function in a transaction and record what it returns there, unless it is recorded
-    already.
+    """Call a function in a transaction and record its result there, unless it has already been
+    recorded.
 
     Raises:
         RuntimeError: the function has ended the transaction.
-        Exception: whatever the function raised, or the database.
+        Exception: what the function or the database raised.
     """
     tries: Any = None
     while True:
@@ -129,7 +130,7 @@ def _complete_once(
 
 @contextmanager
 def _opened(on: Any) -> Iterator[Any]:
-    """A connection for one transaction."""
+    """Yield a connection for one transaction."""
     if hasattr(on, "getconn"):
         with on.connection() as connection:
             yield connection
@@ -146,7 +147,7 @@ def _opened(on: Any) -> Iterator[Any]:
             yield opened
         finally:
             opened.close()
-    elif hasattr(opened, "__enter__"):  # such as `pool.connection`
+    elif hasattr(opened, "__enter__"):  # e.g. `pool.connection`
         with opened as connection:
             yield connection
     else:
@@ -161,7 +162,7 @@ def _complete_on_sqlite(
 ) -> TaskWrites:
     if connection.in_transaction:
         raise RuntimeError("on must give a connection that is in no transaction")
-    # From here on nothing but this begins or ends a transaction.
+    # From here on, transactions begin and end only by the statements below.
     if getattr(connection, "autocommit", True) is False:  # Python 3.12
         setattr(connection, "autocommit", True)  # noqa: B010 - not known to the types of 3.11
     connection.isolation_level = None
@@ -185,7 +186,7 @@ def _complete_on_sqlite(
 
 
 class _NoTable(Exception):
-    """The table is not there yet."""
+    """The table does not exist yet."""
 
 
 def _complete_on_postgres(
@@ -199,7 +200,7 @@ def _complete_on_postgres(
     try:
         return _transact(connection, place, user)
     except _NoTable:
-        # Another may make it at this very moment.
+        # Another session may be creating it right now.
         made = errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject
         with suppress(*made), connection.transaction():
             connection.execute(_POSTGRES_TABLE)
@@ -217,7 +218,7 @@ def _transact(connection: Any, place: Completion, user: UserFunction) -> TaskWri
 
     cursor = connection.cursor(row_factory=tuple_row)
     with connection.transaction():
-        # Of two that come at once the second waits here for the end of the first.
+        # If two run at once, the second waits here until the first has ended.
         try:
             cursor.execute(_for_psycopg(_RESERVE), place.names)
         except errors.UndefinedTable:

@@ -1,5 +1,5 @@
-"""Copying a thread, on its rows: sequences are given anew, and all that names one is written
-anew."""
+"""Copies a thread, row by row. Copies get new sequences, so every row that refers to one is
+rewritten."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from .rows import (
 )
 
 Copies = Sequence[tuple[ThreadKey, int, ThreadKey, int]]
-"""(key, id) of each namespace and of its target, which is empty"""
+"""The (key, id) of each namespace, followed by those of its target, which is empty."""
 
 
 def copy_namespaces(session: SqlSession, pairs: Copies) -> None:
-    """Copy namespaces whole, the order among all their checkpoints included."""
+    """Copy whole namespaces, including the order among all their checkpoints."""
     copies = [_NamespaceCopy(session, *pair) for pair in pairs]
     work = [(owner, copy) for copy in copies for owner in copy.owners()]
-    # Values without a checkpoint have owners below zero: others build on them, the highest first.
+    # In a copy, values whose checkpoint is gone have owners below zero, the oldest the highest.
+    # They come first, since others build on them.
     for owner, copy in sorted(work, key=lambda each: (each[0] > 0, abs(each[0]))):
         copy.move(owner)
     for copy in copies:
@@ -36,7 +37,7 @@ def copy_namespaces(session: SqlSession, pairs: Copies) -> None:
 
 
 class _NamespaceCopy:
-    """One namespace on its way to another."""
+    """The copy of one namespace, while it is made."""
 
     def __init__(
         self, session: SqlSession, key: ThreadKey, source: int, to: ThreadKey, target: int
@@ -47,18 +48,19 @@ class _NamespaceCopy:
         self._owners: dict[int, list[str]] = {seq: [] for seq in self._rows}
         for owner, channel, _ in session.rows("all_values", source):
             self._owners.setdefault(owner, []).append(channel)
-        # Values outlive the checkpoints that wrote them; such owners get numbers that no checkpoint
-        # has.
+        # Values can outlive the checkpoints that wrote them; such owners get numbers that no
+        # checkpoint has.
         self._lost = count(min([0, *self._owners]) - 1, -1)
         self._moved: dict[tuple[int, str], tuple[int, bytes]] = {}  # → owner and digest in the copy
         self._seqs: dict[int, int] = {}
 
     def owners(self) -> Iterable[int]:
-        """The checkpoints, and the owners of values whose checkpoints are gone."""
+        """Return the checkpoints, and the owners of values whose checkpoints are gone."""
         return self._owners
 
     def move(self, owner: int) -> None:
-        """Copy one checkpoint with the values it wrote; all that they build on is there already."""
+        """Copy one checkpoint with the values it wrote; everything that they build on has already
+        been copied."""
         values = [self._copy_value(owner, channel) for channel in self._owners[owner]]
         row = self._rows.get(owner)
         seq = next(self._lost) if row is None else self._copy_checkpoint(row)
@@ -97,13 +99,13 @@ class _NamespaceCopy:
         return self._session.add("add_row", self._target, *names, link, row.run_id, data)
 
     def _find_moved(self, owner: int, channel: str) -> tuple[int, bytes]:
-        """Owner and digest of a value that was copied."""
+        """Return the owner and digest of a copied value."""
         if (owner, channel) not in self._moved:
             raise self._key.damage_error(f"the value of {channel!r} is missing")
         return self._moved[owner, channel]
 
     def finish(self) -> None:
-        """Copy the writes, and set the head."""
+        """Copy the task writes, and set the head."""
         session = self._session
         written: dict[str, list[bytes]] = {}
         for checkpoint_id, data in session.rows("all_writes", self._source):

@@ -1,8 +1,8 @@
-"""Group commit: writes that wait together become one transaction. On one connection, as SQLite has,
-each is in a savepoint of its own; how Postgres does it is in `commit_pipeline`.
+"""Group commit: writes that wait together become one transaction. On the one connection of SQLite,
+each gets its own savepoint; `commit_pipeline` does it for Postgres.
 
-What a disk costs is one flush per transaction, so that a server with many live threads pays for it
-once per group. No caller is answered before its group is on disk. No SQL here.
+The main cost of a transaction on disk is the flush, so a server with many live threads pays for it
+once per group. No caller gets its result before its group is on disk. No SQL here.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
 MOST = 256
-"""Writes of one group: others, who read or have another process, get the database in between."""
+"""The maximum number of writes in a group: between groups, readers and other processes get the
+database."""
 
 Result = TypeVar("Result")
 
 
 class WriteQueue:
-    """Makes writes that come while another is being made together, on a thread of its own.
+    """Makes writes on a thread of its own. Those that arrive while another is being made are made
+    together.
 
     Attributes:
         waiting: the writes that wait.
@@ -40,14 +42,14 @@ class WriteQueue:
         self._started = False
 
     def run(self, function: Callable[..., Result], *args: Any) -> Result:
-        """Make a write, together with those that wait, and wait for it. It may be called once more,
-        if its group was undone."""
+        """Make a write, together with others that wait, and wait for it. The function may be called
+        again if its group was rolled back."""
         write = _ThreadWrite(function, args)
         self.waiting.append(write)
         try:
             self._start()
             write.ended.acquire()
-        except BaseException:  # Ctrl-C: nothing of this call goes on when it has returned
+        except BaseException:  # Ctrl-C: no part of this call may continue after it
             try:
                 self.waiting.remove(write)
             except ValueError:
@@ -59,9 +61,9 @@ class WriteQueue:
         return result
 
     async def call(self, function: Callable[..., Result], *args: Any) -> Result:
-        """`run` for coroutines. A write that nobody waits for any more is made, unless it has not
-        begun."""
-        import asyncio  # deferred: whoever awaits this has it already
+        """Do the same as `run`, for coroutines. A write whose caller was cancelled is still made if
+        it has begun."""
+        import asyncio  # deferred: a caller that awaits has imported it
 
         loop = asyncio.get_running_loop()
         future: Future[Result] = loop.create_future()
@@ -69,13 +71,13 @@ class WriteQueue:
         with self._starting:  # the thread may be about to end
             started = self._started
         if not started:
-            # Once the tasks that are ready now have run: they may write, too, and each time the
-            # thread wakes up the interpreter lock goes to another core and back.
+            # After the tasks that are ready now, since they may write too: each time the thread
+            # wakes up, the interpreter lock moves to another core and back.
             loop.call_soon(self._start)
         return await future
 
     def close(self) -> None:
-        """Let the thread end when nothing waits any more."""
+        """End the thread once nothing waits any more."""
         self._threads.close()
 
     def _start(self) -> None:
@@ -93,7 +95,7 @@ class WriteQueue:
                 self._started = True
 
     def _refuse(self, reason: str) -> None:
-        """Tell all that wait that nothing can be written."""
+        """Fail all waiting writes."""
         refused = [*self._take(len(self.waiting))]
         for write in refused:
             write.fail(StorageError(reason))
@@ -110,11 +112,11 @@ class WriteQueue:
                     return
 
     def _make_next(self) -> list[QueuedWrite]:
-        """Make the writes that wait; those that have ended, however they did."""
+        """Make the waiting writes; return those that have ended, successfully or not."""
         raise NotImplementedError
 
     def _take(self, most: int) -> Iterator[QueuedWrite]:
-        """The next writes that wait; also those that come meanwhile."""
+        """Yield the next waiting writes, including those that arrive meanwhile."""
         for _ in range(most):
             try:
                 yield self.waiting.popleft()
@@ -123,18 +125,19 @@ class WriteQueue:
 
 
 class GroupCommit(WriteQueue):
-    """Writes on one connection: those that wait together are savepoints of one transaction.
+    """Makes writes on one connection: those that wait together are savepoints of one transaction.
 
     Args:
         lock: held by whoever uses the connection.
-        group: opens the transaction of a group. A transaction that is begun inside is a savepoint
-            of it. It raises at its end if it could not be committed, or if the database has undone
-            it meanwhile; then nothing of it is stored.
-        is_undone: whether the database has undone the open group by itself, as it does when a disk
-            is full.
+        group: opens the transaction of a group; a transaction begun inside it becomes a savepoint.
+            Raises at its end if it could not be committed, or if the database has rolled it back;
+            then nothing in it is stored.
+        is_undone: whether the database has rolled back the open group by itself, as it does when
+            the disk is full.
 
     Attributes:
-        is_making: whether a write is being made. Who holds the lock then is inside that write.
+        is_making: whether a write is being made. Code that holds the lock meanwhile runs inside
+            that write.
     """
 
     def __init__(
@@ -171,10 +174,10 @@ class GroupCommit(WriteQueue):
                     if self._is_undone():
                         break
         except BaseException as error:
-            if made:  # None is stored. Each alone: what is wrong with one hurts no other.
+            if made:  # None is stored. Each alone: one bad write fails no other.
                 for write in made:
                     write.make()
-            else:  # no transaction was to be had
+            else:  # the transaction could not be begun
                 for write in self._take(waited):
                     made.append(write)
                     write.fail(error)
@@ -182,7 +185,7 @@ class GroupCommit(WriteQueue):
 
 
 class QueuedWrite:
-    """One write, and how it ended."""
+    """One write, and its outcome."""
 
     __slots__ = ("_context", "args", "error", "function", "result")
 
@@ -199,7 +202,7 @@ class QueuedWrite:
         return True
 
     def make(self) -> None:
-        """Make it, perhaps once more: what was made before has been undone."""
+        """Make the write. This may be a repetition: what was made before has been rolled back."""
         self.result = self.error = None
         try:
             self.result = self._context.run(self.function, *self.args)
@@ -207,7 +210,7 @@ class QueuedWrite:
             self.error = error
 
     def fail(self, error: BaseException) -> None:
-        """Note that it could not be made, for a reason that it shares with others."""
+        """Fail the write, for a reason that it shares with others."""
         self.error = StorageError(str(error))
         self.error.__cause__ = error
 
@@ -248,7 +251,7 @@ class _LoopWrite(QueuedWrite):
 
 
 def answer(made: list[QueuedWrite]) -> None:
-    """Tell all that wait; each event loop is woken once."""
+    """Pass the outcomes to all that wait; each event loop is woken once."""
     answers: dict[AbstractEventLoop, list[Answer]] = {}
     for write in made:
         if isinstance(write, _LoopWrite):

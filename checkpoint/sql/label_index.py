@@ -1,10 +1,10 @@
 """The index of labels in a database: which namespaces have checkpoints with which metadata, so that
-a search reads few of them.
+a search reads only a few of them.
 
-A commit adds the labels that the checkpoint before it has not, in its own transaction. Namespaces
-that an older version has written, or copies of threads, are marked as such; the next search adds
-their labels. Labels that no checkpoint has any more are dropped when the namespace is pruned. So
-a namespace may have labels too many, and never too few.
+A commit adds, in its own transaction, the labels that the checkpoint before it lacks. Namespaces
+written by an older version, and copies of threads, are marked; the next search adds their labels.
+Labels that no checkpoint has any more are dropped when the namespace is pruned. So a namespace may
+have too many labels, but never too few.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .queries import NEWEST, SqlSession
 from .rows import CheckpointRow, NamespaceRow, unpack_body
 
 MOST_FOUND = 10_000
-"""A label that so many namespaces have tells too little: reading all checkpoints in order is as
-quick."""
+"""A label with this many namespaces narrows the search too little: reading all checkpoints in order
+is as fast."""
 
 AT_ONCE = 100
 """How many namespaces get their missing labels in one transaction."""
@@ -35,10 +35,10 @@ OpenSession = Callable[..., AbstractContextManager[SqlSession]]
 def find_labelled(
     session: SqlSession, choices: Sequence[Collection[int]]
 ) -> list[NamespaceRow] | None:
-    """The namespaces that may have one label of each choice; None if these are too many."""
+    """Return the namespaces that may have one label of each choice; None if these are too many."""
     wanted: set[int] | None = None
     for choice in choices:
-        # Two at most, see `label_choices`.
+        # At most two labels, see `label_choices`.
         rows = session.rows("labelled", min(choice), max(choice), MOST_FOUND)
         if len(rows) < MOST_FOUND:
             found = {id for (id,) in rows}
@@ -57,8 +57,8 @@ def find_labelled(
 def add_missing_labels(
     open_session: OpenSession, integrity: Integrity, loads: Callable[[Blob], Any]
 ) -> None:
-    """Give the namespaces that are marked their labels, some in each transaction. Those that are
-    damaged, or that somebody moves on meanwhile, stay marked.
+    """Add the labels of marked namespaces, several namespaces in each transaction. Namespaces that
+    are damaged, or whose head moves meanwhile, stay marked.
 
     Raises:
         StorageError: the database cannot be read, or refuses to be written to.
@@ -88,7 +88,8 @@ def _read_labels(
     integrity: Integrity,
     loads: Callable[[Blob], Any],
 ) -> set[int] | None:
-    """The labels of all checkpoints of a namespace; None if it is damaged: who lists it is told."""
+    """Return the labels of all checkpoints of a namespace; None if it is damaged, which listing it
+    reports."""
     key, edge = namespace.key(integrity), NEWEST
     labels: set[int] = set()
     while True:

@@ -1,5 +1,5 @@
-"""Whether a list of checkpoints is whole: what is there is held against what the rest knows of
-it."""
+"""Checks that a list of checkpoints is complete, by comparing the listed rows with what other rows
+say about them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .rows import CheckpointBody, CheckpointRow, NamespaceRow, StoredCheckpoint,
 
 
 class ListingCheck:
-    """The checkpoints of some namespaces as they are listed, newest first.
+    """Checks the checkpoints of some namespaces as they are listed, newest first.
 
     Args:
-        namespaces: as they were before the first checkpoint was read.
-        edge: the sequence below which it begins.
+        namespaces: the namespaces as they were before the first checkpoint was read.
+        edge: the sequence below which the list begins.
     """
 
     def __init__(self, namespaces: Mapping[int, NamespaceRow], edge: int) -> None:
@@ -25,7 +25,7 @@ class ListingCheck:
         self._last = edge
         self._due = 0
         self._count: Counter[int] = Counter()
-        # (namespace, id) of what must come → how often something must be recorded beside it, and a
+        # (namespace, id) of a checkpoint that must follow → how many records it must have, and a
         # child of it or "".
         self._owed: dict[tuple[int, str], tuple[int, str]] = {
             (each.id, each.head_id or ""): (each.revision, "")
@@ -34,10 +34,10 @@ class ListingCheck:
         }
 
     def add(self, row: CheckpointRow, body: CheckpointBody, key: ThreadKey) -> None:
-        """Look at the next checkpoint.
+        """Check the next checkpoint.
 
         Raises:
-            DamagedError: it is not where it should be.
+            DamagedError: it is out of order.
         """
         if row.seq >= self._last:
             raise key.damage_error(
@@ -52,10 +52,10 @@ class ListingCheck:
             self._owed[parent] = max(self._owed.get(parent, (0, "")), (revision, row.checkpoint_id))
 
     def add_recorded(self, found: StoredCheckpoint) -> None:
-        """Look at what was recorded beside the checkpoint that was added last.
+        """Check the records of the checkpoint that was added last.
 
         Raises:
-            DamagedError: something is missing.
+            DamagedError: a record is missing.
         """
         if found.state.revision < self._due:
             raise found.state.key.damage_error(
@@ -63,8 +63,8 @@ class ListingCheck:
             )
 
     def stop(self, session: SqlSession, integrity: Integrity) -> None:
-        """Look for what should have come before the last one. Others may have forgotten it
-        meanwhile, or stored it anew; that is no damage.
+        """Check for checkpoints that should have come before the last one. It is no damage if
+        another session has deleted or replaced them meanwhile.
 
         Raises:
             DamagedError: a checkpoint is missing, or the index passes over one.
@@ -73,7 +73,7 @@ class ListingCheck:
             namespace = self._namespaces[id]
             key = namespace.key(integrity)
             now = find_row(session, namespace, child, key) if child else None
-            # The child was forgotten or given another parent since: then nothing is owed.
+            # The child has since been deleted or got another parent: then nothing is missing.
             if now is None or now.parent_id != checkpoint_id:
                 continue
             parent = find_row(session, namespace, checkpoint_id, key)
@@ -87,7 +87,7 @@ class ListingCheck:
                 )
 
     def end(self, session: SqlSession, integrity: Integrity) -> None:
-        """Look for what has not come by the end of the list; see `stop`.
+        """Check for checkpoints that are still missing at the end of the list; see `stop`.
 
         Raises:
             DamagedError: a checkpoint is missing, or the index passes over one.
@@ -104,8 +104,8 @@ class ListingCheck:
 
 
 def _count_missing(session: SqlSession, namespace: NamespaceRow, listed: int) -> int:
-    """How many checkpoints are missing. If the namespace was changed since the list began, it is
-    counted as it is now."""
+    """Return how many checkpoints are missing. If the namespace has changed since the list began,
+    its current rows are counted."""
     now = find_namespace(session, namespace.thread_id, namespace.checkpoint_ns)
     if now == namespace:
         return namespace.size - listed

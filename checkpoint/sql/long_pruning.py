@@ -1,9 +1,9 @@
-"""Forgetting checkpoints of a long namespace in several transactions: others work in between.
+"""Prunes a long namespace in several transactions, so that others can work in between.
 
-What goes was chosen before the first of them. That one makes what stays independent of what goes.
-Then the newest checkpoints that go are dropped first: those that are left for now build on older
-ones only, so the thread can be read, and gone on from, whenever this ends. What others have stored
-meanwhile stays.
+The checkpoints to delete are chosen before the first transaction. That one makes the remaining
+checkpoints independent of those to be deleted. Then the newest of those to be deleted go first: the
+others build only on older ones, so the thread can be read and continued whenever this stops. What
+others have stored meanwhile stays.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .read_rows import materialize
 from .rows import CheckpointRow, NamespaceRow, StoredCheckpoint, ThreadKey, unpack_body
 
 LONG = 200
-"""A namespace of more checkpoints is pruned in several transactions."""
+"""A namespace with more checkpoints than this is pruned in several transactions."""
 
 AT_ONCE = 50
-"""How many checkpoints go in one transaction."""
+"""How many checkpoints are deleted in one transaction."""
 
 PAGE = 256
-"""How many rows are read at once to choose what goes."""
+"""How many rows are read at once to choose what to delete."""
 
 
 def read_light(session: SqlSession, key: ThreadKey, namespace_id: int, edge: int) -> list[Row]:
-    """A page of the checkpoints of a namespace below a sequence, newest first, without their values
-    and tables, but with what these say of tasks that are under way.
+    """Return a page of the checkpoints of a namespace below a sequence, newest first, without their
+    values and tables, except what these say about running tasks.
 
     Raises:
         DamagedError: they are not what was written.
@@ -48,13 +48,13 @@ def read_light(session: SqlSession, key: ThreadKey, namespace_id: int, edge: int
 
 
 class LongPruning:
-    """Drops checkpoints of one namespace, some in each step.
+    """Deletes checkpoints of one namespace, some in each step.
 
     Args:
-        rows: all that were there when it was chosen what stays, oldest first; see `read_light`.
-        kept: the ids of those that stay; at least the newest.
-        loads: decodes metadata, so that labels that none of them has go, too; None for a saver that
-            keeps none.
+        rows: all checkpoints when the choice was made, oldest first; see `read_light`.
+        kept: the ids of those that stay, which include the newest.
+        loads: decodes metadata, to delete labels that no checkpoint has any more; None if the saver
+            keeps no labels.
     """
 
     def __init__(
@@ -74,9 +74,10 @@ class LongPruning:
         self._last = self._newest.seq
         self._has_begun = False
         self._labels: set[int] = set()
-        # Those that stay and may build on what goes.
+        # Checkpoints that stay and may build on some that go.
         self._roots = [row for row, _ in rows if row.checkpoint_id in kept and self._is_root(row)]
-        # The values of what goes on which others build: (owner, channel).
+        # The (owner, channel) of values that stay although their checkpoints go, since others build
+        # on them.
         self._needed: set[tuple[int, str]] = set()
         for row, body in rows:
             if loads is not None and row.checkpoint_id in kept:
@@ -84,20 +85,20 @@ class LongPruning:
 
     @property
     def is_done(self) -> bool:
-        """Whether all that goes is gone."""
+        """Whether everything to be deleted is deleted."""
         return not self._going
 
     def step(self, session: SqlSession, namespace: NamespaceRow) -> bool:
-        """Drop some more. The namespace, as it is now, is locked.
+        """Delete some more. The namespace, as it is now, is locked.
 
         Returns:
-            Whether rows that stay were written anew.
+            Whether rows that stay were rewritten.
 
         Raises:
             DamagedError: some checkpoints are missing.
         """
-        # Somebody has deleted what was to stay, and may have made the thread anew, under sequences
-        # that were free again.
+        # Another session has deleted what was to stay, and may have created the thread again,
+        # reusing sequences.
         if _find(session, self._newest) is None:
             self._going.clear()
             return False
@@ -125,7 +126,7 @@ class LongPruning:
         return row.link is not None and row.link not in self._staying
 
     def _add_new(self, session: SqlSession) -> None:
-        """Learn what others have stored since: it stays, and may build on what goes."""
+        """Read what others have stored since: it stays, and may build on what goes."""
         new: list[CheckpointRow] = []
         edge = NEWEST
         while edge > self._last:
@@ -145,16 +146,16 @@ class LongPruning:
                 self._labels |= labels_of(metadata)
 
     def _free(self, session: SqlSession, root: CheckpointRow) -> None:
-        """Write a row that stays anew, so that it builds on none that goes."""
+        """Rewrite a row that stays, so that it builds on none that goes."""
         row = _find(session, root)
         if row is None:
-            return  # somebody has dropped it meanwhile
+            return  # another session has deleted it
         state, body = materialize(self._key, read_chain(session, row))
         owners = [(v.owner, name) for name, v in state.values.items() if v.owner is not None]
-        # No statement takes an empty list of pairs.
+        # Statements do not take an empty list of pairs.
         if owners:
             self._needed.update(session.rows("value_chains", self._namespace_id, sorted(owners)))
-        # Its parent is there for now.
+        # Its parent still exists, but will be deleted later.
         if (
             body.parent_writes
             and row.parent_id in self._parents
@@ -169,7 +170,8 @@ class LongPruning:
             write_complete(session, self._key, stored, parent, has_parent_writes=is_left)
 
     def _keep_parent_writes(self, session: SqlSession, block: Sequence[CheckpointRow]) -> None:
-        """Record what rows hold of their parents' tasks beside those parents that are left."""
+        """Move the writes of parents' tasks that are stored in deleted rows to records beside those
+        parents that are left."""
         gone = {row.checkpoint_id for row in block}
         for each in block:
             parent_id = each.parent_id
@@ -192,7 +194,7 @@ class LongPruning:
 
 
 def _find(session: SqlSession, wanted: CheckpointRow) -> CheckpointRow | None:
-    """A row as it is now, if it is there."""
+    """Return a row as it is now; None if it is gone."""
     for row in map(
         CheckpointRow._make, session.rows("by_id", wanted.namespace_id, wanted.checkpoint_id)
     ):

@@ -1,5 +1,5 @@
-"""Pages of a list: some checkpoints of some namespaces, newest first, from rows to states. Bodies
-are unpacked for all, values are read for those that are wanted."""
+"""Pages of a list: some checkpoints of some namespaces, newest first, from rows to states. All
+bodies are unpacked; values are read only for the checkpoints that are wanted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .rows import (
 )
 
 MOST_VALUES = 16
-"""The most checkpoints of a page whose values are read: all are held at once."""
+"""How many checkpoints of a page have their values read at most: all are in memory at once."""
 
 MOST_ROWS = 256
 """The most rows of a page."""
@@ -28,8 +28,8 @@ MOST_ROWS = 256
 
 @dataclass(slots=True)
 class Page:
-    """Some rows that follow each other in a list, newest first; those that are wanted, as they
-    stand; and the sequence below which the next page begins."""
+    """Some consecutive rows of a list, newest first; the wanted ones with their states; and the
+    sequence below which the next page begins."""
 
     rows: Sequence[Row]
     wanted: Mapping[int, StoredCheckpoint]
@@ -38,10 +38,10 @@ class Page:
 
 
 class Listed(dict[int, ThreadKey]):
-    """The keys of the namespaces that are listed, made when they are first needed.
+    """The keys of the listed namespaces, created when they are first needed.
 
     Args:
-        everything: whether these are all that there were.
+        everything: whether these were all namespaces.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ def read_page(
     fits: Callable[[CheckpointBody], bool],
     most: int = MOST_VALUES,
 ) -> Page:
-    """The next `size` checkpoints that are older than a sequence, or fewer: it ends with the last
-    of the `most` that fit.
+    """Return the next `size` checkpoints that are older than a sequence, or fewer: the page ends
+    when `most` of them fit.
 
     Raises:
         DamagedError: what is stored is not what was written.
@@ -88,13 +88,13 @@ def read_page(
             wanted.add(row.seq)
             if len(wanted) == most:
                 break
-    # Fewer than asked for, and none of them left out by `most`.
+    # Fewer than requested, and the page was not cut short by `most`.
     is_last = len(found) < size and (not found or last == found[-1][1])
     return Page(rows, _read_wanted(session, listed, rows, wanted), last, is_last)
 
 
 def _is_listed(row: CheckpointRow, listed: Listed) -> bool:
-    """Whether a row is of a namespace that is listed, and not of one made since the list began.
+    """Return whether the namespace of a row is listed, rather than created since the list began.
 
     Raises:
         DamagedError: the index has led to a row of another thread.
@@ -110,10 +110,10 @@ def _is_listed(row: CheckpointRow, listed: Listed) -> bool:
 def _read_wanted(
     session: SqlSession, listed: Listed, rows: Sequence[Row], wanted: Collection[int]
 ) -> dict[int, StoredCheckpoint]:
-    """The wanted checkpoints among the rows of a page, by sequence."""
+    """Return the wanted checkpoints among the rows of a page, by sequence."""
     states = _States(session, listed, rows)
     read: dict[int, StoredCheckpoint] = {}
-    # Oldest first: each state is made from the one before it.
+    # Oldest first, since each state is made from the previous one.
     for row, body in reversed(rows):
         if row.seq in wanted:
             read[row.seq] = StoredCheckpoint(row, body, states.state_of(row.seq), [])
@@ -136,10 +136,10 @@ class _States:
         self._known: dict[int, MaterializedState] = {}
 
     def state_of(self, seq: int) -> MaterializedState:
-        """The state at a checkpoint of the page; its values are not read."""
+        """Return the state at a checkpoint of the page; its values are not read."""
         row, _ = self._rows[seq]
         key = self._keys[row.namespace_id]
-        path: list[Row] = []  # from here back to what is known, or is not on the page
+        path: list[Row] = []  # from here back to a known state, or to the end of the page
         state: MaterializedState | None = None
         while True:
             state = self._known.get(row.seq)
@@ -149,8 +149,8 @@ class _States:
             if row.link is None:
                 break
             before = self._rows.get(row.link)
-            # The row that it builds on is on another page, or the index is damaged: then
-            # `materialize` says so.
+            # The row that it builds on is on another page, or the index is damaged, which
+            # `materialize` reports.
             if before is None or not _is_parent(before[0], row):
                 chain = read_chain(self._session, row)
                 state, body = materialize(key, chain)
@@ -178,7 +178,7 @@ def _fill(
     beside them.
 
     Args:
-        rows: all of the namespace that are on the page, oldest first.
+        rows: all rows of the namespace on the page, oldest first.
     """
     values = (item for each in wanted for item in each.state.values.items())
     fill_values(session, wanted[0].state.key, namespace.id, values)

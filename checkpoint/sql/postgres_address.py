@@ -1,4 +1,4 @@
-"""The address of a Postgres database: connection strings, and errors without a password."""
+"""The address of a Postgres database: connection strings, and errors that show no password."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .redact import redact
 
 
 def read_surroundings() -> dict[str, str]:
-    """What the environment, a service file and the user's name give, where a connection string does
-    not."""
+    """Return the parameters that the environment, a service file and the user's name provide where
+    a connection string does not."""
     found = (
         (option.keyword, option.val)
         for option in pq.Conninfo.get_defaults()
@@ -25,12 +25,12 @@ def read_surroundings() -> dict[str, str]:
 
 
 def is_local(host: str) -> bool:
-    """Whether a host leads to this machine only."""
+    """Return whether a host name always means this machine."""
     return host in ("", "localhost", "::1") or host.startswith(("/", "@", "127."))
 
 
 def escape_option(value: str) -> str:
-    """A value as it stands in the `options` of a connection string."""
+    """Escape a value for the `options` of a connection string."""
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
@@ -38,11 +38,11 @@ def escape_option(value: str) -> str:
 def without_secrets(
     what: str, conninfo: str, kind: type[StorageError] = StorageError
 ) -> Iterator[None]:
-    """Put an error of psycopg's in our words. It may quote a part of a password that is not escaped
-    as it should be, so neither its text nor the error itself goes on as it is.
+    """Translate psycopg's errors. They may quote parts of a password that is not escaped correctly,
+    so secrets are removed, and the original error is then not chained.
 
     Raises:
-        StorageError: `what`, and the driver's words without what may be secret.
+        StorageError: `what`, followed by the driver's message without possible secrets.
     """
     try:
         yield
@@ -54,14 +54,14 @@ def without_secrets(
         try:
             raise ours from None
         finally:
-            ours.__context__ = None  # else the driver's error would still hang on it
+            ours.__context__ = None  # or it would still refer to the driver's error
 
 
 def parse_address(conninfo: str) -> dict[str, Any]:
-    """The parts of a connection string or URL.
+    """Parse a connection string or URL.
 
     Raises:
-        StorageError: it is none.
+        StorageError: it is not a connection string.
     """
     with without_secrets(f"this is not a Postgres connection string{_FORMS}", conninfo):
         return conninfo_to_dict(conninfo)

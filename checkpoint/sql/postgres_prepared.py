@@ -1,7 +1,7 @@
-"""The statements that one connection has prepared, executed without a cursor.
+"""Executes the prepared statements of one connection without a cursor.
 
-psycopg makes a cursor, a query and its rows anew for each statement; for statements that are known
-by heart that is most of the client's time (P28, P36). Waiting, notices, types and errors are
+For each statement psycopg creates a cursor, a query and a row maker; for statements that are always
+the same, that is most of the client's time (P28, P36). Waiting, notices, types and errors are
 psycopg's own.
 """
 
@@ -17,13 +17,14 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 
 RowMaker = Callable[[Sequence[str]], Callable[[Sequence[Any]], Any]]
-"""Column names → what makes a row of its values."""
+"""Takes column names; returns a function that makes a row from its values."""
 
 AFTER = 2
-"""So often a statement is executed before it is prepared: many are, once, when a program begins."""
+"""How often a statement is executed before it is prepared: many are executed only once, when a
+program starts."""
 
 MOST = 200
-"""So many texts are counted. Ours are constants, but for searches by many keys."""
+"""How many statements are counted. Ours are constants, except searches by many keys."""
 
 _GOOD = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
 
@@ -35,12 +36,12 @@ class PreparedStatements:
         self._connection = connection
         self._transformer = Transformer(connection)
         self._uses: dict[str, int] = {}
-        # By text and types: a value that is None has none.
+        # By text and parameter types: None has no type.
         self._names: dict[tuple[str, tuple[int, ...]], bytes] = {}
         self._makers: dict[tuple[str, RowMaker], Callable[[Sequence[Any]], Any]] = {}
 
     def is_due(self, statement: str) -> bool:
-        """Whether a statement is worth preparing. Counts how often that is asked."""
+        """Count the use of a statement, and return whether it is worth preparing."""
         uses = self._uses.get(statement, 0)
         if uses >= AFTER:
             return True
@@ -49,7 +50,7 @@ class PreparedStatements:
         return False
 
     def rows(self, statement: str, values: Sequence[Any], make_rows: RowMaker | None) -> list[Any]:
-        """All rows of a query."""
+        """Execute a query, and return its rows."""
         return self._load(statement, self._execute(statement, values), make_rows)
 
     def _load(
@@ -63,7 +64,7 @@ class PreparedStatements:
         return self._transformer.load_rows(0, result.ntuples, make_row)
 
     def run(self, statement: str, values: Sequence[Any]) -> int:
-        """Execute; how many rows it touched."""
+        """Execute a statement, and return how many rows it affected."""
         return self._execute(statement, values).command_tuples or 0
 
     def _name_columns(
@@ -74,8 +75,8 @@ class PreparedStatements:
         return made
 
     def rows_together(self, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Any]]:
-        """All rows of several queries, which are one transaction and one round trip. Each sees what
-        those before it have done."""
+        """Execute several queries as one transaction in one round trip, and return the rows of
+        each. Each sees the effects of those before it."""
         pgconn = self._connection.pgconn
         bound = [self._bind(*call) for call in calls]
         pgconn.enter_pipeline_mode()
@@ -86,7 +87,7 @@ class PreparedStatements:
             results = self._connection.wait(_fetch_all(pgconn, len(calls)))
             pgconn.exit_pipeline_mode()
         except BaseException:
-            self._connection.close()  # what is on its way would be taken for later answers
+            self._connection.close()  # pending results would be taken for later answers
             raise
         for result in results:
             _check(result)
@@ -98,8 +99,8 @@ class PreparedStatements:
         return self._fetch()
 
     def _bind(self, statement: str, values: Sequence[Any]) -> tuple[Any, Any, Any]:
-        """The name of a statement for values of these types, the values as they are sent, and their
-        formats."""
+        """Return the name of a statement for values of these types, the values in wire format, and
+        their formats."""
         transformer = self._transformer
         params = transformer.dump_sequence(values, [PyFormat.BINARY] * len(values))
         types, formats = transformer.types or (), transformer.formats
@@ -122,12 +123,12 @@ class PreparedStatements:
 
 
 def _fetch_all(pgconn: PGconn, count: int) -> Generator[Any, Any, list[PGresult]]:
-    """The results of so many statements that were sent together."""
+    """Return the results of this many statements that were sent together."""
     yield from generators.send(pgconn)
     results = []
     for _ in range(count):
         results.append((yield from generators.fetch_many(pgconn))[-1])
-    yield from generators.fetch_many(pgconn)  # that they are over
+    yield from generators.fetch_many(pgconn)  # the end of the pipeline
     return results
 
 

@@ -1,9 +1,9 @@
 """One Postgres database, for the savers and stores kept in it: connections, transactions, table
 creation, errors.
 
-It knows no table but the one that counts migrations. User text never becomes SQL: the modules that
-use this hold their statements as constants and bind every value. Texts are stored as bytes, because
-Postgres refuses a NUL.
+It knows no table except the one that counts migrations. User text never becomes SQL: the modules
+that use this hold their statements as constants and bind every value. Texts are stored as bytes,
+because Postgres refuses a NUL.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ POOL_SIZE = 10
 """The most connections a pool of ours holds."""
 
 AGAIN = 5.0
-"""Seconds after which who waits for a connection asks the pool anew, which then tries at once. Left
-to itself a pool waits twice as long after each try, and finds a server that was away for minutes
-minutes too late."""
+"""Seconds after which a caller that waits for a connection asks the pool again, which then tries to
+connect at once. By itself, a pool doubles its pause after each attempt, so it would find a server
+that was down for minutes only minutes after its return."""
 
 # The server gives up a little before the client does, so that it can say why. A session that a
-# pooler lends from one transaction to the next is left as it is, for it is not ours.
+# pooler lends for one transaction is not ours, so its settings are left alone.
 _SETTINGS = f"""
     SELECT pg_backend_pid() = $2, current_setting('default_transaction_isolation'),
         CASE WHEN pg_backend_pid() = $2 THEN ARRAY[
@@ -79,14 +79,14 @@ _SETTINGS = f"""
             set_config('default_transaction_isolation', 'read committed', false), {SERVER_ALIVE}
         ] END
 """
-# What a session was told after it began, of what decides which tables it sees.
+# Settings changed within the session that decide which tables it sees.
 _SET = """
     SELECT name, setting FROM pg_settings WHERE source = 'session' AND name = 'search_path'
     UNION ALL SELECT 'role', current_setting('role') WHERE current_setting('role') <> 'none'
 """
 _MIGRATED = "SELECT coalesce(max(version), 0) FROM stategraph_migrations WHERE part = $1"
-# Of a table, not an advisory lock, which any role may take: who may not write to the table cannot
-# hold this one.
+# A table lock, not an advisory lock, which any role may take: this one requires the right to write
+# to the table.
 _LOCK = "LOCK TABLE stategraph_migrations IN SHARE ROW EXCLUSIVE MODE"
 _MIGRATIONS = """
     CREATE TABLE IF NOT EXISTS stategraph_migrations (
@@ -96,7 +96,7 @@ _MIGRATIONS = """
     )
 """
 _MIGRATE = "INSERT INTO stategraph_migrations (part, version) VALUES ($1, $2)"
-_GONE = frozenset({"57P01", "57P02", "57P03"})  # the server goes down, or is not up yet
+_GONE = frozenset({"57P01", "57P02", "57P03"})  # the server shuts down, or is still starting
 
 
 class ConnectionLostError(StorageError):
@@ -104,7 +104,7 @@ class ConnectionLostError(StorageError):
     done. It was done completely or not at all.
 
     Attributes:
-        late: the server did not answer in time; asking again would only take as long again.
+        late: the server did not answer in time; another attempt would take as long again.
     """
 
     def __init__(self, text: str, late: bool = False) -> None:
@@ -113,17 +113,18 @@ class ConnectionLostError(StorageError):
 
 
 class OutOfReachError(StorageError):
-    """There was no connection to be had in time, so nothing of what was asked was done."""
+    """No connection was available in time, so nothing was done."""
 
 
 class Server:
-    """A database with its tables made on first use. Any thread may use it.
+    """A database whose tables are created on first use. Any thread may use it.
 
     Args:
-        target: what to open; a connection or a pool is used as it is, and left open by `close`.
+        target: what to open; a given connection or pool is used as it is, and `close` leaves it
+            open.
         part: the name under which migrations are counted.
-        migrations: statements that make the tables, one group for each version.
-        pool_size: connections that may be open at once.
+        migrations: the statements that create the tables, one group for each version.
+        pool_size: how many connections may be open at once.
         timeout: seconds to wait for a connection, a lock, or an answer.
 
     Raises:
@@ -153,11 +154,11 @@ class Server:
         self._migrations = migrations
         self._timeout = timeout
         self._process = os.getpid()
-        self._lock = threading.RLock()  # held by the one user of a connection that was handed in
+        self._lock = threading.RLock()  # held while a given connection is in use
         self._starting = threading.Lock()
         self._ready = self._closed = False
-        self.can_pipeline: bool = False  # until the sessions are known to be ours alone
-        self._lost = 0.0  # when a connection broke, by the monotonic clock
+        self.can_pipeline: bool = False  # until the sessions are known not to be shared
+        self._lost = 0.0  # when a connection last broke, on the monotonic clock
         self._one: Connection[Any] | None = target if isinstance(target, Connection) else None
         self._pool: ConnectionPool[Any] | None = (
             target if isinstance(target, ConnectionPool) else None
@@ -190,8 +191,8 @@ class Server:
         if own:
             self.can_pipeline = True
             return
-        # A pooler, e.g. PgBouncer, answers with a number of its own. What was prepared may be in
-        # another session.
+        # A pooler, e.g. PgBouncer, reports a backend number of its own. A prepared statement may be
+        # in another session.
         connection.prepare_threshold = None
         if isolation != "read committed":
             raise StorageError(
@@ -203,7 +204,7 @@ class Server:
     # -- starting and ending -----------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Make the tables, or bring them up to date. Any number of processes may do so at once.
+        """Create the tables, or migrate them. Several processes may do so at once.
 
         Raises:
             StorageError: the server cannot be reached, refuses, or its tables were made by a later
@@ -213,8 +214,7 @@ class Server:
         with self._starting:
             if self._ready:
                 return
-            # A connection or pool that was handed in works already, so a wrong password cannot be
-            # the question.
+            # A given connection or pool already works, so the password need not be tested.
             if self._own is None:
                 with self._connection() as connection:
                     self._migrate(connection)
@@ -232,7 +232,7 @@ class Server:
             raise StorageError("it was closed, and its connections with it: open another")
 
     def _start(self, pool: ConnectionPool[Patient]) -> None:
-        """With a connection of its own, so that a wrong name or password is told at once, in the
+        """Use a separate connection, so that a wrong name or password is reported at once, in the
         server's words."""
         with without_secrets("the Postgres server cannot be reached", self._conninfo):
             connection = Patient.connect(**self._options)
@@ -256,7 +256,7 @@ class Server:
                 f"the tables of {self._part} must be of version {newest} or lower, got {version}: "
                 "a newer stategraph made them. Update stategraph"
             )
-        # Before any lock: most starts change nothing, and the role may not be allowed to.
+        # Before any lock: most starts change nothing, and the role may lack the permission.
         if version == newest:
             return
         try:
@@ -273,10 +273,10 @@ class Server:
                 wire.run(_MIGRATIONS)
                 break
             except (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject):
-                continue  # another made it at this very moment, and has by now
+                continue  # another session was creating it, and has finished
         with transaction(wire, write=True):
             wire.run(_LOCK)
-            # Read again under the lock: another process may have done it meanwhile.
+            # Read again under the lock: another process may have migrated meanwhile.
             done = wire.rows(_MIGRATED, self._part)[0][0]
             for version, statements in enumerate(self._migrations, 1):
                 if version > done:
@@ -285,16 +285,15 @@ class Server:
                     wire.run(_MIGRATE, self._part, version)
 
     def close(self) -> None:
-        """Close the connections that were opened here. Nothing can be done with it afterwards."""
+        """Close the connections that were opened here. It cannot be used afterwards."""
         self._closed = True
-        # In the child of a fork the sockets are the parent's: to close them would end its sessions.
+        # In the child of a fork the sockets are the parent's: closing them would end its sessions.
         if self._own is not None and self._process == os.getpid():
             self._own.close()
 
     @property
     def pool(self) -> Target:
-        """Where its connections come from, for another that is to share them; open once `setup` was
-        called."""
+        """The source of its connections, to be shared with others; open once `setup` was called."""
         found = self._own or self._pool or self._one
         assert found is not None
         return found
@@ -306,11 +305,11 @@ class Server:
         return 1 if pool is None else pool.max_size
 
     def address(self) -> tuple[str, bool]:
-        """The connection string by which another process reaches the same tables, password and all;
-        and whether it is one of this machine only.
+        """Return the connection string by which another process reaches the same tables, including
+        the password, and whether it is valid on this machine only.
 
         Raises:
-            StorageError: this was closed, or the connection that was handed in cannot be used.
+            StorageError: this was closed, or the given connection cannot be used.
         """
         self.check_usable()
         if self._address is None:
@@ -336,19 +335,19 @@ class Server:
 
     @contextmanager
     def transaction(self, write: bool, make_rows: RowMaker | None = None) -> Iterator[Wire]:
-        """All that is done inside sees one state of the database, or, if writing, is kept whole or
-        not at all.
+        """Open a transaction: everything inside sees one state of the database, and writes are
+        stored all or none.
 
         Raises:
             StorageError: the database refused, or cannot be reached; nothing was done.
-            ConnectionLostError: nobody knows.
+            ConnectionLostError: whether it was stored is not known.
         """
         with self.statements(make_rows) as wire, transaction(wire, write):
             yield wire
 
     @contextmanager
     def statements(self, make_rows: RowMaker | None = None) -> Iterator[Wire]:
-        """Each statement done inside is a transaction of its own."""
+        """Open a connection on which each statement is its own transaction."""
         if not self._ready:
             self.setup()
         with self._connection() as connection:
@@ -358,8 +357,7 @@ class Server:
 
     @contextmanager
     def _connection(self) -> Iterator[Connection[Any]]:
-        """A live connection that is in no transaction, with every error it gives put in our
-        words."""
+        """Yield a live connection that is in no transaction, and translate its errors."""
         self.check_usable()
         if self._one is not None:
             if not self._lock.acquire(timeout=self._timeout):
@@ -375,7 +373,7 @@ class Server:
         assert self._pool is not None
         connection = self._checkout(self._pool)
         try:
-            if isinstance(connection, Patient):  # in no transaction: no other hands out its own
+            if isinstance(connection, Patient):  # in no transaction: only our pool makes these
                 yield connection
             else:
                 with outside_transaction(connection):
@@ -386,8 +384,8 @@ class Server:
             self._pool.putconn(connection)
 
     def _checkout(self, pool: ConnectionPool[Any]) -> Connection[Any]:
-        """A connection that still has its server: those of before a restart are thrown away, not
-        tried."""
+        """Return a connection that still has its server. Those from before a restart are dropped
+        without being tried."""
         deadline = monotonic() + self._timeout
         try:
             while True:
@@ -419,9 +417,9 @@ class Server:
             raise self.translate(error, connection) from error
 
     def translate(self, error: Error, connection: Connection[Any]) -> StorageError:
-        """What to raise for an error of the driver's."""
+        """Return the error to raise for one of the driver's."""
         text = (error.diag.message_primary or str(error)).strip()
-        # Late: the statement may still be at work, so neither outcome can be told.
+        # Late: the statement may still be running, so its outcome is unknown.
         if isinstance(error, LateError):
             self._lost = monotonic()
             return ConnectionLostError(f"{text}. {_UNKNOWN}", late=True)
@@ -445,6 +443,6 @@ _UNKNOWN = (
 
 
 def is_clash(error: BaseException) -> bool:
-    """Whether the database undid something because others were in its way: done again, it will most
-    likely pass."""
+    """Return whether the database rolled back because of other transactions: repeated, it will most
+    likely succeed."""
     return isinstance(error.__cause__, errors.DeadlockDetected | errors.SerializationFailure)

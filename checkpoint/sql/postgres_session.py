@@ -1,5 +1,5 @@
-"""The statements of `PostgresSaver` on one connection: a commit's rows as values, and rows with
-names as text."""
+"""The statements of `PostgresSaver` on one connection: converts the rows of commits to values, and
+names in rows to text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .rows import MaterializedState
 from .write_rows import CommitRows
 
 MANY = 1000
-"""Spaces that are not listed one by one."""
+"""More namespaces than this are not searched one by one."""
 
 
 def store(
     session: PostgresSession, statement: str, rows: CommitRows, where: Sequence[Any]
 ) -> list[Any]:
-    """Store the rows of a commit by a statement, or by that for a single row."""
+    """Store the rows of a commit by a statement, or by its variant for a single row."""
     return session.rows(*_bind_rows(statement, rows, where))
 
 
@@ -27,8 +27,8 @@ def append_together(
     wire: Wire, commits: Sequence[tuple[MaterializedState, CommitRows]]
 ) -> list[int | None]:
     """Store the rows of commits, each on the state of its head, in one transaction and one round
-    trip. Gives their sequences; None where the head is not as it is known."""
-    # A lock that another session holds is waited for by the commit that needs it, not by all.
+    trip. Return their sequences; None where the head has moved."""
+    # A short lock timeout: a commit that needs another session's lock waits for it later, alone.
     calls: list[tuple[Any, ...]] = [(STATEMENTS["limit_wait"],)]
     for state, rows in commits:
         head = state.namespace_id, state.seq, state.revision
@@ -39,7 +39,7 @@ def append_together(
 
 
 def _bind_rows(statement: str, rows: CommitRows, where: Sequence[Any]) -> tuple[Any, ...]:
-    """The name of the statement that stores the rows of a commit, and its values."""
+    """Return the name of the statement that stores the rows of a commit, and its values."""
     if rows.long_values or rows.writes is not None or rows.labels:
         return (statement, *all_columns(rows), *where)
     return (f"{statement}_row", *_row_columns(rows), *where)
@@ -65,22 +65,22 @@ def store_first(
 
 
 def _transpose(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
-    """So many columns, also of no rows."""
+    """Return rows as this many columns, even if there are no rows."""
     return [[row[number] for row in rows] for number in range(width)]
 
 
 def _row_columns(rows: CommitRows) -> Sequence[Any]:
-    """The row of a checkpoint as the values of a statement."""
+    """Return the row of a checkpoint as the values of a statement."""
     return rows.checkpoint_id, rows.parent_id, rows.link, rows.run_id, rows.body
 
 
 def all_columns(rows: CommitRows) -> Sequence[Any]:
-    """The rows of a commit as the values of a statement."""
+    """Return the rows of a commit as the values of a statement."""
     return (*_row_columns(rows), *_transpose(rows.long_values, 3), rows.writes, rows.labels)
 
 
 def decode_names(columns: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Makes rows whose names are text again."""
+    """Return a function that makes rows in which names are text again."""
     texts = [column in NAMES for column in columns]
     if not any(texts):
         return tuple

@@ -1,10 +1,10 @@
-"""The tables of `PostgresSaver` and all its statements: constants, no code. A table is changed by a
-new migration."""
+"""The tables of `PostgresSaver` and all its statements: constants, no code. Tables are changed by
+adding a migration."""
 
 from __future__ import annotations
 
 # Names are bytes, because a Postgres text cannot hold a NUL, and are found by their hash, because
-# an index cannot hold long ones. For the rest see the tables in `sqlite`.
+# an index cannot hold long ones. For the rest see `sqlite_tables`.
 MIGRATIONS = (
     (
         """
@@ -67,8 +67,8 @@ MIGRATIONS = (
         "CREATE INDEX stategraph_writes_by_checkpoint "
         "ON stategraph_writes (space, sha256(checkpoint_id))",
     ),
-    # What is there has no labels yet; see `label_index`. The column is set by those that make a
-    # namespace: a program of the version before may still be running.
+    # Existing namespaces have no labels yet; see `label_index`. The column's default is false,
+    # since a program of the previous version may still be creating namespaces; ours set it.
     (
         "ALTER TABLE stategraph_spaces ADD COLUMN labelled BOOLEAN NOT NULL DEFAULT false",
         "CREATE INDEX stategraph_spaces_unlabelled ON stategraph_spaces (id) WHERE NOT labelled",
@@ -96,8 +96,8 @@ _SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM s
 _NAMED = "WHERE sha256(thread_id) = sha256($1) AND sha256(checkpoint_ns) = sha256($2)"
 _ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM stategraph_checkpoints"
 _IDS = "(SELECT sha256(id) FROM unnest($2::bytea[]) AS wanted (id))"
-# The rows of a commit, beside a statement `moved` that sets the head. All of it is one statement:
-# it is done whole. Most commits have one row, and do not pay for what the others need (P28, P36).
+# The rows of a commit, next to a statement `moved` that sets the head: one statement, so it is
+# atomic. Most commits have one row, and do not pay for what the others need (P28, P36).
 _NEW_ROW = """
         INSERT INTO stategraph_checkpoints
             (space, seq, checkpoint_id, parent_id, link, run_id, body)
@@ -120,8 +120,8 @@ _NEW_ROWS = f""",
     )
     SELECT id, head FROM moved
 """
-# The first commits of a namespace, whole or not at all. A CTE is evaluated once, so that each
-# number is drawn once, in this order; the lowest is that of the first.
+# The first commits of a namespace, all or none. A materialized CTE is evaluated once, so each
+# number is drawn once, in this order; the first commit has the lowest.
 _FIRST = """
         WITH drawn AS MATERIALIZED (
             SELECT nextval('stategraph_order') AS seq, number, id, body
@@ -198,8 +198,8 @@ STATEMENTS = {
         "SELECT 1 FROM stategraph_checkpoints WHERE space = $1 AND checkpoint_id = $2"
     ),
     "all_rows": f"{_ROW} WHERE space = $1 ORDER BY seq",
-    # Few namespaces: the newest rows of each, by its index. Many: all rows backwards, of which most
-    # are wanted.
+    # Few namespaces: the newest rows of each, by index. Many (`page_of_many`): all rows backwards,
+    # since most of them are wanted.
     "page": f"""
         SELECT found.* FROM unnest($1::bigint[]) AS wanted (id) CROSS JOIN LATERAL (
             {_ROW} WHERE space = wanted.id AND seq < $2 ORDER BY seq DESC LIMIT $3
@@ -221,8 +221,8 @@ STATEMENTS = {
         )
         SELECT * FROM chain ORDER BY seq DESC
     """,
-    # A namespace, and in it a checkpoint (the head, if $3 is NULL) with those it builds on and what
-    # its tasks wrote.
+    # A namespace, one of its checkpoints (the head, if $3 is NULL) with those it builds on, and
+    # what its tasks wrote.
     "look": f"""
         WITH RECURSIVE place AS (
             SELECT id, head, head_id, stamp, size, sha256(coalesce($3::bytea, head_id)) AS wanted

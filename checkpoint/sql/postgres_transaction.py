@@ -1,4 +1,4 @@
-"""`PostgresSaver.transact`: again, where others were in its way or the answer was lost."""
+"""`PostgresSaver.transact`, with retries after conflicts and lost connections."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from .postgres_wire import transaction
 from .transaction import Undone, UserFunction, check_methods, tell_run, transact_in
 
 AGAIN = 5
-"""How often a function is called again whose transaction Postgres has undone."""
+"""How often a function is called again whose transaction Postgres has rolled back."""
 
 PAUSE = 0.02
-"""Seconds before the first of these; each time twice as long, at most, and a random part of it:
-those that were in each other's way must not meet again."""
+"""Seconds to wait at most before the first retry; doubled each time. The actual pause is random, so
+that transactions in conflict do not meet again."""
 
 LEVELS = ("read committed", "repeatable read", "serializable")
 
 
 def check_isolation(isolation: str | None) -> None:
-    """Refuse the name of no isolation.
+    """Check that an isolation level exists.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it does not.
     """
     if isolation is not None and isolation not in LEVELS:
         names = ", ".join(map(repr, LEVELS))
@@ -39,8 +39,8 @@ def check_isolation(isolation: str | None) -> None:
 
 
 def was_in_the_way(error: BaseException) -> bool:
-    """Whether Postgres has undone a transaction because of others (codes 40001 and 40P01): the
-    error, or one from which it was raised."""
+    """Return whether Postgres has rolled back a transaction because of others (codes 40001 and
+    40P01): as the error itself, or as one of its causes."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, errors.SerializationFailure | errors.DeadlockDetected):
@@ -50,19 +50,19 @@ def was_in_the_way(error: BaseException) -> bool:
 
 
 class Tries:
-    """How often a transaction may be tried again."""
+    """Counts how often a transaction may be retried."""
 
     def __init__(self) -> None:
         self._left, self._seconds, self._lost = AGAIN, PAUSE, False
 
     def note(self, error: BaseException) -> None:
-        """Note that the transaction has failed, and wait a moment before it is tried again.
+        """Record a failure of the transaction, and wait a moment before the retry.
 
         Raises:
-            BaseException: the error, if it is not tried again.
+            BaseException: the error, if the transaction must not be retried.
         """
         if isinstance(error, ConnectionLostError):
-            # Whether it is recorded is found out by the next try.
+            # The next attempt finds out whether it was recorded.
             if error.late or self._lost:
                 raise error
             self._lost = True
@@ -77,7 +77,7 @@ class Tries:
 def transact_on_postgres(
     saver: Any, place: TransactionPlace, function: Callable[[Any], TaskWrites]
 ) -> Transacted:
-    """`PostgresSaver.transact`."""
+    """Implement `PostgresSaver.transact`."""
     check_methods(saver)
     check_isolation(place.isolation)
     tries, lost = Tries(), None
@@ -87,7 +87,7 @@ def transact_on_postgres(
             return tell_run(saver, place, done)
         except StorageError as error:
             if lost is not None and not was_in_the_way(error):
-                raise lost from error  # nobody knows
+                raise lost from error  # whether it was recorded is unknown
             if isinstance(error, ConnectionLostError):
                 lost = error
             tries.note(error)
@@ -120,11 +120,11 @@ def _transact_once(saver: Any, place: TransactionPlace, user: UserFunction) -> T
 
 @contextmanager
 def unended(connection: Connection[Any]) -> Iterator[None]:
-    """In this context psycopg refuses `commit()` and `rollback()`; that a transaction was ended by
-    a statement is noticed at the end: its savepoint is gone.
+    """In this context, psycopg refuses `commit()` and `rollback()`. A statement that ends the
+    transaction is noticed at the end, since its savepoint is gone.
 
     Raises:
-        RuntimeError: it was ended.
+        RuntimeError: the transaction was ended.
     """
     factories = connection.row_factory, connection.cursor_factory
     try:
@@ -142,10 +142,10 @@ def unended(connection: Connection[Any]) -> Iterator[None]:
 
 @contextmanager
 def losing(connection: Connection[Any], user: UserFunction) -> Iterator[None]:
-    """In this context what is raised because a connection broke is a `ConnectionLostError`.
+    """In this context, an error caused by a broken connection becomes a `ConnectionLostError`.
 
     Args:
-        user: its error, if its function has raised one.
+        user: the function, whose error is examined if it has raised one.
     """
     try:
         yield

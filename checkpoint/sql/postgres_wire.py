@@ -1,8 +1,8 @@
-"""One Postgres connection: statements with their values bound, transactions, and the patience to
-wait for an answer.
+"""One Postgres connection: statements with their values bound, transactions, and a limit to waiting
+for an answer.
 
-The one place that knows how psycopg is used. Texts are sent as bytes, because a Postgres text
-cannot hold a NUL.
+This and `postgres_prepared` know how psycopg is used. Texts are sent as bytes, because a Postgres
+text cannot hold a NUL.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PING = "SELECT 1"
 _BACKEND = "SELECT pg_backend_pid()"
 
 PROBES = 20
-"""How often it is tried to be given the session of another connection."""
+"""How often to try to get the session of another connection."""
 
 ALIVE = {
     "keepalives_idle": 10,
@@ -46,8 +46,8 @@ ALIVE = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
-"""Options of a connection: after so many seconds (the last: milliseconds) this side takes a server
-that is cut off for lost."""
+"""Connection options: after this many seconds (the last: milliseconds) the client gives up a server
+that is unreachable."""
 
 SERVER_ALIVE = """
     set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5',
@@ -59,11 +59,11 @@ lock and no connection for longer."""
 
 
 class Wire:
-    """Statements on one connection, with their values bound. Strings become bytes; a list of pairs,
-    two arrays.
+    """Statements on one connection, with their values bound. Strings become bytes; a list of pairs
+    becomes two arrays.
 
     Args:
-        make_rows: column names → what makes a row of its values; tuples by default.
+        make_rows: takes column names, and returns a function that makes a row; tuples by default.
     """
 
     __slots__ = ("_cursor", "_later", "_make_rows", "connection")
@@ -75,23 +75,23 @@ class Wire:
         self._later: dict[str, list[list[Any]]] = {}
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
-        """All rows of a query."""
+        """Execute a query, and return its rows."""
         prepared = self._prepared(statement)
         if prepared is not None:
             return prepared.rows(statement, bind(values), self._make_rows)
         return self._execute(statement, values).fetchall()
 
     def run(self, statement: str, *values: Any) -> int:
-        """Execute; how many rows it touched."""
+        """Execute a statement, and return how many rows it affected."""
         prepared = self._prepared(statement)
         if prepared is not None:
             return prepared.run(statement, bind(values))
         return self._execute(statement, values).rowcount
 
     def rows_together(self, *calls: tuple[Any, ...]) -> list[list[Any]]:
-        """All rows of several queries, each given as its statement and its values, as one
-        transaction. Each sees what those before it have done. In one round trip, once all are
-        prepared."""
+        """Execute several queries, each given as its statement and its values, as one transaction,
+        and return the rows of each. Each sees the effects of those before it. Takes one round trip,
+        once all are prepared."""
         prepared = [self._prepared(statement) for statement, *_ in calls]
         statements = prepared[0]
         if statements is not None and all(prepared):
@@ -100,7 +100,7 @@ class Wire:
             return [self.rows(*call) for call in calls]
 
     def rows_inside(self, *calls: tuple[Any, ...]) -> list[list[Any]]:
-        """`rows_together` in a transaction that is open."""
+        """Do the same as `rows_together`, inside an open transaction."""
         prepared = [self._prepared(statement) for statement, *_ in calls]
         statements = prepared[0]
         if statements is not None and all(prepared):
@@ -108,8 +108,8 @@ class Wire:
         return [self.rows(*call) for call in calls]
 
     def _prepared(self, statement: str) -> PreparedStatements | None:
-        """The prepared statements of the connection, if this one is to be among them. Behind a
-        pooler, and on connections that were handed in, psycopg decides what is prepared."""
+        """Return the prepared statements of the connection, if this statement is to be one of them.
+        Behind a pooler, and on given connections, psycopg decides what to prepare."""
         connection = self.connection
         if not isinstance(connection, Patient) or connection.prepare_threshold is None:
             return None
@@ -122,7 +122,7 @@ class Wire:
         return self._open_cursor().execute(statement, bind(values), binary=True)
 
     def _open_cursor(self) -> RawCursor[Any]:
-        # Made late: what is prepared needs no cursor of psycopg's.
+        # Created late: prepared statements need no psycopg cursor.
         if self._cursor is None:
             self._cursor = RawCursor(self.connection)
             make_rows = self._make_rows
@@ -131,12 +131,12 @@ class Wire:
         return self._cursor
 
     def later(self, statement: str, *values: Any) -> None:
-        """Execute at the end of the transaction; all together in one round trip."""
+        """Execute a statement at the end of the transaction, together with others in one round
+        trip."""
         self._later.setdefault(statement, []).append(bind(values))
 
     def commit(self) -> None:
-        """Execute what was put off, and end the transaction: in one round trip, once all are
-        prepared."""
+        """Execute the deferred statements, and commit: in one round trip, once all are prepared."""
         if self._later:
             prepared = [self._prepared(text) for text in (*self._later, _COMMIT)]
             statements = prepared[0]
@@ -149,7 +149,7 @@ class Wire:
         self.run(_COMMIT)
 
     def finish(self) -> None:
-        """Execute what was put off."""
+        """Execute the deferred statements."""
         if not self._later:
             return
         cursor = self._open_cursor()
@@ -166,7 +166,7 @@ def _column_names(cursor: Cursor[Any]) -> list[str]:
 
 
 def bind(values: Sequence[Any]) -> list[Any]:
-    """Values as they are sent.
+    """Convert values to the form in which they are sent.
 
     >>> bind(["a", None, [(1, "b"), (2, "c")]])
     [b'a', None, [Int8(1), Int8(2)], [b'b', b'c']]
@@ -179,7 +179,7 @@ def bind(values: Sequence[Any]) -> list[Any]:
         elif kind is int:
             sent.append(
                 Int8(value)
-            )  # one type for all, or each size would be a statement of its own to prepare
+            )  # one type for all, or each integer size would need its own prepared statement
         elif kind is not list:
             sent.append(value)
         elif value and type(value[0]) is tuple:
@@ -191,10 +191,11 @@ def bind(values: Sequence[Any]) -> list[Any]:
 
 @contextmanager
 def transaction(wire: Wire, write: bool, isolation: str | None = None) -> Iterator[None]:
-    """All statements done inside, as one; what was put off comes last.
+    """Run all statements inside as one transaction; deferred statements come last.
 
     Args:
-        isolation: "read committed", "repeatable read" or "serializable"; None: as usual.
+        isolation: "read committed", "repeatable read" or "serializable"; by default, that of
+            `write`.
     """
     try:
         begin = _BEGIN_WRITE if write else _BEGIN_READ
@@ -212,12 +213,13 @@ def _roll_back(wire: Wire) -> None:
     try:
         wire.run(_ROLLBACK)
     except Error:
-        wire.connection.close()  # what the server then does by itself
+        wire.connection.close()  # the server then rolls back by itself
 
 
 @contextmanager
 def outside_transaction(connection: Connection[Any]) -> Iterator[None]:
-    """A connection in no transaction, in which psycopg opens none by itself."""
+    """Check that a connection is in no transaction, and let psycopg open none by itself in this
+    context."""
     if connection.closed:
         raise StorageError(
             "the Postgres connection that was handed in is closed: hand in a pool, or open it anew"
@@ -239,8 +241,8 @@ def outside_transaction(connection: Connection[Any]) -> Iterator[None]:
 
 
 def is_alive(connection: Connection[Any], ask: bool = False) -> bool:
-    """Whether an idle connection has its server. Asks it only if told to, or if it has something to
-    say: then it mostly is the end."""
+    """Return whether an idle connection still has its server. Asks the server only if told to, or
+    if there is input to read, which usually announces the end."""
     if connection.closed:
         return False
     if not ask and not _has_input(connection.fileno()):
@@ -254,20 +256,20 @@ def is_alive(connection: Connection[Any], ask: bool = False) -> bool:
 
 
 def _has_input(fileno: int) -> bool:
-    """Whether something can be read. Asked before every statement, so in one system call where
-    there is one (P28, P36)."""
+    """Return whether there is input to read. Called before every statement, so it takes one system
+    call where possible (P28, P36)."""
     poller = select.poll()
     poller.register(fileno, select.POLLIN)
     return bool(poller.poll(0))
 
 
 def shares_sessions(connection: Connection[Any], connect: Callable[[], Connection[Any]]) -> bool:
-    """Whether there is a pooler between, e.g. PgBouncer, that lends sessions for a transaction at a
+    """Return whether a pooler in between, e.g. PgBouncer, lends sessions for one transaction at a
     time, so that locks and LISTEN are lost. It does if another connection gets the session that
-    this one had, or this one changes its own.
+    this one had, or this connection's session changes.
 
     Args:
-        connect: makes another connection to the same address.
+        connect: opens another connection to the same address.
     """
     if (first := _backend(connection)) == connection.info.backend_pid:
         return False
@@ -286,12 +288,12 @@ def _backend(connection: Connection[Any]) -> int:
 
 
 def is_proven(connection: Connection[Any], lost: float, seconds: float) -> bool:
-    """`is_alive`; a connection that is older than the last loss of another one is asked, for so
-    many seconds. Of a server that lost its power nobody heard, so that all idle connections look as
-    if they were alive."""
+    """Do the same as `is_alive`, but ask the server, for at most this many seconds, if the
+    connection is older than the last loss of another one. A server that lost power sends no
+    message, so all idle connections look alive."""
     if not isinstance(connection, Patient) or connection.proved > lost:
         return is_alive(connection)
-    # A dead server must not use up the whole time: another connection may still be found.
+    # A dead server must not use up the whole time: another connection may work.
     patience, connection.patience = connection.patience, max(0.1, seconds)
     found = is_alive(connection, ask=True)
     connection.patience, connection.proved = patience, monotonic()
@@ -299,16 +301,16 @@ def is_proven(connection: Connection[Any], lost: float, seconds: float) -> bool:
 
 
 class LateError(OperationalError):
-    """No answer in time."""
+    """The server did not answer in time."""
 
 
 class Patient(Connection[Any]):
-    """A connection that waits only so long for an answer, even from a server that is frozen or cut
-    off.
+    """A connection that waits only so long for an answer, even from a server that is frozen or
+    unreachable.
 
     Attributes:
-        patience: seconds; None for as long as it takes.
-        proved: when, by the monotonic clock, it was last known to have its server.
+        patience: how many seconds to wait; None for no limit.
+        proved: when it was last known to have its server, on the monotonic clock.
         prepared: the statements that it has prepared.
     """
 
@@ -318,8 +320,7 @@ class Patient(Connection[Any]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _open.add(self)
-        # As text a value in an array is twice as long, and all threads stand still while it is
-        # made.
+        # As text, a value in an array is twice as long, and converting it blocks all threads.
         self.adapters.register_dumper(list, ListBinaryDumper)
         self.prepared: PreparedStatements = PreparedStatements(self)
 
@@ -333,8 +334,8 @@ class Patient(Connection[Any]):
             raise
 
     def _abort(self) -> None:
-        """Close it, and drop what was not sent yet: else the system goes on sending it, and what
-        was given up is done when the network is back, after what was asked since."""
+        """Close it, and discard unsent data: otherwise the system keeps sending it, and once the
+        network is back, abandoned statements would run after later ones."""
         handle = socket.socket(fileno=self.fileno())
         try:
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -347,15 +348,15 @@ _open: WeakSet[Patient] = WeakSet()
 
 
 def _let_go() -> None:
-    """Close the sockets of the parent in a forked child, such as one that a node made: one that
-    the child held would outlive the process that opened it, and with it that session, its locks and
-    its claims. The numbers of the files stay taken, lest another file gets them."""
+    """In a forked child, such as one that a node made, detach from the parent's sockets: otherwise
+    the session, its locks and its claims would live on in the child after the parent has ended. The
+    file descriptors stay taken, so that no other file gets them."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for connection in list(_open):
         try:
             os.dup2(nothing, connection.pgconn.socket, inheritable=False)
         except (Error, OSError):
-            pass  # it was closed
+            pass  # already closed
     os.close(nothing)
 
 
@@ -364,8 +365,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _until(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
-    """The same generator; it fails if it still has to wait after so many seconds. It is asked ten
-    times a second."""
+    """Wrap a generator so that it fails if it still has to wait after this many seconds. It is
+    resumed ten times a second."""
     deadline = monotonic() + seconds
     try:
         wanted = next(gen)

@@ -1,5 +1,5 @@
-"""Posts in a database: what waits for the next run of a thread, a row for each. The row is deleted
-by the commit that takes it, in its transaction: so each post is in one step."""
+"""Posts in a database: what waits for the next run of a thread, one row per post. The commit that
+takes a post deletes its row in the same transaction, so each post is in exactly one superstep."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .rows import ThreadKey
 
 
 def pack_post(key: ThreadKey, writes: Sequence[tuple[str, Blob]]) -> bytes:
-    """A post as the bytes of its row."""
+    """Return a post as the bytes of its row."""
     return key.pack("post", [key.thread_id], [(name, *blob) for name, blob in writes])
 
 
 def find_posts(session: SqlSession, key: ThreadKey) -> list[Post]:
-    """The posts that wait, in the order of ids.
+    """Return the waiting posts, in the order of ids.
 
     Raises:
         DamagedError: one is damaged.
@@ -31,16 +31,16 @@ def find_posts(session: SqlSession, key: ThreadKey) -> list[Post]:
 
 
 def take_posts(session: SqlSession, thread_id: str, commit: Commit) -> None:
-    """Delete what a commit takes, in its transaction.
+    """Delete the posts that a commit takes, in its transaction.
 
     Raises:
-        CheckpointConflictError: some of it is not there any more: it would be in two steps.
+        CheckpointConflictError: some are already gone, and would be in two supersteps.
     """
     if session.run("take_posts", thread_id, [*commit.taken]) != len(commit.taken):
         raise CheckpointConflictError(thread_id, commit.checkpoint_ns, commit.head, commit.head)
 
 
 def copy_posts(session: SqlSession, key: ThreadKey, to: ThreadKey) -> None:
-    """Copy what waits for a thread, in its order."""
+    """Copy the waiting posts of a thread, in order."""
     for post in find_posts(session, key):
         session.run("add_post", to.thread_id, pack_post(to, post.writes))

@@ -1,5 +1,5 @@
-"""How savers on SQL databases forget old checkpoints: in short transactions, so that others work in
-between."""
+"""How savers on SQL databases delete old checkpoints: in short transactions, so that others can
+work in between."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .reader import SqlReader
 from .rows import NamespaceRow
 
 STEP_SECONDS = 0.005
-"""How long a transaction of `prune` goes on to take further threads."""
+"""How long a transaction of `prune` keeps taking further threads."""
 
 NAMESPACES_AT_ONCE = 1000
 """How many namespaces are read at once to find those that can be pruned."""
 
 
 class SqlPruner(SqlReader):
-    """The calls that forget checkpoints by rules."""
+    """The methods that delete checkpoints by rules."""
 
     def delete_for_runs(self, run_ids: Collection[str]) -> None:
-        """Forget the checkpoints of these runs, with their writes; see
+        """Delete the checkpoints of these runs, with their writes; see
         `BaseCheckpointSaver.delete_for_runs`."""
         runs = check_several(run_ids, "run_ids")
         with self._session(write=True) as session:
@@ -50,10 +50,11 @@ class SqlPruner(SqlReader):
         keep_last: int | None = None,
         older_than: timedelta | None = None,
     ) -> None:
-        """Forget old checkpoints, with their writes; see `BaseCheckpointSaver.prune`.
+        """Delete old checkpoints, with their writes; see `BaseCheckpointSaver.prune`.
 
-        A few threads are pruned in each transaction, and a long one in several: others work in
-        between. If it is killed, each thread is whole; of a long one some more may be left.
+        A few threads are pruned in each transaction, and a long one in several, so that others can
+        work in between. If it is killed, each thread is consistent; a long one may have more
+        checkpoints left than it should.
         """
         for seconds in self._prune_in_steps(thread_ids, RetentionLimits(keep_last, older_than)):
             time.sleep(seconds)
@@ -65,11 +66,11 @@ class SqlPruner(SqlReader):
         keep_last: int | None = None,
         older_than: timedelta | None = None,
     ) -> None:
-        """`prune` for coroutines."""
-        if type(self).prune is not SqlPruner.prune:  # what a subclass overrides is called
+        """Do the same as `prune`, for coroutines."""
+        if type(self).prune is not SqlPruner.prune:  # call a subclass's override
             await super().aprune(thread_ids, keep_last=keep_last, older_than=older_than)
             return
-        import asyncio  # deferred: whoever awaits this has it already
+        import asyncio  # deferred: a caller that awaits has imported it
 
         steps = self._prune_in_steps(thread_ids, RetentionLimits(keep_last, older_than))
         while (seconds := await self._acall(next, steps, None)) is not None:
@@ -78,8 +79,8 @@ class SqlPruner(SqlReader):
     def _prune_in_steps(
         self, thread_ids: Collection[str] | None, limits: RetentionLimits
     ) -> Iterator[float]:
-        """Prunes as it is gone through. Each step is a short transaction; then so many seconds are
-        for others."""
+        """Prune while being iterated. Each step is a short transaction; it yields for how many
+        seconds to let others work."""
         waiting: deque[str]
         if thread_ids is not None:
             waiting = deque(sorted(check_several(thread_ids, "thread_ids")))
@@ -102,7 +103,7 @@ class SqlPruner(SqlReader):
             raise damaged[0]
 
     def _find_prunable(self, limits: RetentionLimits) -> Generator[float, None, set[str]]:
-        """The threads of which something may go."""
+        """Return the threads that may have something to delete."""
         found: set[str] = set()
         after = 0
         while True:
@@ -112,7 +113,7 @@ class SqlPruner(SqlReader):
             found.update(
                 each.thread_id
                 for each in page
-                # A nested graph's history may go with the checkpoint around it.
+                # A nested graph's history may go with the enclosing checkpoint.
                 if each.size > limits.least_kept or has_task_ids(each.checkpoint_ns)
             )
             if len(page) < NAMESPACES_AT_ONCE:
@@ -123,17 +124,17 @@ class SqlPruner(SqlReader):
     def _prune_some(
         self, waiting: deque[str], limits: RetentionLimits, long: deque[str]
     ) -> list[DamagedError]:
-        """Prune the next threads in one transaction, until its time is over. If one is damaged,
-        each in a transaction of its own: it stops no other.
+        """Prune the next threads in one transaction, until its time is over. If one is damaged, use
+        one transaction for each, so that it does not stop the others.
 
         Args:
-            long: gets the threads that are too long for this.
+            long: collects the threads that are too long for this.
         """
         some: list[str] = []
         deadline = monotonic() + STEP_SECONDS
         try:
             with self._session(write=True) as session:
-                # At least one, or a slow database would never get anywhere.
+                # At least one, or a slow database would make no progress.
                 while waiting and not long and (not some or monotonic() < deadline):
                     some.append(waiting.popleft())
                     namespaces = lock_namespaces(session, some[-1])
@@ -153,7 +154,7 @@ class SqlPruner(SqlReader):
         return damaged
 
     def _seconds_for_others(self, seconds: float) -> float:
-        """How long to let others work after so many seconds in which they had to wait."""
+        """Return how long to let others work after they had to wait this long."""
         return 0.0
 
     def _prune_thread(
@@ -161,19 +162,20 @@ class SqlPruner(SqlReader):
     ) -> None:
         """Prune a thread, whose namespaces are locked."""
         kept: dict[str, Collection[str]] = {}
-        # Outer graphs first: what stays of a nested one depends on what stays around it.
+        # Outer graphs first: which checkpoints of a nested graph stay depends on them.
         for namespace in sorted(namespaces, key=lambda each: len(each.checkpoint_ns)):
             name = namespace.checkpoint_ns
             choose = choose_by_limits(limits, kept, name, self.serde.loads)
             self._keep_only(session, namespace, choose)
 
     def _prune_long(self, thread_id: str, limits: RetentionLimits) -> Iterator[float]:
-        """Prune a thread in several transactions. It is whole after each of them."""
+        """Prune a thread in several transactions. It is consistent after each of them."""
         with self._session(write=False) as session:
             found = [NamespaceRow(*row) for row in session.rows("namespaces", thread_id)]
         found.sort(key=lambda each: len(each.checkpoint_ns))
         rows: dict[int, Sequence[Row]] = {}
-        # Inner graphs first: where the thread moves on meanwhile, what is around is not older.
+        # Inner graphs first: if the thread advances meanwhile, the outer rows are not older than
+        # the inner ones.
         for namespace in reversed(found):
             rows[namespace.id] = yield from self._read_light(namespace)
         kept: dict[str, Collection[str]] = {}
@@ -184,7 +186,7 @@ class SqlPruner(SqlReader):
                 yield from self._drop_in_steps(namespace, rows[namespace.id], left)
 
     def _read_light(self, namespace: NamespaceRow) -> Generator[float, None, Sequence[Row]]:
-        """All checkpoints of a namespace, oldest first, without their values and tables."""
+        """Return all checkpoints of a namespace, oldest first, without their values and tables."""
         key, edge = namespace.key(self._integrity), NEWEST
         rows: list[Row] = []
         while True:
@@ -200,9 +202,9 @@ class SqlPruner(SqlReader):
     def _drop_in_steps(
         self, namespace: NamespaceRow, rows: Sequence[Row], kept: Collection[str]
     ) -> Iterator[float]:
-        """Drop the checkpoints of a namespace that are not to be kept."""
+        """Delete the checkpoints of a namespace that are not to be kept."""
         going = {row.checkpoint_id for row, _ in rows} - {*kept}
-        if not kept:  # at once: nothing that is older may become the head meanwhile
+        if not kept:  # at once: an older one must not become the head meanwhile
             with self._session(write=True) as session:
                 for locked in lock_namespaces(session, namespace.thread_id):
                     if locked.id == namespace.id:
@@ -228,5 +230,5 @@ class SqlPruner(SqlReader):
 
 
 def _others(rows: Sequence[Row], going: Collection[str]) -> Collection[str]:
-    """The ids of checkpoints that are not among those that go."""
+    """Return the ids of checkpoints that are not to be deleted."""
     return [row.checkpoint_id for row, _ in rows if row.checkpoint_id not in going]

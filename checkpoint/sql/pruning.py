@@ -1,4 +1,4 @@
-"""Forgetting checkpoints, on the rows of a thread: what stays is complete afterwards, deltas
+"""Deletes checkpoints of a thread, row by row. Those that stay are complete afterwards, deltas
 included."""
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .rows import (
 )
 
 CHUNK = 500
-"""Rows dropped by one statement."""
+"""How many rows one statement deletes."""
 
 Choose = Callable[[Sequence[tuple[CheckpointRow, CheckpointBody]]], Collection[str]]
-"""Checkpoints, oldest first → the ids of those to keep."""
+"""Takes checkpoints, oldest first; returns the ids of those to keep."""
 
 
 def choose_by_limits(
@@ -37,11 +37,11 @@ def choose_by_limits(
     checkpoint_ns: str,
     loads: Callable[[Blob], Any],
 ) -> Choose:
-    """Which checkpoints of a namespace stay; `kept` has those of the namespaces around it, and gets
-    these."""
+    """Return a function that chooses which checkpoints of a namespace stay; `kept` has those of the
+    enclosing namespaces, and gets these."""
 
     def choose(rows: Sequence[tuple[CheckpointRow, CheckpointBody]]) -> Collection[str]:
-        # The newest decides: a nested graph goes with the last checkpoint in which it ran.
+        # The newest decides: a nested graph is deleted with the last checkpoint in which it ran.
         parents = loads(rows[-1][1].metadata).get("parents", {}) if rows else {}
         made = [(row.checkpoint_id, body.ts) for row, body in rows]
         left = limits.choose_kept(checkpoint_ns, made, parents, kept)
@@ -59,7 +59,7 @@ def choose_by_limits(
 
 
 def _find_origins(rows: Sequence[tuple[CheckpointRow, CheckpointBody]], id: str) -> set[str]:
-    """The checkpoints at which the tasks have started that are under way in one of these."""
+    """Return the checkpoints at which the tasks were started that are still running at this one."""
     tables = []
     link: int | None = None
     for row, body in reversed(rows):
@@ -77,16 +77,16 @@ def keep_only(
     loads: Callable[[Blob], Any] | None,
     replaced: str | None = None,
 ) -> None:
-    """Forget all checkpoints of a namespace but those chosen, with their writes, and the values
-    that none of them needs.
+    """Delete all checkpoints of a namespace except those chosen, with their writes, and the values
+    that none of the others needs.
 
-    A checkpoint whose parent goes gets its nearest ancestor that is left.
+    A checkpoint whose parent is deleted gets its nearest remaining ancestor as parent.
 
     Args:
-        loads: decodes metadata, so that labels that none of them has go, too; None for a saver that
-            keeps none.
-        replaced: the id of one that goes and comes back at once: it stays the parent of its
-            children, and keeps what was written beside it.
+        loads: decodes metadata, to delete labels that no checkpoint has any more; None if the saver
+            keeps no labels.
+        replaced: the id of a deleted checkpoint that is stored again at once: it stays the parent
+            of its children, and keeps the writes beside it.
     """
     rows = read_rows(session, key, namespace_id)
     bodies = [(row, unpack_body(key, row)) for row in rows]
@@ -113,7 +113,7 @@ def keep_only(
 
 
 class _Pruning:
-    """Which checkpoints of a namespace stay, and what is to be written anew for that."""
+    """The checkpoints of a namespace that stay, and what must be rewritten for that."""
 
     def __init__(
         self,
@@ -131,8 +131,8 @@ class _Pruning:
         self._parents = {row.checkpoint_id: row.parent_id for row in rows}
 
     def keep_parent_writes(self, row: CheckpointRow, body: CheckpointBody) -> None:
-        """Record what a row holds of its parent's tasks beside the parent, where that stays and the
-        row does not, or where the parent is replaced."""
+        """Move the writes of the parent's tasks that a row holds to records beside the parent, if
+        the parent stays and the row does not, or if the parent is replaced."""
         parent_id = row.parent_id
         if not body.parent_writes or parent_id is None:
             return
@@ -141,7 +141,7 @@ class _Pruning:
             record_beside(self._session, self._key, self._namespace_id, parent_id, body)
 
     def relink(self, row: CheckpointRow, body: CheckpointBody, state: MaterializedState) -> None:
-        """Write a row that stays anew, if what it builds on or names goes."""
+        """Rewrite a row that stays, if a row that it builds on or names is deleted."""
         loses_link = row.link is not None and row.link not in self._staying
         is_replaced = row.parent_id is not None and row.parent_id == self._replaced
         parent = find_parent_left(row, self._parents, self._names)
@@ -152,12 +152,12 @@ class _Pruning:
             self._key,
             StoredCheckpoint(row, body, state, []),
             parent,
-            # Beside a parent that is replaced they were recorded.
+            # If the parent is replaced, they were recorded beside it.
             has_parent_writes=row.parent_id in self._kept and not is_replaced,
         )
 
     def drop_rows(self) -> None:
-        """Drop the rows that go, and make the newest that is left the head."""
+        """Delete the rows, and make the newest remaining one the head."""
         session, id, replaced = self._session, self._namespace_id, self._replaced
         going = [row for row in self._rows if row.seq not in self._staying]
         drop(session, "drop_rows", id, [row.seq for row in going])
@@ -165,7 +165,7 @@ class _Pruning:
         drop(session, "drop_writes", id, ids)
         last = max(self._staying, default=None)
         set_head(session, id, last, None if last is None else self._staying[last].checkpoint_id)
-        # A namespace whose checkpoints are to come may have writes already.
+        # A namespace may have writes before its first checkpoint.
         if last is None and replaced is None and not session.rows("all_writes", id):
             session.run("forget_labels", id)
             session.run("drop_namespace", id)
@@ -178,12 +178,12 @@ def record_beside(
     checkpoint_id: str,
     after: CheckpointBody,
 ) -> None:
-    """Record beside a checkpoint what the one after it holds of its tasks."""
+    """Record beside a checkpoint the writes of its tasks that the next row holds."""
     batches = [data for _, data in session.rows("writes", namespace_id, [checkpoint_id])]
     fill_tails(session, key, namespace_id, [after])
     tasks = read_writes(key, checkpoint_id, batches, after)
     session.run("drop_writes", namespace_id, [checkpoint_id])
-    for position in range(max(len(batches), 1)):  # as many rows as before: others count them
+    for position in range(max(len(batches), 1)):  # as many rows as before, since they are counted
         data = pack_writes(key, checkpoint_id, position, tasks if position == 0 else ())
         session.run("add_writes", namespace_id, checkpoint_id, data)
 
@@ -191,11 +191,11 @@ def record_beside(
 def find_parent_left(
     row: CheckpointRow, parents: Mapping[str, str | None], kept: Collection[str | None]
 ) -> str | None:
-    """The parent that a row gets: its nearest ancestor that stays.
+    """Return the new parent of a row: its nearest ancestor that stays.
 
     Args:
-        parents: id → id of the parent, of all that are there.
-        kept: the ids that stay.
+        parents: id → id of the parent, for all existing checkpoints.
+        kept: the ids of the checkpoints that stay.
     """
     if row.parent_id not in parents:
         return row.parent_id
@@ -210,16 +210,16 @@ def write_complete(
     *,
     has_parent_writes: bool,
 ) -> None:
-    """Write a row anew so that it builds on no other, with this parent.
+    """Rewrite a row with this parent so that it builds on no other row.
 
     Args:
-        has_parent_writes: the row still holds what the tasks of its parent wrote. Else that is gone
-            with the parent, or recorded beside it.
+        has_parent_writes: whether the row still holds what the tasks of its parent wrote. Otherwise
+            that was deleted with the parent, or is recorded beside it.
     """
     row, body, state = stored.row, stored.body, stored.state
     revision = body.parent_revision
     if parent != row.parent_id and revision is not None:
-        revision = None if parent is None else 0  # how much is beside an ancestor is not known
+        revision = None if parent is None else 0  # an ancestor's number of records is unknown
     body = body._replace(
         parent_writes=body.parent_writes if has_parent_writes else (),
         parent_revision=revision,
@@ -232,10 +232,10 @@ def write_complete(
 
 
 def read_rows(session: SqlSession, key: ThreadKey, namespace_id: int) -> list[CheckpointRow]:
-    """The rows of a namespace, oldest first.
+    """Return the rows of a namespace, oldest first.
 
     Raises:
-        DamagedError: there should be more, or some are another's.
+        DamagedError: rows are missing, or belong to another namespace.
     """
     rows = [CheckpointRow(*row) for row in session.rows("all_rows", namespace_id)]
     ((size, _),) = session.rows("count", namespace_id) or ((0, 0),)
@@ -249,7 +249,7 @@ def read_rows(session: SqlSession, key: ThreadKey, namespace_id: int) -> list[Ch
 def set_head(
     session: SqlSession, namespace_id: int, seq: int | None, checkpoint_id: str | None
 ) -> None:
-    """Make a checkpoint the head of its namespace, with what is recorded beside it."""
+    """Make a checkpoint the head of its namespace, and count the records beside it."""
     revision = 0
     if checkpoint_id is not None:
         ((revision,),) = session.rows("count_writes", namespace_id, checkpoint_id)
@@ -259,7 +259,7 @@ def set_head(
 def _read_states(
     key: ThreadKey, rows: Sequence[CheckpointRow]
 ) -> Iterator[tuple[CheckpointRow, CheckpointBody, MaterializedState]]:
-    """The state of each, in order; none is held longer than others build on it."""
+    """Yield the state of each row, in order; a state is dropped when no later row builds on it."""
     waiting = Counter(row.link for row in rows)
     states: dict[int, MaterializedState] = {}
     for row in rows:
@@ -278,7 +278,7 @@ def _read_states(
 
 
 def _drop_values(session: SqlSession, namespace_id: int, needed: set[tuple[int, str]]) -> None:
-    """Drop the values that are not needed, nor built on by needed ones."""
+    """Delete the values that are not needed, and on which no needed ones build."""
     found = session.rows("all_values", namespace_id)
     bases: Mapping[tuple[int, str], int | None] = {
         (owner, channel): base for owner, channel, base in found
@@ -294,6 +294,6 @@ def _drop_values(session: SqlSession, namespace_id: int, needed: set[tuple[int, 
 
 
 def drop(session: SqlSession, statement: str, namespace_id: int, gone: Sequence[Any]) -> None:
-    """Delete rows by a statement that takes a list of them, not too many at once."""
+    """Delete rows by a statement that takes a list of them, a limited number at a time."""
     for start in range(0, len(gone), CHUNK):
         session.run(statement, namespace_id, [*gone[start : start + CHUNK]])

@@ -1,4 +1,5 @@
-"""Finding checkpoints in a database: from named statements to states. Decodes no user's value."""
+"""Finds checkpoints in a database: from named statements to states. Does not decode users'
+values."""
 
 from __future__ import annotations
 
@@ -22,36 +23,36 @@ from .rows import (
 )
 
 NEWEST = 2**62
-"""A sequence beyond all."""
+"""A sequence higher than all others."""
 
 Row = tuple[CheckpointRow, CheckpointBody]
-"""A checkpoint's row and its body, unpacked."""
+"""A checkpoint's row and its unpacked body."""
 
 
 LookUp = tuple[NamespaceRow, list[CheckpointRow], list[bytes]]
-"""A namespace; a checkpoint's row and those that it builds on, newest first, none if it is not
-there; the rows of what its tasks wrote, in order"""
+"""A namespace; the rows of a checkpoint and of those it builds on, newest first, or none if it does
+not exist; and the rows of what its tasks wrote, in order."""
 
 
 class SqlSession(Protocol):
-    """Named statements with their values bound, mostly those of one transaction. A value may be a
-    list, of names, numbers or pairs."""
+    """Executes named statements with their values bound, usually within one transaction. A value
+    may be a list of names, numbers or pairs."""
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
-        """All rows of a query."""
+        """Execute a query, and return its rows."""
 
     def run(self, statement: str, *values: Any) -> int:
-        """Execute; how many rows it touched."""
+        """Execute a statement, and return how many rows it affected."""
 
     def add(self, statement: str, *values: Any) -> int:
-        """Insert one row; its sequence."""
+        """Insert one row, and return its sequence."""
 
 
 # -- namespaces ------------------------------------------------------------------------------------
 
 
 def find_namespace(session: SqlSession, thread_id: str, checkpoint_ns: str) -> NamespaceRow | None:
-    """The namespace of these names."""
+    """Return the namespace with these names; None if there is none."""
     rows = session.rows("namespace", thread_id, checkpoint_ns)
     if not rows:
         return None
@@ -59,7 +60,7 @@ def find_namespace(session: SqlSession, thread_id: str, checkpoint_ns: str) -> N
 
 
 def select_namespaces(session: SqlSession, config: RunnableConfig | None) -> list[NamespaceRow]:
-    """The namespaces that a config may mean; None means all of all threads."""
+    """Return the namespaces that a config selects; None selects those of all threads."""
     if config is None:
         return [NamespaceRow(*row) for row in session.rows("all_namespaces")]
     thread_id = coordinates(config)[0]
@@ -69,12 +70,13 @@ def select_namespaces(session: SqlSession, config: RunnableConfig | None) -> lis
 
 
 def namespaces_after(session: SqlSession, id: int, most: int) -> list[NamespaceRow]:
-    """The next namespaces of all threads, by their numbers."""
+    """Return the next namespaces of all threads, ordered by id."""
     return [NamespaceRow(*row) for row in session.rows("namespaces_after", id, most)]
 
 
 def lock_namespaces(session: SqlSession, thread_id: str) -> list[NamespaceRow]:
-    """A thread's namespaces; nobody else changes them before this transaction ends."""
+    """Lock and return a thread's namespaces; nobody else can change them before this transaction
+    ends."""
     return [NamespaceRow(*row) for row in session.rows("lock_namespaces", thread_id)]
 
 
@@ -84,10 +86,10 @@ def lock_namespaces(session: SqlSession, thread_id: str) -> list[NamespaceRow]:
 def find_row(
     session: SqlSession, namespace: NamespaceRow, checkpoint_id: str, key: ThreadKey
 ) -> CheckpointRow | None:
-    """The row of a checkpoint. One that is not found is looked for once more, without the index.
+    """Return the row of a checkpoint. If it is not found, search again without the index.
 
     Raises:
-        DamagedError: the index leads to another row, or to none though there is one.
+        DamagedError: the index leads to another row, or to none although there is one.
     """
     for row in (CheckpointRow(*row) for row in session.rows("by_id", namespace.id, checkpoint_id)):
         if (row.namespace_id, row.checkpoint_id) != (namespace.id, checkpoint_id):
@@ -106,11 +108,12 @@ def find_edge(
     namespaces: Iterable[NamespaceRow],
     integrity: Integrity,
 ) -> int:
-    """The sequence of the checkpoint that `before` names, by its thread or among what is listed.
+    """Return the sequence of the checkpoint that `before` names, by its thread or among the listed
+    namespaces.
 
     Raises:
         ValueError: there is none.
-        DamagedError: there is, but not where it is looked for.
+        DamagedError: the index does not lead to it.
     """
     configurable = before.get("configurable") or {}
     wanted = configurable.get("checkpoint_id")
@@ -128,7 +131,7 @@ def find_edge(
 def find_checkpoint(
     session: SqlSession, namespace: NamespaceRow, checkpoint_id: str | None, integrity: Integrity
 ) -> StoredCheckpoint | None:
-    """A checkpoint of a namespace, the head by default.
+    """Return a checkpoint of a namespace, the head by default.
 
     Raises:
         DamagedError: what is stored is not what was written.
@@ -149,21 +152,21 @@ def read_checkpoint(
     integrity: Integrity,
     writes: list[bytes] | None = None,
 ) -> StoredCheckpoint | None:
-    """The checkpoint whose row, and those that it builds on, were read; see `find_checkpoint`.
+    """Return a checkpoint whose row, and those that it builds on, have been read; see
+    `find_checkpoint`.
 
     Args:
-        chain: none if it is not there.
-        writes: the rows of what its tasks wrote, if they were read as well.
+        chain: these rows, newest first; empty if the checkpoint does not exist.
+        writes: the rows of what its tasks wrote, if they have been read as well.
     """
     key, head = namespace.key(integrity), namespace.head
-    # The namespace names its head, so a head that is not there has been lost, not pruned.
+    # The namespace names its head, so a missing head has been lost, not pruned.
     if checkpoint_id is None and head is not None and (not chain or chain[0].seq != head):
         raise key.damage_error(f"its newest checkpoint, {namespace.head_id!r}, is missing")
     if not chain:
         return None
     wanted = checkpoint_id or namespace.head_id
-    # An index of the database may be damaged as well as a row: what it leads to is held against the
-    # names.
+    # A database's index can be damaged as well as a row, so the row it leads to is checked by name.
     if chain[0].namespace_id != namespace.id or chain[0].checkpoint_id != wanted:
         raise key.damage_error(f"another checkpoint is stored in place of {wanted!r}")
     state, body = materialize(key, chain)
@@ -181,7 +184,7 @@ def read_checkpoint(
 
 
 def read_chain(session: SqlSession, row: CheckpointRow) -> list[CheckpointRow]:
-    """A row and those it builds on, back to a complete one."""
+    """Return a row and those it builds on, back to a complete one."""
     if row.link is None:
         return [row]
     found = session.rows("chain", row.namespace_id, row.link)
@@ -194,7 +197,7 @@ def fill_values(
     namespace_id: int,
     values: Iterable[tuple[str, ChannelValue]],
 ) -> None:
-    """Read the bytes of channels' values, in one query for all."""
+    """Read the bytes of channels' values, all in one query."""
     unread = [(name, value) for name, value in values if value.blob is None]
     wanted = {(value.owner, name) for name, value in unread if value.owner is not None}
     if not wanted:
@@ -208,7 +211,7 @@ def fill_values(
 def fill_tails(
     session: SqlSession, key: ThreadKey, namespace_id: int, bodies: Iterable[CheckpointBody]
 ) -> None:
-    """Read the values that hold a part of what the parents' tasks wrote."""
+    """Read the values that contain a part of what the parents' tasks wrote."""
     found = [(name, body.values.get(name)) for body in bodies for name in tails_of(body)]
     values = [(name, value) for name, value in found if value is not None]
     fill_values(session, key, namespace_id, values)
@@ -220,16 +223,16 @@ def add_tasks(
     written: Mapping[str, Sequence[bytes]],
     following: Sequence[Row],
 ) -> None:
-    """Give checkpoints what their tasks wrote.
+    """Add to checkpoints what their tasks wrote.
 
     Args:
-        written: the rows of what was recorded beside each.
-        following: checkpoints that came after; among them the next one after each.
+        written: the rows recorded beside each checkpoint, by checkpoint id.
+        following: later checkpoints, including the next one after each.
 
     Raises:
-        DamagedError: something that was recorded is not what was written, or is missing.
+        DamagedError: a record is missing, or is not what was written.
     """
-    # One at most holds the writes of each: a fork's row holds none.
+    # At most one row holds the writes of each: a fork's row holds none.
     came_of = {row.parent_id: body for row, body in following if body.parent_writes}
     owed: dict[str | None, int] = {}
     for row, body in following:
@@ -241,8 +244,7 @@ def add_tasks(
     for each in wanted:
         checkpoint_id, key = each.row.checkpoint_id, each.state.key
         batches = written.get(checkpoint_id, ())
-        # The row that followed counts what stood beside its parent, so that a lost record is
-        # noticed.
+        # The next row has the count of records beside its parent, so that a lost one is noticed.
         if len(batches) < owed.get(checkpoint_id, 0):
             raise key.damage_error(
                 f"a write recorded after checkpoint {checkpoint_id!r} is missing"
@@ -254,21 +256,21 @@ def add_tasks(
 def read_next(
     session: SqlSession, namespace: NamespaceRow, found: StoredCheckpoint
 ) -> Iterator[Row]:
-    """The checkpoint that came after one in its namespace. If it is damaged, who reads that one is
-    told; this one is whole without it.
+    """Yield the checkpoint that came after one in its namespace. If it is damaged, yield none:
+    reading that one reports it, and this one is complete without it.
 
     Raises:
-        DamagedError: there is none, though this one is not the newest; or one between the two is
-            passed over.
+        DamagedError: there is none, although this one is not the newest, or the index skips one
+            between the two.
     """
     this, key = found.row, found.state.key
-    # Nothing came after the head, so nothing can hold what its tasks wrote.
+    # No row comes after the head, so none can hold what its tasks wrote.
     if this.seq == namespace.head:
         return
     rows = session.rows("next", namespace.id, this.seq)
     row = CheckpointRow(*rows[0]) if rows else None
     if row is None or row.namespace_id != namespace.id or row.seq <= this.seq:
-        # Others may have changed it since it was read.
+        # The namespace may have changed since it was read.
         now = find_namespace(session, namespace.thread_id, namespace.checkpoint_ns)
         if now is not None and now.head is not None and now.head > this.seq:
             raise key.damage_error(f"the checkpoint after {this.checkpoint_id!r} is missing")

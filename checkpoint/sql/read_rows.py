@@ -1,4 +1,4 @@
-"""The rows of a thread → the states of its checkpoints. No SQL."""
+"""Turns the rows of a thread into the states of its checkpoints. No SQL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .rows import (
 def next_state(
     before: MaterializedState | None, key: ThreadKey, row: CheckpointRow, body: CheckpointBody
 ) -> MaterializedState:
-    """The state of a checkpoint, from that of the row it links to; that one stays as it is."""
+    """Return the state of a checkpoint, given that of the row it links to, which is not changed."""
     state = MaterializedState(key, row.namespace_id, row.seq, row.checkpoint_id, 0)
     if before is not None:
         state.distance = before.distance + 1
@@ -40,7 +40,7 @@ def next_state(
 
 
 def _change_state(state: MaterializedState, tables: Tables) -> None:
-    """Bring the tables of a state to the next checkpoint."""
+    """Update the tables of a state to the next checkpoint."""
     values, versions, seen = tables
     for name, value in values.items():
         if value is None:
@@ -54,10 +54,10 @@ def _change_state(state: MaterializedState, tables: Tables) -> None:
 def materialize(
     key: ThreadKey, chain: Sequence[CheckpointRow]
 ) -> tuple[MaterializedState, CheckpointBody]:
-    """The state of the first of some rows, each of which links to the next, and its body.
+    """Return the state and the body of the first of some rows, each of which links to the next.
 
     Raises:
-        DamagedError: a row is damaged, or the last one links to one that is not there.
+        DamagedError: a row is damaged, or the last one links to a missing one.
     """
     if chain[-1].link is not None:  # the query follows links until one leads nowhere
         raise key.damage_error(
@@ -79,10 +79,10 @@ def materialize(
 
 
 class ValueReader:
-    """Reads long values; knows those of the rows it was given.
+    """Reads long values, and caches them.
 
     Args:
-        rows: all that the wanted ones build on must be among them.
+        rows: the rows of the wanted values and of all that they build on.
     """
 
     def __init__(self, key: ThreadKey, rows: Iterable[ValueRow]) -> None:
@@ -91,7 +91,7 @@ class ValueReader:
         self._known: dict[tuple[int, str], ChannelValue] = {}
 
     def fill(self, name: str, value: ChannelValue) -> None:
-        """Give a channel's value its bytes.
+        """Set the bytes of a channel's value.
 
         Raises:
             DamagedError: the value is missing or is not what was written.
@@ -102,11 +102,11 @@ class ValueReader:
             value.blob, value.whole, value.deltas = known.blob, known.whole, known.deltas
 
     def _read(self, channel: str, owner: int, digest: bytes) -> ChannelValue:
-        """Follow the deltas down to a value that is known, or whole, and apply them to it."""
+        """Follow the deltas down to a known or whole value, and apply them to it."""
         start, start_digest = owner, digest
         place = self._key.place("value", [channel])
         found: list[ValueDelta] = []
-        while True:  # some dozen times for a value that has grown (benchmark P22)
+        while True:  # a few dozen times for a value that has grown (benchmark P22)
             known = self._known.get((owner, channel))
             if known is not None:
                 break
@@ -131,13 +131,13 @@ class ValueReader:
         return value
 
     def _unpack(self, place: bytes, channel: str, owner: int, digest: bytes) -> Any:
-        """The content of a value's row, which is bound to this place."""
+        """Return the content of a value's row, which is bound to this place."""
         try:
             data = self._data[owner, channel]
         except KeyError:
             raise self._key.damage_error(f"the value of {channel!r} is missing") from None
-        # The checkpoint names the value by its digest: a row that was swapped for another valid one
-        # does not fit.
+        # The checkpoint has the value's digest, so a row that was swapped for another valid one
+        # does not match.
         if not isinstance(data, bytes) or data[-len(digest) :] != digest:
             raise self._key.damage_error(
                 f"the value of {channel!r} is not the value that its checkpoint names"
@@ -148,18 +148,19 @@ class ValueReader:
 def read_writes(
     key: ThreadKey, checkpoint_id: str, rows: Iterable[bytes], after: CheckpointBody | None
 ) -> list[TaskWrites]:
-    """What tasks wrote beside a checkpoint, in the order recorded.
+    """Return what tasks wrote beside a checkpoint, in the order recorded.
 
     Args:
-        rows: of what was recorded beside it.
-        after: of the checkpoint that came of it, if one did; with the values that it ends with.
+        rows: the rows recorded beside it.
+        after: the body of the checkpoint that resulted from it, if any, with the values of
+            `tails_of` read.
 
     Raises:
         DamagedError: a row is not what was written, or one is missing before another.
     """
     batches = list(read_batches(key, checkpoint_id, rows))
     if after is not None and after.parent_writes:
-        # At its place in time: of two writes to one place the first counts.
+        # In chronological order: of two writes to one place, the first counts.
         batches.insert(after.parent_revision or 0, restore_tails(key, after))
     return [task for batch in batches for task in batch]
 
@@ -167,6 +168,7 @@ def read_writes(
 def read_batches(
     key: ThreadKey, checkpoint_id: str, rows: Iterable[bytes]
 ) -> Iterator[Sequence[TaskWrites]]:
-    """What was recorded beside a checkpoint, row by row; raises as `read_writes`."""
+    """Yield what was recorded beside a checkpoint, row by row; raises the same errors as
+    `read_writes`."""
     for position, data in enumerate(rows):
         yield unpack_tasks(key.unpack("writes", [checkpoint_id, position], data))

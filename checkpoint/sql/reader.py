@@ -1,4 +1,4 @@
-"""How savers on SQL databases read: which statements answer which call."""
+"""How savers on SQL databases read: which statements implement which method."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from .queries import (
 from .rows import CheckpointBody, MaterializedState, NamespaceRow, StoredCheckpoint, ThreadKey
 
 FIRST_THREADS = 100
-"""Threads that are listed before all others are asked for."""
+"""How many threads are listed before all others are queried."""
 
 
 class SqlReader(BuiltinSaver):
-    """The half of a saver on rows that reads. Subclasses give the connection.
+    """The reading half of a saver on rows. Subclasses provide the connection.
 
     Args:
-        serde: turns values into bytes and back.
+        serde: serializes values.
         integrity: guards the stored rows; a checksum by default.
         retention: which checkpoints to forget as runs go on; None keeps all.
     """
@@ -65,18 +65,17 @@ class SqlReader(BuiltinSaver):
     ) -> None:
         super().__init__(serde=serde, retention=retention)
         self._integrity = integrity or Integrity()
-        # Decodes metadata for the index of labels; None: of what is to be hidden an index would
-        # tell too much.
+        # Decodes metadata for the index of labels. None with encryption, since an index would
+        # reveal too much.
         self._loads_for_labels = self.serde.loads if type(self._integrity) is Integrity else None
-        # (thread id, namespace) → the state that a run holds. It lives as long as that run: here it
-        # is only told when something else changes what it was read from.
+        # (thread id, namespace) → the state that a run holds, and that lives as long as the run.
+        # The saver only marks it as outdated when something else changes its rows.
         self._states: WeakValueDictionary[tuple[str, str], MaterializedState] = (
             WeakValueDictionary()
         )
 
     def _session(self, *, write: bool) -> AbstractContextManager[SqlSession]:
-        """A transaction that sees one state of the database; a writing one is kept whole or not at
-        all."""
+        """Open a transaction that sees one state of the database; writes are stored all or none."""
         raise NotImplementedError
 
     def _key(self, thread_id: str, checkpoint_ns: str) -> ThreadKey:
@@ -85,25 +84,25 @@ class SqlReader(BuiltinSaver):
     # -- the states that runs hold ------------------------------------------------------------
 
     def _watch_state(self, state: MaterializedState) -> None:
-        """Let a state that is given to a run be told what changes."""
+        """Remember a state that is given to a run, to mark it when its rows change."""
         self._states[state.key.thread_id, state.key.checkpoint_ns] = state
 
     def _outdate_state(self, thread_id: str, checkpoint_ns: str) -> None:
-        """Let the run that holds the state of this thread read it anew."""
+        """Make the run that holds the state of this thread read it again."""
         state = self._states.pop((thread_id, checkpoint_ns), None)
         if state is not None:
             state.id = ""
 
     def _held_state(self, key: ThreadKey, checkpoint_id: str) -> MaterializedState | None:
-        """The state of this checkpoint, if a run holds it."""
+        """Return the state of this checkpoint, if a run holds it."""
         state = self._states.get((key.thread_id, key.checkpoint_ns))
         return state if state is not None and state.id == checkpoint_id else None
 
     # -- one checkpoint -----------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that `config` names by `checkpoint_id`, else the thread's head; None if
-        there is none.
+        """Return the checkpoint that `config` names by `checkpoint_id`, by default the thread's
+        head; None if there is none.
 
         Raises:
             DamagedError: what is stored is not what was written.
@@ -123,13 +122,13 @@ class SqlReader(BuiltinSaver):
     def _find(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> StoredCheckpoint | None:
-        """A checkpoint of a thread, the head by default."""
+        """Return a checkpoint of a thread, the head by default."""
         with self._session(write=False) as session:
             found = self._look_up(session, thread_id, checkpoint_ns, checkpoint_id)
             if found is None:
                 return None
             namespace, chain, writes = found
-            if not chain:  # nor may there be one that the index does not lead to
+            if not chain:  # check that it is not merely missing from the index
                 return find_checkpoint(session, namespace, checkpoint_id, self._integrity)
             return read_checkpoint(
                 session, namespace, chain, checkpoint_id, self._integrity, writes
@@ -138,14 +137,15 @@ class SqlReader(BuiltinSaver):
     def _look_up(
         self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> LookUp | None:
-        """A namespace and, in one query, the rows of a checkpoint, the head by default."""
+        """Return a namespace and, read in one query, the rows of a checkpoint, the head by
+        default."""
         raise NotImplementedError
 
     def head(self, config: RunnableConfig) -> str | None:
-        """The id of the newest checkpoint of the thread and namespace in `config`, or None.
+        """Return the id of the newest checkpoint of the thread and namespace in `config`, or None.
 
         Raises:
-            DamagedError: there should be one of this id, and is not.
+            DamagedError: the checkpoint with this id is missing.
         """
         thread_id, checkpoint_ns, _ = coordinates(config)
         with self._session(write=False) as session:
@@ -159,8 +159,8 @@ class SqlReader(BuiltinSaver):
         return namespace.head_id
 
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
-        """The newest checkpoint of the thread and namespace in `config` that a run of this id made,
-        or None."""
+        """Return the newest checkpoint of the thread and namespace in `config` that a run with this
+        id made, or None."""
         thread_id, checkpoint_ns, _ = coordinates(config)
         with self._session(write=False) as session:
             namespace = find_namespace(session, thread_id, checkpoint_ns)
@@ -170,7 +170,7 @@ class SqlReader(BuiltinSaver):
         return self.get_tuple(address(thread_id, checkpoint_ns, rows[0][0]))
 
     def _decode(self, found: StoredCheckpoint) -> LoadedTuple:
-        """A checkpoint as read, decoded."""
+        """Decode a checkpoint."""
         row, body, state, loads = found.row, found.body, found.state, self.serde.loads
         where = state.key.thread_id, state.key.checkpoint_ns
         checkpoint: Checkpoint = {
@@ -193,7 +193,7 @@ class SqlReader(BuiltinSaver):
         )
 
     def _whole(self, blob: Blob) -> Blob:
-        """A blob as the serializer takes it: one of a user's may want bytes."""
+        """Return a blob in the form that the serializer takes: a user's own may require bytes."""
         if type(blob[1]) is bytes or type(self.serde).loads is Serializer.loads:
             return blob
         return blob[0], bytes(blob[1])
@@ -208,7 +208,8 @@ class SqlReader(BuiltinSaver):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, the newest first. All namespaces of the thread, unless `config` names one.
+        """Yield checkpoints, the newest first, of all namespaces of the thread, unless `config`
+        names one.
 
         Raises:
             ValueError: `config` names no thread, `before` no stored checkpoint, or `limit` is
@@ -227,7 +228,7 @@ class SqlReader(BuiltinSaver):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[StoredCheckpoint]:
-        """What `list` gives, not yet decoded."""
+        """Yield what `list` yields, not yet decoded."""
         listed, edge = self._begin_list(config, before, self._choose_labels(config, filter, before))
         fits = self._fits(filter)
         only = coordinates(config)[2] if config is not None else None
@@ -241,18 +242,19 @@ class SqlReader(BuiltinSaver):
         filter: Mapping[str, Any] | None,
         before: RunnableConfig | None,
     ) -> Sequence[Collection[int]]:
-        """By which labels to search among all threads. Missing ones are added first."""
+        """Return the labels by which to search among all threads. Missing labels are added
+        first."""
         if config is not None or self._loads_for_labels is None or not names_thread(before):
             return ()
         choices = label_choices(filter)
         if choices:
-            # Who may not write finds namespaces without labels by looking at them.
+            # Without permission to write, namespaces without labels are searched by reading them.
             with suppress(StorageError):
                 add_missing_labels(self._session, self._integrity, self._loads_for_labels)
         return choices
 
     def _fits(self, wanted: Mapping[str, Any] | None) -> Callable[[CheckpointBody], bool]:
-        """Whether a checkpoint has the wanted metadata."""
+        """Return a function that checks whether a checkpoint has the wanted metadata."""
         if not wanted:
             return lambda body: True
         loads, items = self.serde.loads, wanted.items()
@@ -264,7 +266,7 @@ class SqlReader(BuiltinSaver):
         return fits
 
     def threads(self, *, filter: Mapping[str, Any] | None = None) -> Iterator[str]:
-        """The ids of all threads, the most recently used first; see
+        """Return the ids of all threads, the most recently used first; see
         `BaseCheckpointSaver.threads`."""
         if filter:
             found = (each.state.key.thread_id for each in self._list(None, filter))
@@ -272,7 +274,7 @@ class SqlReader(BuiltinSaver):
         return self._threads()
 
     def _threads(self) -> Iterator[str]:
-        # Most callers look at the first ones.
+        # Most callers read only the first ones.
         seen: dict[str, None] = {}
         for most in (FIRST_THREADS, NEWEST):
             with self._session(write=False) as session:
@@ -285,7 +287,7 @@ class SqlReader(BuiltinSaver):
                 return
 
     def namespaces(self, thread_id: str) -> Collection[str]:
-        """The namespaces in which a thread has checkpoints.
+        """Return the namespaces in which a thread has checkpoints.
 
         Raises:
             StorageError: the database cannot be read.
@@ -300,7 +302,7 @@ class SqlReader(BuiltinSaver):
         before: RunnableConfig | None,
         choices: Sequence[Collection[int]],
     ) -> tuple[Listed, int]:
-        """The namespaces to list, and the sequence below which to begin."""
+        """Return the namespaces to list, and the sequence below which to begin."""
         with self._session(write=False) as session:
             found = find_labelled(session, choices) if choices else None
             everything = config is None and found is None
@@ -318,8 +320,8 @@ class SqlReader(BuiltinSaver):
         fits: Callable[[CheckpointBody], bool],
         limit: int | None,
     ) -> Iterator[StoredCheckpoint]:
-        """The checkpoints that fit, at most so many. Before the last one the list is checked: it
-        must be whole."""
+        """Yield the checkpoints that fit, at most `limit`. The list is checked for completeness
+        before the last one."""
         if limit == 0:
             return
         check = ListingCheck(listed.namespaces, edge)
@@ -343,7 +345,7 @@ class SqlReader(BuiltinSaver):
             if page.is_last:
                 break
             edge = page.edge
-            # As many rows as the last page went through; more, if too few of them fit.
+            # As many rows as the last page has read; more, if too few of them fit.
             size = len(page.rows) if len(page.wanted) == most else 2 * size
             size = min(max(size, MOST_VALUES), MOST_ROWS)
         with self._session(write=False) as session:
@@ -356,7 +358,7 @@ class SqlReader(BuiltinSaver):
         checkpoint_id: str,
         fits: Callable[[CheckpointBody], bool],
     ) -> Iterator[StoredCheckpoint]:
-        """The checkpoints of one id, newest first: each namespace may have one."""
+        """Yield the checkpoints with one id, newest first: each namespace may have one."""
         found: list[StoredCheckpoint] = []
         with self._session(write=False) as session:
             for namespace in namespaces.values():
@@ -373,6 +375,6 @@ class SqlReader(BuiltinSaver):
         fits: Callable[[CheckpointBody], bool],
         most: int,
     ) -> Page:
-        """The next checkpoints of some namespaces that are older than a sequence."""
+        """Return the next checkpoints of some namespaces that are older than a sequence."""
         with self._session(write=False) as session:
             return read_page(session, listed, edge, size, fits, most)

@@ -1,5 +1,5 @@
-"""Keeps passwords out of errors: what a connection string holds of them, in whatever way it is
-malformed. And tells a connection string from a file name, without a driver."""
+"""Removes passwords from errors: whatever a connection string contains of them, however malformed
+it is. Also distinguishes a connection string from a file name, without a driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _APART = re.compile(r"[\s:/@?#&=%'\"\\,\[\]]+")
 
 
 def redact(text: str, conninfo: str) -> str:
-    """A text without what may be a part of a password in a connection string or URL.
+    """Return a text without anything that may be part of a password in a connection string or URL.
 
     >>> redact('invalid port: "ru"', "postgresql://me:tru/ru@host/db")
     'invalid port: "***"'
@@ -29,7 +29,8 @@ def redact(text: str, conninfo: str) -> str:
 
 
 def is_conninfo(db: str) -> bool:
-    """Whether what names a database on a command line means a Postgres server, not a file.
+    """Return whether the name of a database on a command line means a Postgres server rather than a
+    file.
 
     >>> is_conninfo("postgresql://db/orders"), is_conninfo("host=db dbname=orders")
     (True, True)
@@ -40,12 +41,13 @@ def is_conninfo(db: str) -> bool:
 
 
 def redact_address(conninfo: str) -> str:
-    """A connection string or file name as it may be shown."""
+    """Return a connection string or file name as it may be shown."""
     return redact(conninfo, conninfo)
 
 
 def _secrets(conninfo: str) -> set[str]:
-    """All that may be a password, whole and in the parts that a parser may take it for."""
+    """Return everything that may be a password, whole and in the parts that a parser may take for
+    one."""
     found = [match.group(1) for match in _NAMED.finditer(conninfo)]
     if "@" in conninfo:
         user = _SCHEME.sub("", conninfo.rpartition("@")[0])

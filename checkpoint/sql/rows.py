@@ -1,12 +1,12 @@
 """A thread as rows, for savers on databases: what each row holds, as records and as bytes. No SQL.
 
-A namespace of a thread has a row that names its head. A checkpoint's row holds what its step
-changed and links to the row it builds on; every `KEYFRAME` links one holds a complete table, so
-that reading walks few rows. Short values stand in the checkpoint's row; long ones have a row of
-their own, whole or as a delta on an older one. They are named by their owner (the checkpoint that
-wrote them) and the last bytes of their row, so that nothing can take its place unseen. So it is
-with what the tasks of a superstep wrote: if short, it stands in the row of the checkpoint that came
-of it; else in a row beside their own.
+A namespace of a thread has a row that names its head. A checkpoint's row holds what its superstep
+changed and links to the row it builds on; every `KEYFRAME` links, a row holds complete tables, so
+that reading walks few rows. Short values are stored in the checkpoint's row; a long one has its own
+row, whole or as a delta on an older value. Long values are identified by their owner (the
+checkpoint that wrote them) and the last bytes of their row, so that no replacement goes unnoticed.
+What the tasks of a superstep wrote is stored the same way: if short, in the row of the checkpoint
+that resulted from it, otherwise in a row beside their own.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from ..serde.msgpack import packb, unpack_view, unpackb
 from ..serde.serializer import FORMAT
 
 KEYFRAME = 32
-"""The most rows that have to be read for the table of a checkpoint."""
+"""How many rows must be read at most for the tables of a checkpoint."""
 
 TAIL = "tail:"
-"""So begins the form of a write that ends as its channel's value does, for so many bytes. Only
-those before these are there."""
+"""The prefix of the form of a write whose last bytes equal those of its channel's value; the number
+of these bytes follows. Only the bytes before them are stored."""
 
 PackedBlob = tuple[str | int | None, bytes]
-"""A blob as it stands in a row: no format means the one that almost all have, a number a tail."""
+"""A blob as it is stored in a row. No format means the most common one; a number means a tail of
+this length."""
 
 PackedTask = tuple[str | bytes, str, Sequence[tuple[str, PackedBlob]], Sequence[float]]
-"""What a task wrote, as it stands in a row"""
+"""What a task wrote, as it is stored in a row."""
 
 SELF = 0
-"""The owner that means the checkpoint in whose row it stands."""
+"""The owner that means the checkpoint in whose row it is stored."""
 
 
 # -- rows as the database has them -----------------------------------------------------------------
@@ -44,8 +45,8 @@ SELF = 0
 
 @dataclass(slots=True)
 class NamespaceRow:
-    """A namespace of a thread. `head` is the sequence of its newest checkpoint, `revision` how
-    often something was recorded beside that, `size` the number of all."""
+    """A namespace of a thread. `head` is the sequence of its newest checkpoint, `revision` the
+    number of records beside that, `size` the number of checkpoints."""
 
     id: int
     thread_id: str
@@ -56,12 +57,12 @@ class NamespaceRow:
     size: int
 
     def key(self, integrity: Integrity) -> ThreadKey:
-        """Its names, to read and write rows with."""
+        """Return its names as a key, with which rows are read and written."""
         return ThreadKey(self.thread_id, self.checkpoint_ns, integrity)
 
 
 class CheckpointRow(NamedTuple):
-    """A checkpoint. `link` is the sequence of the row it builds on, None if its table is
+    """A checkpoint. `link` is the sequence of the row it builds on, None if its tables are
     complete."""
 
     namespace_id: int
@@ -74,7 +75,8 @@ class CheckpointRow(NamedTuple):
 
 
 class ValueRow(NamedTuple):
-    """A long value. `base` is the owner of the value that it is a delta on, None if it is whole."""
+    """A long value. `base` is the owner of the value on which it is a delta, None if it is
+    whole."""
 
     owner: int
     channel: str
@@ -82,11 +84,11 @@ class ValueRow(NamedTuple):
     data: bytes
 
 
-# -- what they mean --------------------------------------------------------------------------------
+# -- what rows represent ---------------------------------------------------------------------------
 
 
 class ValueDelta(NamedTuple):
-    """A value's row that is a delta: made on the value of this owner, whose row ends so."""
+    """The row of a value that is a delta: the owner and the digest of the value it is based on."""
 
     base: int
     base_digest: bytes
@@ -98,11 +100,11 @@ class ChannelValue:
     """The value of one channel at one checkpoint.
 
     Attributes:
-        blob: its bytes, whole; None until they are read.
-        owner: whose value row holds it; None if it stands in the checkpoint's row.
+        blob: the whole value; None until it is read.
+        owner: the owner of the value row that holds it; None if it is in the checkpoint's row.
         digest: the last bytes of that value row.
-        whole: the length of the value, stored whole, that its deltas begin with.
-        deltas: those it is made of, the oldest first.
+        whole: the length of the whole value on which the first delta is based.
+        deltas: the deltas to apply, oldest first.
     """
 
     blob: Blob | None
@@ -114,15 +116,15 @@ class ChannelValue:
 
 @dataclass(slots=True, weakref_slot=True)
 class MaterializedState:
-    """Everything that is true at one checkpoint. It belongs to a run, and is changed in place as
-    that goes on.
+    """The complete state at one checkpoint. It belongs to a run, which changes it in place as it
+    advances.
 
     Attributes:
-        id: of the checkpoint; empty before the first, and if the rows it was read from have
-            changed.
-        distance: how many links lie behind it; -1 before the first checkpoint.
-        revision: how often something was recorded beside it.
-        metadata: its metadata, whose labels are in the index; None if they are not known.
+        id: the id of the checkpoint; empty before the first, and when the rows it was read from
+            have changed.
+        distance: how many links it is away from a complete row; -1 before the first checkpoint.
+        revision: how many records are beside it.
+        metadata: its metadata, whose labels are in the index; None if that is not known.
     """
 
     key: ThreadKey
@@ -137,24 +139,24 @@ class MaterializedState:
     metadata: Mapping[str, Any] | None = None
 
     def held(self) -> Collection[str]:
-        """The channels that hold something."""
+        """Return the channels that have a value."""
         return self.values
 
     def blob(self, channel: str) -> Blob:
-        """What such a channel holds, once it was read."""
+        """Return the value of such a channel, after it was read."""
         blob = self.values[channel].blob
         assert blob is not None
         return blob
 
 
 class CheckpointBody(NamedTuple):
-    """What a checkpoint's row holds, unpacked. A value None: the channel is empty.
+    """The unpacked content of a checkpoint's row. A value of None means that the channel is empty.
 
     Attributes:
-        parent_revision: how often something had been recorded beside the parent when this was made,
-            so that it is seen if that is missing; None without a parent.
-        parent_writes: what the parent's tasks wrote, where it is not recorded beside the parent;
-            without what the values of this checkpoint end with, see `TAIL`.
+        parent_revision: how many records were beside the parent when this was made, so that a
+            missing one is noticed; None without a parent.
+        parent_writes: what the parent's tasks wrote, unless it is recorded beside the parent;
+            without the bytes that values of this checkpoint end with, see `TAIL`.
     """
 
     ts: float | str
@@ -189,7 +191,7 @@ _KINDS = {
 
 
 class ThreadKey:
-    """A namespace of a thread by its names: what its rows are bound to."""
+    """A namespace of a thread by its names, to which its rows are bound."""
 
     __slots__ = ("_prefix", "checkpoint_ns", "integrity", "thread_id")
 
@@ -201,10 +203,10 @@ class ThreadKey:
         self._prefix = packb([thread_id, checkpoint_ns])
 
     def pack(self, kind: str, names: Sequence[Any], content: Any) -> bytes:
-        """Content as the protected bytes of a row.
+        """Return content as the protected bytes of a row.
 
         Raises:
-            ValueError: a name in it is no text.
+            ValueError: a name in it is not valid Unicode.
         """
         try:
             return self.integrity.protect(packb(content), self.place(kind, names))
@@ -215,19 +217,19 @@ class ThreadKey:
             ) from error
 
     def unpack(self, kind: str, names: Sequence[Any], data: bytes) -> Any:
-        """The content of a row.
+        """Return the content of a row.
 
         Raises:
-            DamagedError: says where.
+            DamagedError: it is damaged; says where.
         """
         return self.unpack_at(self.place(kind, names), kind, names[0], data)
 
     def place(self, kind: str, names: Sequence[Any]) -> bytes:
-        """What the rows of these names are bound to."""
+        """Return the bytes that rows with these names are bound to."""
         return self._prefix + packb([kind, *names])
 
     def unpack_at(self, place: bytes, kind: str, name: Any, data: bytes) -> Any:
-        """`unpack` where the place is known."""
+        """Do the same as `unpack`, for a place that is already known."""
         try:
             if not isinstance(data, bytes):  # a database may hold anything
                 raise ValueError(f"it must be bytes, got {type(data).__name__}")
@@ -236,8 +238,8 @@ class ThreadKey:
             raise self.damage_error(f"{_KINDS[kind]} {name!r}: {error}") from error
 
     def unpack_value(self, place: bytes, channel: str, data: bytes) -> list[Any]:
-        """The content of a value's row, bound to this place; a long payload as a view of where it
-        is. Raises as `unpack`."""
+        """Return the content of a value's row, bound to this place; a long payload is a view into
+        `data`. Raises the same errors as `unpack`."""
         given: Any = data
         # A subclass may change what it is given (encryption): only plain bytes are used in place.
         if type(self.integrity) is Integrity:
@@ -248,11 +250,11 @@ class ThreadKey:
             raise self.damage_error(f"{_KINDS['value']} {channel!r}: {error}") from error
 
     def digest(self, data: bytes) -> bytes:
-        """The last bytes of a row, which tell it from all others."""
+        """Return the last bytes of a row, which identify it."""
         return data[-self.integrity.digest_size :]
 
     def damage_error(self, what: str) -> DamagedError:
-        """An error that names this thread and namespace."""
+        """Return an error that names this thread and namespace."""
         where = f"thread {self.thread_id!r}"
         if self.checkpoint_ns:
             where += f", namespace {self.checkpoint_ns!r}"
@@ -269,18 +271,18 @@ def pack_body(
     complete: bool,
     writes: Iterable[TaskWrites | PackedTask] | None = None,
 ) -> bytes:
-    """A checkpoint's body as the protected bytes of its row.
+    """Return a checkpoint's body as the protected bytes of its row.
 
     Args:
-        complete: it builds on no other row.
-        writes: in place of the body's own.
+        complete: whether it builds on no other row.
+        writes: stored instead of the body's own writes.
     """
     ts, v, metadata, parent_revision, channels, values, versions, seen, own_writes = body
     updated: Any = channels
     if channels is not None and channels == [*versions]:
-        updated = True  # the channels whose versions moved, which stand here anyway
+        updated = True  # the channels whose versions changed, which are stored here anyway
     entries: dict[str, Any] = {}
-    for name, value in values.items():  # a loop: until Python 3.12 a comprehension is a call
+    for name, value in values.items():  # a loop: before Python 3.12 a comprehension is a call
         if value is None:
             entries[name] = None
         elif value.owner is not None:
@@ -296,7 +298,7 @@ def pack_body(
 
 
 def unpack_body(key: ThreadKey, row: CheckpointRow) -> CheckpointBody:
-    """The body of a checkpoint's row.
+    """Return the body of a checkpoint's row.
 
     Raises:
         DamagedError: it is not what was written.
@@ -312,11 +314,11 @@ def unpack_body(key: ThreadKey, row: CheckpointRow) -> CheckpointBody:
 
 
 Tables = tuple[Mapping[str, ChannelValue | None], dict[str, int], dict[str, dict[str, int]]]
-"""What a checkpoint's row says of values, versions, and versions seen"""
+"""What a checkpoint's row says about values, versions, and versions seen."""
 
 
 def unpack_tables(key: ThreadKey, row: CheckpointRow) -> Tables:
-    """The part of `unpack_body` that later checkpoints build on."""
+    """Return the part of `unpack_body` that later checkpoints build on."""
     _, _, _, _, _, entries, versions, seen, _ = _unpack_row(key, row)
     return _unpack_values(entries, row.seq), versions, seen
 
@@ -341,18 +343,18 @@ def _unpack_values(entries: Mapping[str, Any], seq: int) -> dict[str, ChannelVal
 
 
 def form_in_row(form: str) -> str | None:
-    """A blob's format as it stands in a row: that of almost all is left out."""
+    """Return a blob's format as it is stored in a row: the most common one is left out."""
     return None if form == FORMAT else form
 
 
 def tails_of(body: CheckpointBody) -> list[str]:
-    """The channels whose values have to be read for what was written to them."""
+    """Return the channels whose values must be read to restore what was written to them."""
     tasks = body.parent_writes
     return [name for task in tasks for name, blob in task.writes if blob[0].startswith(TAIL)]
 
 
 def restore_tails(key: ThreadKey, body: CheckpointBody) -> Sequence[TaskWrites]:
-    """What the parent's tasks wrote, once the values of `tails_of` were read.
+    """Return what the parent's tasks wrote, after the values of `tails_of` have been read.
 
     Raises:
         DamagedError: a value is shorter than what was written to it.
@@ -380,13 +382,12 @@ def _restore(key: ThreadKey, body: CheckpointBody, name: str, blob: Blob) -> Blo
 def pack_writes(
     key: ThreadKey, checkpoint_id: str, position: int, tasks: Iterable[TaskWrites]
 ) -> bytes:
-    """What tasks wrote beside a checkpoint, as the bytes of one row, which has this place among its
-    rows."""
+    """Return what tasks wrote beside a checkpoint, as the bytes of its row at this position."""
     return key.pack("writes", [checkpoint_id, position], [tuple(task) for task in tasks])
 
 
 def unpack_tasks(content: Iterable[Any]) -> Sequence[TaskWrites]:
-    """What tasks wrote, as it came from the packer."""
+    """Convert unpacked content to what tasks wrote."""
     return [
         TaskWrites(
             _unpack_id(task_id),
@@ -405,14 +406,13 @@ def _unpack_form(form: str | int | None) -> str:
 
 
 def pack_id(text: str) -> str | bytes:
-    """The id of a task as it stands in a row: a UUID in half of its length."""
+    """Return the id of a task as it is stored in a row: a UUID as 16 bytes."""
     if len(text) == 36:
         try:
             number = bytes.fromhex(text.replace("-", ""))
         except ValueError:
             return text
-        # Only if it comes back as it was: ids with capitals, or without their dashes in place, stay
-        # texts.
+        # Only if it is restored exactly: ids with capitals or misplaced dashes stay texts.
         if len(number) == 16 and _unpack_id(number) == text:
             return number
     return text

@@ -1,5 +1,5 @@
-"""How savers on SQL databases write. The texts, and how a connection is had, are each database's
-own. All that is user data is bound; no text of a user's ever becomes SQL."""
+"""How savers on SQL databases write. Each database has its own statements and connections. All user
+data is bound; user text never becomes SQL."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FORGET = ("forget_values", "forget_writes", "forget_rows", "forget_labels", "dro
 
 
 class SqlSaver(SqlPruner):
-    """A saver on rows. Subclasses give the connection."""
+    """A saver on rows. Subclasses provide the connection."""
 
     # -- a superstep --------------------------------------------------------------------------
 
@@ -59,15 +59,15 @@ class SqlSaver(SqlPruner):
         self._write(self._write_commit, commit)
 
     def _write(self, function: Callable[..., None], *args: Any) -> None:
-        """Make a write. A database may make several at once."""
+        """Make a write. A subclass may make several at once."""
         function(*args)
 
     def _write_commit(self, commit: Commit) -> None:
         thread_id, checkpoint_ns = commit.thread_id, commit.checkpoint_ns
         state = self._known_state(commit)
         if state is not None:
-            # What every superstep does. If the head is not where it is known to be, the way below
-            # finds out why.
+            # The fast path of almost every superstep. If the head has moved, the code below finds
+            # out why.
             metadata = self._dumps("metadata", commit.metadata)
             rows = build_rows(state, commit, metadata, self._loads_for_labels)
             seq = self._append(state, rows)
@@ -79,14 +79,15 @@ class SqlSaver(SqlPruner):
         key = self._key(thread_id, checkpoint_ns) if state is None else state.key
         with self._session(write=True) as session:
             namespace = self._lock_namespace(session, key)
-            # Compare-and-swap: the namespace is locked, so nobody moves the head after this look.
+            # Compare-and-swap: the namespace is locked, so nobody moves the head after this check.
             if namespace.head_id != commit.head:
                 raise CheckpointConflictError(
                     thread_id, checkpoint_ns, commit.head, namespace.head_id
                 )
             state = self._read_state(session, namespace, commit.parent_id)
             if commit.parent_id is not None and not state.id:
-                # Pruned meanwhile: what changed since is not enough, this one must hold everything.
+                # The parent was pruned: the changes since it are not enough, so this one must hold
+                # everything.
                 commit = complete_commit(commit, self._dumps)
             rows = self._build_rows(state, commit)
             seq = self._insert(session, namespace.id, rows)
@@ -102,14 +103,14 @@ class SqlSaver(SqlPruner):
         return build_rows(state, commit, metadata, self._loads_for_labels)
 
     def _known_state(self, commit: Commit) -> MaterializedState | None:
-        """The state of the head on which a commit builds, if the run brings it."""
+        """Return the state of the head on which a commit builds, if the run provides it."""
         state = commit.saver_state
         if (
             state.__class__ is not MaterializedState
             or not state.id == commit.parent_id == commit.head
             or commit.carried
             or commit.taken
-            # Another saver's, or of another thread: the commit was passed on.
+            # From another saver or of another thread: the commit was forwarded.
             or state.key.integrity is not self._integrity
             or state.key.thread_id != commit.thread_id
             or state.key.checkpoint_ns != commit.checkpoint_ns
@@ -121,7 +122,7 @@ class SqlSaver(SqlPruner):
     def _read_state(
         self, session: SqlSession, namespace: NamespaceRow, parent_id: str | None
     ) -> MaterializedState:
-        """The state at a commit's parent; an empty one if there is none."""
+        """Return the state at a commit's parent; an empty one if there is none."""
         if parent_id is not None:
             found = find_checkpoint(session, namespace, parent_id, self._integrity)
             if found is not None:
@@ -129,13 +130,13 @@ class SqlSaver(SqlPruner):
         return MaterializedState(namespace.key(self._integrity), namespace.id)
 
     def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
-        """Store a commit's rows in a transaction of their own, if the head is as it is known; their
-        sequence, or None. What every superstep does: a database does it in as few steps as it
+        """Store a commit's rows in their own transaction, if the head has not moved; return their
+        sequence, or None. Every superstep does this, so each database does it in as few steps as it
         can."""
         raise NotImplementedError
 
     def _insert(self, session: SqlSession, namespace_id: int, rows: CommitRows) -> int:
-        """Store a commit's rows as the new head of a namespace; their sequence."""
+        """Store a commit's rows as the new head of a namespace; return their sequence."""
         if rows.writes is not None:
             session.run("add_writes", namespace_id, rows.parent_id, rows.writes)
         names = (rows.checkpoint_id, rows.parent_id)
@@ -158,7 +159,7 @@ class SqlSaver(SqlPruner):
             self._prune_if_due(state)
 
     def _prune_if_due(self, state: MaterializedState) -> None:
-        # As far from a complete row as they get: once in so many commits.
+        # At the greatest distance from a complete row: once every `EVERY` commits.
         if state.distance == EVERY - 1:
             self._prune_by_retention(state.key.thread_id)
 
@@ -193,10 +194,10 @@ class SqlSaver(SqlPruner):
         checkpoint_id: str,
         writes: Sequence[TaskWrites],
     ) -> int:
-        """Add to what is recorded beside a checkpoint; how often that has been done now."""
+        """Add a record beside a checkpoint; return how many there are now."""
         is_head = namespace.head_id == checkpoint_id
         position: int = namespace.revision
-        # Only the head's count stands in the namespace's row; for others the rows are counted.
+        # Only the head's count is in the namespace's row; for others the rows are counted.
         if not is_head:
             ((position,),) = session.rows("count_writes", namespace.id, checkpoint_id)
         data = pack_writes(namespace.key(self._integrity), checkpoint_id, position, writes)
@@ -206,7 +207,7 @@ class SqlSaver(SqlPruner):
         return position + 1
 
     def _set_revision(self, key: ThreadKey, checkpoint_id: str, revision: int) -> None:
-        """Tell the run that holds this checkpoint's state what was recorded."""
+        """Tell the run that holds this checkpoint's state how many records there are."""
         state = self._held_state(key, checkpoint_id)
         if state is not None:
             state.revision = revision
@@ -229,7 +230,7 @@ class SqlSaver(SqlPruner):
         `BaseCheckpointSaver.commit_records`.
 
         Raises:
-            CheckpointConflictError: the head is another, or somebody has recorded beside it.
+            CheckpointConflictError: the head has moved, or another run has recorded beside it.
             StorageError: the database refused; nothing is recorded.
         """
         self._write(self._store_records, coordinates(config), revision, records)
@@ -257,27 +258,26 @@ class SqlSaver(SqlPruner):
         namespace: NamespaceRow,
         records: Mapping[str, Sequence[TaskWrites]],
     ) -> int:
-        """Add to what is recorded beside checkpoints; how often that has been done beside the head
-        now."""
+        """Add records beside checkpoints; return how many are beside the head now."""
         for checkpoint_id, writes in records.items():
             self._add_writes(session, namespace, checkpoint_id, writes)
         if namespace.head_id is not None and namespace.head_id not in records:
-            # It counts there, too. A revision is the number of rows, so there is one without tasks.
+            # It counts there too. A revision is the number of rows, so add an empty one.
             self._add_writes(session, namespace, namespace.head_id, ())
         return namespace.revision + 1
 
     _transacts = False
-    """Whether it has ever been asked for a transaction. Then whoever uses it may be inside one."""
+    """Whether a transaction has ever been requested. Only then can a caller be inside one."""
 
     def transact(
         self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
     ) -> Transacted:
-        """Call a function in a transaction on this database, and record what it returns in it; see
+        """Call a function in a transaction on this database, and record its result in it; see
         `BaseCheckpointSaver.transact`.
 
         Raises:
-            TypeError: a subclass overrides what a record is stored by.
-            ValueError: the database has no such isolation.
+            TypeError: a subclass overrides a method that stores records.
+            ValueError: the database has no such isolation level.
         """
         self._refuse_inside()
         self._transacts = True
@@ -289,26 +289,26 @@ class SqlSaver(SqlPruner):
         raise NotImplementedError
 
     def _refuse_inside(self) -> None:
-        """Refuse to be used by the function of a transaction of its own."""
+        """Refuse to be used by the function of one of its own transactions."""
         if self._transacts:
             from .transaction import refuse_inside
 
             refuse_inside(self)
 
     def store_post(self, thread_id: str, writes: Sequence[tuple[str, Blob]]) -> None:
-        """Keep what was posted to a thread; see `BaseCheckpointSaver.store_post`."""
+        """Store what was posted to a thread; see `BaseCheckpointSaver.store_post`."""
         data = pack_post(self._key(thread_id, ""), writes)
         with self._session(write=True) as session:
             session.run("add_post", thread_id, data)
 
     def read_posts(self, thread_id: str) -> Sequence[Post]:
-        """What was posted to a thread and no commit has taken, in the order of ids."""
+        """Return what was posted to a thread and not taken by a commit, in the order of ids."""
         with self._session(write=False) as session:
             return find_posts(session, self._key(thread_id, ""))
 
     def _lock_namespace(self, session: SqlSession, key: ThreadKey) -> NamespaceRow:
-        """The namespace of these names, made if it is not there; nobody else changes it before this
-        transaction ends."""
+        """Lock and return the namespace with these names, and create it if necessary; nobody else
+        can change it before this transaction ends."""
         names = key.thread_id, key.checkpoint_ns
         session.run("add_namespace", *names)
         return NamespaceRow(*session.rows("lock_namespace", *names)[0])
@@ -322,13 +322,13 @@ class SqlSaver(SqlPruner):
         metadata: CheckpointMetadata,
         new_versions: Mapping[str, int],
     ) -> RunnableConfig:
-        """Store a checkpoint as the new head, whoever moved it last.
+        """Store a checkpoint as the new head, whoever has moved the head last.
 
-        A value is stored if it is in `new_versions` or the parent has none; else the parent's is
-        kept.
+        A value is stored if it is in `new_versions` or the parent has none; otherwise the parent's
+        is kept.
 
         Raises:
-            UnserializableError: names the channel and the place in its value.
+            UnserializableError: a value cannot be stored; names the channel and the place in it.
             StorageError: the database refused; nothing is stored.
         """
         where = thread_id, checkpoint_ns, parent_id = coordinates(config)
@@ -338,26 +338,26 @@ class SqlSaver(SqlPruner):
         with self._session(write=True) as session:
             namespace = self._lock_namespace(session, self._key(thread_id, checkpoint_ns))
             check_expected(self, "put", (thread_id, checkpoint_ns), namespace.head_id)
-            # What replaces itself builds on nothing.
+            # A checkpoint that replaces itself builds on nothing.
             state = self._read_state(session, namespace, None if parent_id == id else parent_id)
             parent = state if state.id else None
             commit, builds_on = diff_checkpoint(
                 where, parent, checkpoint, metadata, new_versions, self._dumps
             )
-            # It holds everything, so an empty state is the one that its rows build on.
+            # It holds everything, so its rows build on an empty state.
             if not builds_on:
                 state = MaterializedState(state.key, namespace.id)
             rows = build_rows(state, commit, encoded, self._loads_for_labels)
             if session.rows("by_id", namespace.id, id):
                 self._drop_replaced(session, namespace, id)
             seq = self._insert(session, namespace.id, rows)
-            set_head(session, namespace.id, seq, id)  # writes may have come before it
-        # The head was moved from outside: the state that a run holds is no longer the head's.
+            set_head(session, namespace.id, seq, id)  # writes may have been recorded before it
+        # The head was moved from outside the run, so the state that a run holds is outdated.
         self._outdate_state(thread_id, checkpoint_ns)
         return address(thread_id, checkpoint_ns, id)
 
     def _drop_replaced(self, session: SqlSession, namespace: NamespaceRow, id: str) -> None:
-        """Forget a checkpoint that comes back at once."""
+        """Delete a checkpoint that is stored again at once."""
         key = namespace.key(self._integrity)
         keep_only(
             session,
@@ -371,7 +371,7 @@ class SqlSaver(SqlPruner):
     # -- forget and copy ----------------------------------------------------------------------
 
     def delete_thread(self, thread_id: str) -> None:
-        """Forget a thread with all its namespaces; an unknown one is no error."""
+        """Delete a thread with all its namespaces; an unknown thread is no error."""
         check_names(thread_id)
         with self._session(write=True) as session:
             for namespace in lock_namespaces(session, str(thread_id)):
@@ -381,10 +381,10 @@ class SqlSaver(SqlPruner):
             session.run("forget_posts", str(thread_id))
 
     def copy_thread(self, source: str, target: str) -> None:
-        """Copy a thread whole: all namespaces, checkpoints with their ids and order, and writes.
+        """Copy a whole thread: all namespaces, checkpoints with their ids and order, and writes.
 
         Raises:
-            ValueError: there is no such thread, or the target is one already.
+            ValueError: there is no such thread, or the target already exists.
         """
         check_names(source, target)
         with self._session(write=True) as session:

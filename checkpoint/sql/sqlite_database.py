@@ -1,7 +1,7 @@
 """One SQLite connection, for the savers, stores and caches kept in it.
 
-Opening, closing and transactions; no table is known here. No text of a user's ever becomes SQL: the
-modules that use this hold their statements as constants and bind every value.
+Opening, closing and transactions; it knows no tables. User text never becomes SQL: the modules that
+use this hold their statements as constants and bind every value.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ BUSY_SECONDS = 30.0
 """How long to wait for another process that writes to the same file."""
 
 AGAIN = 0.01
-"""Seconds until a file that others are opening is tried again."""
+"""Seconds until the next attempt to open a file that others are opening."""
 
 POLL = 0.001
-"""Seconds until a file that others write to is tried again. SQLite's own waiting sleeps longer and
-longer, up to 100 ms: it finds a file that another process takes again and again locked each time
-(benchmark P34)."""
+"""Seconds until the next attempt to lock a file that others write to. SQLite's own waiting sleeps
+ever longer, up to 100 ms: if another process takes the lock again and again, it finds it taken each
+time (benchmark P34)."""
 
 Result = TypeVar("Result")
 
 Synchronous = Literal["off", "normal", "full", "extra"]
-"""How much is on the disk when a commit returns. `full`: all of it. `normal`: a loss of power may
-take the last commits, whole ones only; a crash of the process takes nothing. `off`: a loss of power
+"""What is on the disk when a commit returns. `full`: everything. `normal`: a power failure may lose
+the last commits, but only whole ones; a crash of the process loses nothing. `off`: a power failure
 may damage the file."""
 
 _BEGIN = "BEGIN"
@@ -50,7 +50,7 @@ RELEASE = "RELEASE member"
 _ROLLBACK_TO = "ROLLBACK TO member"
 _WAL = "PRAGMA journal_mode=WAL"
 _LOG = "PRAGMA wal_autocheckpoint=4000"
-"""Pages of the log (16 MB) before it is written into the file: the same pages change again and
+"""Pages in the log (16 MB) before it is copied into the file: the same pages change again and
 again."""
 _FILE = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 _NO_TIMEOUT = "PRAGMA busy_timeout=0"
@@ -64,7 +64,7 @@ _SYNCHRONOUS = {
 
 
 class Column(NamedTuple):
-    """A column that a table has got since it was first made, and the statement that adds it."""
+    """A column added to a table after its first version, and the statement that adds it."""
 
     table: str
     name: str
@@ -72,7 +72,7 @@ class Column(NamedTuple):
 
 
 class GroupWriter(Protocol):
-    """What makes writes on its connection, those that wait together in one transaction; a
+    """Makes writes on its connection, those that wait together in one transaction; a
     `SqliteSaver`."""
 
     @property
@@ -84,22 +84,22 @@ class GroupWriter(Protocol):
 
 
 class Database:
-    """A connection with its tables made. Not locked: its owner lets one thread at a time use it.
+    """A connection whose tables have been created. Not locked: its owner lets only one thread at a
+    time use it.
 
     Args:
-        target: what to open; a connection is used as it is, and left open by `close`.
-        schema: the statements that make the tables, if they are not there, and further columns.
-        synchronous: by name; None leaves it as it is.
+        target: what to open; a given connection is used as it is, and `close` leaves it open.
+        schema: the statements that create missing tables, and added columns.
+        synchronous: see `Synchronous`; None leaves the setting unchanged.
         timeout: seconds to wait for another writer.
-        advice: for the user, when the database has refused something.
-        watched: refuse to write once the file, or its journal, was deleted or replaced: SQLite
-            itself goes on writing into what no name leads to any more.
-        read_only: change nothing, neither tables nor the way the file is kept; `target` is a file
-            name.
+        advice: appended to the error when the database refuses something.
+        watched: refuse to write after the file or its log was deleted or replaced: SQLite itself
+            would keep writing to a file without a name.
+        read_only: change nothing, neither tables nor the journal mode; `target` is a file name.
 
     Raises:
         StorageError: it cannot be opened.
-        ValueError: `synchronous` is none of the names.
+        ValueError: `synchronous` does not exist.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Database:
         watched: bool = True,
         read_only: bool = False,
     ) -> None:
-        # Deferred: importing this package must not cost a database that nobody opens.
+        # Deferred: importing this package must not load a database driver that is not used.
         import sqlite3
 
         if synchronous is not None and synchronous not in _SYNCHRONOUS:
@@ -120,14 +120,14 @@ class Database:
                 f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, got {synchronous!r}"
             )
         self._process = os.getpid()
-        # Whether a transaction is open in which others are savepoints.
+        # Whether a group is open, in which transactions become savepoints.
         self.grouped: bool = False
         self._closed = False
         self._advice = advice
-        # How long to wait for a lock here; what SQLite waits by itself comes before.
+        # How long to wait for a lock here, after SQLite's own waiting.
         self._patience = 0.0
         self._files: list[tuple[str, tuple[int, int]]] = []
-        # A damaged schema is told in words that are no UTF-8 either.
+        # The error for a damaged schema may contain bytes that are not UTF-8.
         self.error: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError)
         self.owned: bool = not isinstance(target, sqlite3.Connection)
         if isinstance(target, sqlite3.Connection):
@@ -164,8 +164,8 @@ class Database:
     def _prepare_patiently(
         self, schema: Sequence[str | Column], synchronous: Synchronous | None, timeout: float
     ) -> None:
-        """Prepare; while others do so or write, try again: SQLite does not wait by itself where it
-        would have to turn a read lock into a write lock, as on the way to WAL."""
+        """Prepare, and retry while others prepare or write: SQLite does not wait by itself if it
+        would have to upgrade a read lock to a write lock, as for switching to WAL."""
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -182,7 +182,8 @@ class Database:
         cursor = self.execute(_WAL)
         mode = cursor.fetchone()
         cursor.close()
-        # With a log only the beginning of a transaction can meet a lock, and may be tried again.
+        # With WAL, only the beginning of a transaction can find the file locked, and it can be
+        # retried.
         if self.owned and mode == ("wal",):
             self.execute(_NO_TIMEOUT).close()
             self._patience = timeout
@@ -197,23 +198,23 @@ class Database:
                     self.execute(part.statement)
 
     def _watch(self) -> None:
-        """Know the files from now on by more than their names."""
+        """Remember the identity of the files, not only their names."""
         name = self.path()
         paths = (name, f"{name}-wal") if name else ()
         found = ((path, identity_of(path)) for path in paths)
         self._files = [(path, identity) for path, identity in found if identity is not None]
 
     def path(self) -> str | None:
-        """The file's absolute path; None for a database in memory."""
+        """Return the file's absolute path; None for a database in memory."""
         try:
             (found,) = self.execute(_FILE).fetchone()
-        except UnicodeDecodeError:  # a name that is no text
+        except UnicodeDecodeError:  # a name that is not valid UTF-8
             return None
         return found or None
 
     def check_files(self) -> None:
-        """Refuse to commit what nobody could find again. Called before each commit: a few
-        microseconds.
+        """Refuse to commit to a file that nobody could find again. Called before each commit; takes
+        a few microseconds.
 
         Raises:
             StorageError: the file was deleted or replaced since it was opened.
@@ -227,7 +228,7 @@ class Database:
                 )
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Run one statement with its values bound. While others have the file locked, it waits."""
+        """Execute one statement with its values bound. Waits while others have the file locked."""
         try:
             return self.connection.execute(statement, values)
         except self.error as error:
@@ -236,10 +237,10 @@ class Database:
     def execute_again(
         self, error: Exception, statement: str, values: Sequence[Any] = ()
     ) -> sqlite3.Cursor:
-        """Run a statement that has met an error: again and again, if others had the file locked.
+        """Handle the error of a statement: retry it as long as others have the file locked.
 
         Raises:
-            Exception: the error, or what it met at last.
+            Exception: the error, or that of the last attempt.
         """
         deadline = time.monotonic() + self._patience
         while _is_busy(error) and time.monotonic() < deadline:
@@ -252,10 +253,10 @@ class Database:
 
     @contextmanager
     def transaction(self, write: bool) -> Iterator[None]:
-        """All that is done inside sees one state of the file and is kept whole, or not at all.
+        """Open a transaction: everything inside sees one state of the file, and writes are stored
+        all or none.
 
-        A writer takes the file's write lock at once, so that it cannot find out too late that it
-        lost it.
+        A writer takes the file's write lock at the start, so that it cannot fail to get it later.
         """
         if self.grouped:
             with self._savepoint():
@@ -265,7 +266,7 @@ class Database:
         try:
             self.execute(
                 BEGIN_WRITE if write else _BEGIN
-            )  # inside: Ctrl-C may come just as it is done
+            )  # inside the try block: Ctrl-C may arrive just after it
             yield
             if write:
                 self.check_files()
@@ -287,8 +288,8 @@ class Database:
 
     @contextmanager
     def group(self) -> Iterator[None]:
-        """A writing transaction in which each other one is a savepoint: what fails in it is undone
-        alone.
+        """Open a writing transaction in which every other transaction is a savepoint, so that a
+        failure in one undoes only that one.
 
         Raises:
             StorageError: the database refused; nothing of what was done inside is stored.
@@ -301,12 +302,12 @@ class Database:
                 self.grouped = False
 
     def is_undone(self) -> bool:
-        """Whether SQLite has ended the open transaction by itself."""
+        """Return whether SQLite has ended the open transaction by itself."""
         return not self.connection.in_transaction
 
     @contextmanager
     def session(self, write: bool) -> Iterator[None]:
-        """A transaction whose errors are told in our words.
+        """Open a transaction, and translate its errors.
 
         Raises:
             StorageError: the database refused; nothing was done.
@@ -320,12 +321,12 @@ class Database:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether this is the child of a fork. The lock of whoever uses the connection may be held
-        by a thread that only the parent has."""
+        """Whether this is the child of a fork. A lock on the connection may be held by a thread
+        that exists only in the parent."""
         return self._process != os.getpid()
 
     def check_process(self) -> None:
-        """Refuse to go on in the child of a fork.
+        """Refuse to be used in the child of a fork.
 
         Raises:
             StorageError: this was opened by another process.
@@ -336,7 +337,7 @@ class Database:
             )
 
     def refusal(self, error: Exception) -> StorageError:
-        """What to raise for an error of the driver's."""
+        """Return the error to raise for one of the driver's."""
         if self._closed:
             return StorageError(
                 "it was closed, and its connection with it: keep it open while graphs use it"
@@ -347,15 +348,15 @@ class Database:
         )
 
     def settle(self) -> bool:
-        """Whether no transaction is open. One of our own that Ctrl-C has left half-way is undone
-        first."""
+        """Return whether no transaction is open. One of our own that Ctrl-C has interrupted is
+        rolled back first."""
         if self.owned:
             self.roll_back()
         return not self.connection.in_transaction
 
     def roll_back(self) -> None:
-        """Undo what the open transaction, or a savepoint of it, has done; SQLite ends it by itself
-        on some errors, such as a full disk."""
+        """Roll back the open transaction, or the open savepoint in a group. SQLite ends the
+        transaction by itself on some errors, such as a full disk."""
         if not self.connection.in_transaction:
             return
         if not self.grouped:
@@ -365,21 +366,21 @@ class Database:
             self.execute(_ROLLBACK_TO)
             self.execute(RELEASE)
         except self.error:
-            # The group must not be committed with half a write in it.
+            # The group must not be committed with a partial write in it.
             self.execute(_ROLLBACK)
             raise
 
     def close(self) -> None:
-        """Close the connection, if it was opened here, and by this process."""
+        """Close the connection, if it was opened here and by this process."""
         if self.owned and not self.is_inherited:
             self._closed = True
             self.connection.close()
 
 
 def read_only_uri(name: str) -> str:
-    """How SQLite opens a file without changing it or anything beside it. Where nobody writes to it
-    (there is no journal) it needs no lock, so that a file and a folder that may not be written can
-    be read, too."""
+    """Return the URI with which SQLite opens a file without changing it or anything beside it. If
+    nobody writes to the file (its log is empty), no lock is needed, so that files and folders
+    without write permission can be read too."""
     path = os.path.abspath(name)
     try:
         still = os.stat(f"{path}-wal").st_size == 0
@@ -389,13 +390,13 @@ def read_only_uri(name: str) -> str:
 
 
 def open_error(target: Target, error: Exception) -> StorageError:
-    """What to raise where a file cannot be opened."""
+    """Return the error to raise when a file cannot be opened."""
     name = redact_address(str(target))  # it may be the URL of another database
     return StorageError(f"{name!r} cannot be opened as an SQLite database: {error}")
 
 
 def identity_of(path: str) -> tuple[int, int] | None:
-    """Which file this is, by whatever path it is reached; None if there is none."""
+    """Return the identity of a file, the same for every path to it; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:
@@ -404,17 +405,17 @@ def identity_of(path: str) -> tuple[int, int] | None:
 
 
 def _is_busy(error: Exception) -> bool:
-    """Whether others have the file locked: SQLITE_BUSY or SQLITE_LOCKED, the low byte of an
+    """Return whether others have the file locked: SQLITE_BUSY or SQLITE_LOCKED, the low byte of an
     extended code."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (5, 6)
 
 
 def is_duplicate(error: Exception) -> bool:
-    """Whether a row was refused because there is one of the same key: SQLITE_CONSTRAINT_UNIQUE or
-    ..._PRIMARYKEY."""
+    """Return whether a row was refused because another one has the same key:
+    SQLITE_CONSTRAINT_UNIQUE or ..._PRIMARYKEY."""
     return getattr(error, "sqlite_errorcode", 0) in (2067, 1555)
 
 
 def is_unknown_name(error: Exception) -> bool:
-    """Whether a statement names a table or column that the file does not have: SQLITE_ERROR."""
+    """Return whether a statement names a table or column that does not exist: SQLITE_ERROR."""
     return getattr(error, "sqlite_errorcode", 0) == 1

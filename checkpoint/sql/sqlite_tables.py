@@ -1,12 +1,12 @@
-"""Tables and statements of `SqliteSaver`. Constants only; no text of a user's ever becomes SQL."""
+"""The tables and statements of `SqliteSaver`. Constants only; user text never becomes SQL."""
 
 from __future__ import annotations
 
 from .sqlite_database import Column
 
 # `seq` orders all checkpoints of the file. A value belongs to the checkpoint that wrote it
-# (`owner`), and stays as long as any checkpoint builds on it. `link` and `base` are what a row is a
-# change to; NULL where it is whole.
+# (`owner`), and stays as long as any checkpoint builds on it. `link` and `base` name what a row is
+# a change of; NULL if it is complete.
 SCHEMA = (
     """
     CREATE TABLE IF NOT EXISTS spaces (
@@ -56,7 +56,7 @@ SCHEMA = (
     """,
     "CREATE INDEX IF NOT EXISTS writes_by_checkpoint ON writes (space, checkpoint_id)",
     # The head up to which the labels of a namespace are in the index; see `label_index`. A version
-    # that knows no labels moves the head and leaves this behind.
+    # without labels moves the head and does not change this.
     Column("spaces", "labelled", "ALTER TABLE spaces ADD COLUMN labelled INTEGER"),
     "CREATE INDEX IF NOT EXISTS spaces_unlabelled ON spaces (id) WHERE labelled IS NOT head",
     """
@@ -67,7 +67,7 @@ SCHEMA = (
     """,
     "CREATE UNIQUE INDEX IF NOT EXISTS labels_by_label ON labels (label, space)",
     "CREATE INDEX IF NOT EXISTS labels_by_space ON labels (space)",
-    # AUTOINCREMENT: an id is not given again when its post was taken.
+    # AUTOINCREMENT: the id of a post that was taken is not reused.
     """
     CREATE TABLE IF NOT EXISTS posts (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -129,8 +129,8 @@ STATEMENTS = {
             AND checkpoint_id = ?
     """,
     "all_rows": f"{ROW} WHERE space = ? ORDER BY seq",
-    # A namespace, and in it a checkpoint (the head, if ?3 is NULL) with those it builds on and what
-    # its tasks wrote. What is long takes no part in the recursion, which would copy it.
+    # A namespace, one of its checkpoints (the head, if ?3 is NULL) with those it builds on, and
+    # what its tasks wrote. Long columns are left out of the recursion, which would copy them.
     "look": """
         WITH RECURSIVE chain (space, seq, link) AS (
             SELECT c.space, c.seq, c.link FROM spaces AS s JOIN checkpoints AS c
@@ -151,8 +151,8 @@ STATEMENTS = {
             WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
     """,
     "page_of_one": f"{ROW} WHERE space = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
-    # Few namespaces: the newest rows of each, by its index. Many: all rows backwards, of which most
-    # are wanted.
+    # Few namespaces: the newest rows of each, by index. Many (`page_of_many`): all rows backwards,
+    # since most of them are wanted.
     "page": f"""
         {ROW} WHERE seq IN (
             SELECT c.seq FROM json_each(?1) AS wanted CROSS JOIN checkpoints AS c ON c.seq IN (

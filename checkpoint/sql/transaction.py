@@ -1,5 +1,5 @@
-"""`transact` of the savers on databases: a function of a user's and the record of its result, in
-one transaction.
+"""`transact` of the savers on databases: a user's function and the record of its result, in one
+transaction.
 
 What both databases share, and what keeps the function from ending the transaction on SQLite.
 """
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import sqlite3
 
 INSIDE: ContextVar[Any] = ContextVar("stategraph_transacting", default=None)
-"""The saver whose transaction the function runs in that is called in this context, or None."""
+"""The saver in whose transaction the function called in this context runs, or None."""
 
 
 def refuse_inside(saver: Any) -> None:
     """Refuse the use of a saver by the function of a transaction on it.
 
     Raises:
-        RuntimeError: this is called by such a function.
+        RuntimeError: such a function is running.
     """
     if INSIDE.get() is saver:
         raise RuntimeError(
@@ -40,10 +40,10 @@ def refuse_inside(saver: Any) -> None:
 
 
 def check_methods(saver: Any) -> None:
-    """Refuse a transaction where a subclass wants to see each record.
+    """Refuse a transaction if a subclass overrides how records are stored.
 
     Raises:
-        TypeError: its class overrides what a record is stored by.
+        TypeError: its class overrides a method that stores records.
     """
     cls = type(saver)
     for name in ("put_writes", "commit_writes", "aput_writes", "acommit_writes"):
@@ -57,17 +57,17 @@ def check_methods(saver: Any) -> None:
 def find_record(
     session: SqlSession, namespace: NamespaceRow, key: ThreadKey, place: TransactionPlace
 ) -> TaskWrites | None:
-    """What is recorded already of a transaction. The namespace is locked.
+    """Return the existing record of a transaction, if any. The namespace is locked.
 
     Raises:
-        CheckpointConflictError: the head is another, or somebody else has recorded something.
+        CheckpointConflictError: the head has moved, or another run has recorded something.
     """
     thread_id, checkpoint_ns, id = coordinates(place.config)
     head = place.head or id
     if id is None or namespace.head_id != head:
         raise CheckpointConflictError(thread_id, checkpoint_ns, head, namespace.head_id)
     if namespace.revision == place.revision:
-        return None  # nobody has recorded anything of which the run does not know
+        return None  # nothing was recorded that the run does not know
     rows = [data for _, data in session.rows("writes", namespace.id, [id])]
     for task in read_writes(key, id, rows, None):
         if task.task_id == place.record_id:
@@ -78,21 +78,21 @@ def find_record(
 
 
 class UserFunction:
-    """The function of a transaction. What it raises undoes the transaction, and is not taken for an
-    error of the saver's."""
+    """The function of a transaction. An error that it raises rolls the transaction back, and is
+    kept apart from the saver's own errors."""
 
     def __init__(self, saver: Any, function: Callable[[Any], TaskWrites]) -> None:
         self._saver, self._function = saver, function
         self.error: BaseException | None = None
 
     def call(self, connection: Any, tables: frozenset[str] | None = None) -> TaskWrites:
-        """Call it.
+        """Call the function.
 
         Args:
-            tables: of an SQLite connection, those that it must not change.
+            tables: on SQLite, the tables that it must not change.
 
         Raises:
-            Undone: it has raised; `error` is what.
+            Undone: it has raised `error`.
         """
         token = INSIDE.set(self._saver)
         try:
@@ -107,34 +107,35 @@ class UserFunction:
 
 
 class Undone(BaseException):
-    """Undoes a transaction whose function has raised."""
+    """Rolls back a transaction whose function has raised."""
 
 
 def transact_in(
     saver: Any, session: SqlSession, place: TransactionPlace, call: Callable[[], TaskWrites]
 ) -> Transacted:
-    """Lock the thread, look for the record, else call the function and record what it returns.
+    """Lock the thread and look for the record; if there is none, call the function and record its
+    result.
 
     Args:
-        session: of the transaction.
-        call: calls it.
+        session: the session of the transaction.
+        call: calls the function.
     """
     thread_id, checkpoint_ns, id = coordinates(place.config)
     key = saver._key(thread_id, checkpoint_ns)
     namespace = saver._lock_namespace(session, key)
     known = find_record(session, namespace, key, place)
     if known is not None:
-        # If its caller has made it, and the answer was lost, that is all that has changed. If
-        # another run has, whatever that has recorded besides is not known to the caller.
+        # If the caller itself made the record and the answer was lost, nothing else has changed. If
+        # another run made it, the caller does not know what else that run has recorded.
         counted = namespace.revision if place.revision is None else place.revision + 1
         return Transacted(known, counted)
     record = call()
-    assert id is not None  # else it was refused
+    assert id is not None  # otherwise `find_record` has raised
     return Transacted(record, saver._add_records(session, namespace, {id: [record]}))
 
 
 def tell_run(saver: Any, place: TransactionPlace, done: Transacted) -> Transacted:
-    """Tell the run what was recorded, once it is stored."""
+    """Tell the run that holds the state what was recorded, once it is stored."""
     thread_id, checkpoint_ns, id = coordinates(place.config)
     saver._set_revision(saver._key(thread_id, checkpoint_ns), place.head or id, done.revision)
     return done
@@ -144,15 +145,15 @@ def tell_run(saver: Any, place: TransactionPlace, done: Transacted) -> Transacte
 
 OWN_TABLES = frozenset({"spaces", "checkpoints", "channel_values", "writes", "labels", "posts"})
 
-# Actions as SQLite numbers them: what changes a table, by which of its two names that is told.
+# SQLite's codes of the actions that change a table → which of the two names is the table's.
 _CHANGES = {9: 0, 18: 0, 23: 0, 11: 0, 26: 1, 1: 1, 7: 1, 10: 1, 16: 1}
 _TRANSACTION, _OK, _DENY = 22, 0, 1
 
 
 @contextmanager
 def guard(connection: sqlite3.Connection, tables: frozenset[str]) -> Iterator[list[str]]:
-    """In this context a transaction of the connection cannot be ended, and some tables not be
-    changed. Gives what was refused.
+    """In this context, a transaction of the connection cannot be ended, and some tables cannot be
+    changed. Yield what was refused.
 
     Raises:
         StorageError: SQLite has ended the transaction by itself.
@@ -168,7 +169,8 @@ def guard(connection: sqlite3.Connection, tables: frozenset[str]) -> Iterator[li
             if str(name).lower() in tables:
                 refused.append(f"table {name!r} is the engine's own, and must not be changed")
         if len(refused) == before and not connection.in_transaction:
-            # As after INSERT OR ROLLBACK: nothing more may be done, or it would be kept.
+            # As after INSERT OR ROLLBACK: refuse all further statements, since they would be
+            # stored.
             refused.append("SQLite itself has undone it")
         return _OK if len(refused) == before else _DENY
 
@@ -192,7 +194,7 @@ def call_guarded(
     """Call a function in an open transaction of a connection.
 
     Raises:
-        RuntimeError: it has done what is refused, and did not go on after that.
+        RuntimeError: it has executed a refused statement, and did not handle the error.
     """
     refused: list[str] = []
     try:
@@ -209,10 +211,10 @@ def call_guarded(
 
 
 def check_isolation_of_sqlite(isolation: str | None) -> None:
-    """Refuse what SQLite does not have.
+    """Check that SQLite has an isolation level.
 
     Raises:
-        ValueError: it is another isolation than its own.
+        ValueError: it does not.
     """
     if isolation not in (None, "serializable"):
         raise ValueError(
@@ -223,7 +225,7 @@ def check_isolation_of_sqlite(isolation: str | None) -> None:
 def transact_on_sqlite(
     saver: Any, place: TransactionPlace, function: Callable[[Any], TaskWrites]
 ) -> Transacted:
-    """`SqliteSaver.transact`."""
+    """Implement `SqliteSaver.transact`."""
     check_methods(saver)
     check_isolation_of_sqlite(place.isolation)
     connection = saver._database.connection

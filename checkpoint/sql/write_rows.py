@@ -1,4 +1,4 @@
-"""A commit → the rows that it adds. No SQL."""
+"""Turns a commit into the rows that it adds. No SQL."""
 
 from __future__ import annotations
 
@@ -33,26 +33,28 @@ from .rows import (
 )
 
 INLINE = 64
-"""Values of so many bytes stand in the checkpoint's row."""
+"""Values of at most this many bytes are stored in the checkpoint's row."""
 
 RUN = 34
-"""So many deltas of about one size that follow each other are stored as one. As each of these is
-one of a larger size, reading a value takes a few times so many rows, however often it changed."""
+"""This many consecutive deltas of about the same size are combined into one, which belongs to a
+larger size and is combined again with others. So reading a value takes a few times this many rows,
+however often it has changed."""
 
 SHORT = 2048
-"""Writes of so many bytes stand in the row of the checkpoint that they led to."""
+"""Writes of at most this many bytes are stored in the row of the checkpoint that resulted from
+them."""
 
 
 @dataclass(slots=True)
 class CommitRows:
-    """What one commit adds, all but sequences, which the database gives.
+    """The rows that one commit adds, without sequences, which the database assigns.
 
     Attributes:
         link: the row it builds on, or None.
-        long_values: (channel, base, data) of the value rows.
-        writes: what the parent's tasks wrote, as a row's bytes, if it is long; else None.
+        long_values: the (channel, base, data) of the value rows.
+        writes: what the parent's tasks wrote, as the bytes of a row, if it is long; otherwise None.
         values: the new values, for `apply_commit`.
-        labels: those of its metadata that the namespace may not have yet.
+        labels: the labels of its metadata that the namespace may not have yet.
     """
 
     checkpoint_id: str
@@ -66,7 +68,7 @@ class CommitRows:
     labels: list[int]
 
     def size(self) -> int:
-        """Bytes of all but names."""
+        """Return the number of bytes, without names."""
         long = sum(len(data) for _, _, data in self.long_values)
         return len(self.body) + len(self.writes or b"") + long
 
@@ -77,13 +79,14 @@ def build_rows(
     metadata: Blob,
     loads: Callable[[Blob], Any] | None,
 ) -> CommitRows:
-    """The rows of a commit.
+    """Return the rows of a commit.
 
     Args:
-        state: of its parent. An empty one if there is none, and then the commit must hold
+        state: the state of its parent. It is empty if there is none; then the commit must hold
             everything.
-        metadata: encoded.
-        loads: decodes it, so that labels tell of what is stored; None for a saver that keeps none.
+        metadata: the encoded metadata.
+        loads: decodes it, so that labels are made from what is stored; None if the saver keeps no
+            labels.
     """
     key = state.key
     complete = state.distance < 0 or state.distance + 1 >= KEYFRAME
@@ -92,7 +95,7 @@ def build_rows(
     versions, seen = commit.versions, commit.seen
     if complete:
         # It builds on no row, so that reading any checkpoint walks at most `KEYFRAME` rows, and
-        # what is older can be forgotten.
+        # older rows can be deleted.
         everything = {**state.values, **values}
         shown = {name: value for name, value in everything.items() if value is not None}
         versions, seen = {**state.versions, **versions}, {**state.seen, **seen}
@@ -101,9 +104,10 @@ def build_rows(
     if inline and long_values:
         inline = _without_tails(commit.writes, values)
     if inline and (commit.head != commit.parent_id or _length(inline) > SHORT):
-        # A checkpoint's tasks are looked for in the row that came next, which a fork's is not.
+        # The writes of a checkpoint's tasks are read from the next row only; a fork's row is not
+        # next.
         writes, inline = pack_writes(key, state.id, state.revision, commit.writes), ()
-    # Counts the row of `writes` too: whoever reads the parent later can tell that one is missing.
+    # Counts the row of `writes` too, so that a later reader of the parent notices if it is missing.
     revision = state.revision + (writes is not None) if state.id else None
     body = CheckpointBody(
         commit.ts, commit.v, metadata, revision, commit.updated, shown, versions, seen
@@ -111,7 +115,7 @@ def build_rows(
     labels: list[int] = []
     if (
         loads is not None
-        and not commit.metadata.keys() <= UNLABELLED  # of most there is nothing to label
+        and not commit.metadata.keys() <= UNLABELLED  # most metadata has nothing to label
         and has_new_labels(commit.metadata, state.metadata)
     ):
         labels = sorted(labels_of(loads(metadata)))
@@ -134,13 +138,13 @@ def build_rows(
 def apply_commit(
     state: MaterializedState, commit: Commit, rows: CommitRows, seq: int
 ) -> MaterializedState:
-    """The parent's state brought, in place, to the commit that was stored under this sequence."""
+    """Update the parent's state, in place, to the commit that was stored with this sequence."""
     for name, value in rows.values.items():
         if value is None:
             state.values.pop(name, None)
         else:
             if value.owner is not None:
-                value.owner = seq  # it was SELF until the database gave a sequence
+                value.owner = seq  # it was SELF until the database assigned a sequence
             state.values[name] = value
     state.versions.update(commit.versions)
     state.seen.update(commit.seen)
@@ -153,7 +157,7 @@ def apply_commit(
 def _split_values(
     state: MaterializedState, blobs: Mapping[str, Blob | None]
 ) -> tuple[dict[str, ChannelValue | None], list[tuple[str, int | None, bytes]]]:
-    """New values, and the rows of the long ones."""
+    """Return the new values, and the rows of the long ones."""
     values: dict[str, ChannelValue | None] = {}
     long_values = []
     for name, blob in blobs.items():
@@ -173,22 +177,22 @@ def _split_values(
 def _shrink_value(
     old: ChannelValue | None, blob: Blob
 ) -> tuple[ChannelValue, int | None, list[Any]]:
-    """A long value, its base and the content of its row: a delta on the old one where that
-    saves."""
+    """Return a long value, its base and the content of its row: a delta on the old value if that
+    saves space."""
     form, payload = blob
     if old is not None and old.owner is not None and old.blob is not None and old.blob[0] == form:
         # The row names the base by owner and digest, so that no other value can take its place.
-        # Once the deltas down to the whole value weigh more than a new whole one, that is stored.
+        # Once the deltas weigh more than the whole value, the value is stored whole again.
         base = old.blob
-        if type(base[1]) is not bytes:  # a large one was read as a view
+        if type(base[1]) is not bytes:  # a large one is read as a view
             base = form, bytes(base[1])
         delta = find_delta(base, blob)
         if delta is not None:
             last = ValueDelta(old.owner, old.digest, delta)
             deltas = _join_runs(old.whole, [*old.deltas, last])
             size = sum([len(each.delta) for each in deltas])
-            # What is read may be twice as long as the value: so one that only grows is never
-            # stored whole again.
+            # Up to twice the length of the value may be read, so that a value that only grows is
+            # never stored whole again.
             if not is_outweighed(old.whole + size, len(deltas), 2 * len(payload)):
                 value = ChannelValue((form, payload), whole=old.whole, deltas=deltas)
                 return value, deltas[-1].base, [form_in_row(form), *deltas[-1]]
@@ -197,11 +201,11 @@ def _shrink_value(
 
 
 def _join_runs(whole: int, deltas: list[ValueDelta]) -> list[ValueDelta]:
-    """The deltas to a value; the last one takes the place of a run of those before it, if there is
-    one.
+    """Return the deltas of a value, with the last run of deltas of similar size combined into one,
+    if there is such a run.
 
     Args:
-        whole: the length of what the first one is made on.
+        whole: the length of the value that the first delta is based on.
     """
     while True:
         size = ALLOWANCE
@@ -222,8 +226,8 @@ def _join_runs(whole: int, deltas: list[ValueDelta]) -> list[ValueDelta]:
 def _without_tails(
     tasks: Iterable[TaskWrites], values: Mapping[str, ChannelValue | None]
 ) -> list[PackedTask]:
-    """What tasks wrote, without what the new values end with: what a list has got at its end stands
-    in its value already."""
+    """Return what tasks wrote, without the bytes with which the new values end: what was appended
+    to a list is already stored in its value."""
     return [
         (
             pack_id(task_id),
@@ -247,7 +251,7 @@ def _cut_tail(value: ChannelValue | None, blob: Blob) -> PackedBlob:
 
 
 def _length(tasks: Iterable[TaskWrites | PackedTask]) -> int:
-    """About how many bytes the writes of some tasks take."""
+    """Return about how many bytes the writes of some tasks take."""
     length = 0
     for _, _, writes, _ in tasks:
         for _, (_, payload) in writes:
