@@ -1,6 +1,6 @@
 """StateGraph: declare a typed state, nodes and edges, then compile. Nothing here runs.
 
-What cannot work is refused at the line that says it. What only shows in the whole is left to
+Invalid declarations are refused at once. Mistakes that show only in the whole graph are left to
 `validate`.
 """
 
@@ -73,10 +73,10 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         input_schema, output_schema: what `invoke` takes and returns; the state by default.
         extra_keys: "error" refuses keys that the state does not have when a node writes them;
             "ignore" drops them.
-        validate: where pydantic checks values, and what it returns takes their place: "input" (what
+        validate: where pydantic checks values and replaces them by what it returns: "input" (what
             `invoke` is given), "nodes" (what nodes and routers are given), "writes" (what nodes
-            write), or several of these. What may be written to a key with a reducer is what the
-            annotation of the reducer's second parameter says, else the key's type.
+            write), or several of these. Writes to a key with a reducer are checked against the
+            annotation of the reducer's second parameter, or else the key's type.
 
     Raises:
         InvalidGraphError: a schema cannot be used, or two schemas declare one key differently.
@@ -93,7 +93,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
     """
 
     compiled_class: ClassVar[type[CompiledStateGraph[Any, Any, Any, Any]]] = CompiledStateGraph
-    """The class of the graphs that `compile` makes."""
+    """The class of the graphs that `compile` returns."""
     first_values: ClassVar[bool] = True
     """Whether a key with a reducer starts with the default of its field."""
 
@@ -108,7 +108,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         extra_keys: Literal["error", "ignore"] = "error",
         validate: Validated | Sequence[Validated] = (),
     ) -> None: ...
-    @overload  # a schema that is no class, such as Annotated[list, add]
+    @overload  # a schema that is not a class, such as Annotated[list, add]
     def __init__(
         self: StateGraph[Any, Any, Any, Any],
         state_schema: Any,
@@ -200,7 +200,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         limit: Limit | Sequence[Limit] | None = None,
         observer: AnyObserver | Sequence[AnyObserver] | None = None,
     ) -> Self:
-        """Add a node; returns the builder.
+        """Add a node; return the builder.
 
         Args:
             node: its name, or the action itself, whose name is then used.
@@ -211,14 +211,14 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
             defer: wait until nothing else is left to run.
             metadata: added to the config of its tasks and to drawings.
             input_schema: the keys it reads; by default its first parameter's annotation, or all.
-            retry_policy: when to try again.
+            retry_policy: when to retry.
             cache_policy: reuse results for equal inputs; needs a cache on the graph.
-            timeout: seconds, timedelta or `TimeoutPolicy` for one attempt; sync nodes are abandoned
-                on their thread.
+            timeout: seconds, a timedelta or a `TimeoutPolicy` for one attempt; sync nodes are
+                abandoned on their thread.
             error_handler: takes over in the same superstep when the last attempt has failed. It is
                 given the node's input and, if it has a parameter `error`, a `NodeError`; it returns
                 what a node returns. The failed node's own edges are not followed.
-            destinations: names that its `Command`s may go to, or a dict of them with labels.
+            destinations: the names that its `Command`s may go to, or a dict of them with labels.
             executor: where it runs, whatever `compile` or the run say; "threads" keeps it here.
             limit: a `Limit`, or several; a task of the node needs a slot in each to start.
             observer: an `Observer` of its tasks, the name of one, or several; see `compile`.
@@ -270,8 +270,8 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
     ) -> Self:
         """Set policies for nodes without their own; see `add_node`.
 
-        They are filled in at compile; a later call replaces only what it gives. Error handlers
-        take the defaults for retry and timeout, not for cache and handler.
+        They are applied at compile; a later call replaces only the policies that it gives. Error
+        handlers take the defaults for retry and timeout, not for cache and handler.
         """
         given = Policies(
             read_policies("set_node_defaults", retry_policy),
@@ -289,7 +289,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
             nodes: actions, or (name, action) pairs.
 
         Raises:
-            InvalidGraphError: there are none, or a name is taken.
+            InvalidGraphError: `nodes` is empty, or a name is taken.
             TypeError: an item is neither an action nor a pair.
         """
         if isinstance(nodes, str) or not isinstance(nodes, Iterable):
@@ -350,15 +350,15 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         """Check the graph and make it runnable. The builder may be changed and compiled again.
 
         Args:
-            checkpointer: a saver, to keep threads; None to use the enclosing graph's; True for a
-                history of its own inside the enclosing graph; False for none.
-            cache: keeps results for nodes with a cache policy.
-            store: given to nodes that ask for it; on executors one that can be opened there
-                (`BaseStore.reopen`).
+            checkpointer: a saver, to store threads; None to use the enclosing graph's; True for a
+                separate history inside the enclosing graph; False for none.
+            cache: stores results for nodes with a cache policy.
+            store: given to nodes that ask for it; on executors it must be one that can be opened
+                there (`BaseStore.reopen`).
             interrupt_before, interrupt_after: nodes to stop at, or "*" for all.
             debug: refuse nodes that change their input in place (`InPlaceEditError`); for tests,
                 since it costs time.
-            name: in drawings and errors; "StateGraph" by default.
+            name: the name in drawings and errors; "StateGraph" by default.
             migrate: given a checkpoint of another version of the graph and what has changed since
                 ("node 'a' is gone", "key 'n' has changed its kind", ...), returns it converted to
                 this version; see `stategraph.pregel.rename_node`. Without it, a thread with
@@ -368,11 +368,11 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
                 `distributed.Client`, or the module `ray`. Everything else stays here. A call's
                 `executor=` overrides this, and a node's overrides both.
             on_failure: what the failure of a task does to the others of its superstep. "stop" (the
-                default): no further one starts, coroutines are cancelled, functions on threads
-                run to their ends. "finish": all are started and run to their ends. Either way
-                those that finish are kept for `invoke(None)`, and the first failure in path order
-                is raised; `get_state(...).tasks` has all. Nested graphs inherit this setting
-                unless they set their own.
+                default): no further task starts, coroutines are cancelled, functions on threads run
+                to completion. "finish": all tasks start and run to completion. Either way, the
+                results of tasks that finish are kept for `invoke(None)`, and the first failure in
+                path order is raised; `get_state(...).tasks` has all. Nested graphs inherit this
+                setting unless they set their own.
             inbox: whether a run takes the posts of its thread (`post`); one read per step.
             observer: an `Observer` of its runs, the name of one ("module:name"), or several.
             schedule: "supersteps" (the default): tasks start together when those before have ended;
@@ -415,7 +415,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         return app
 
     def snapshot(self) -> GraphSpec:
-        """What has been declared so far, as a frozen record."""
+        """Return what has been declared so far, as a frozen record."""
         return GraphSpec(
             nodes=dict(self.nodes),
             edges=frozenset(self.edges),
@@ -432,7 +432,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
             validate=self.validated,
         )
 
-    if not TYPE_CHECKING:  # or type checkers would take any name
+    if not TYPE_CHECKING:  # or type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
             runs = hasattr(CompiledStateGraph, name)

@@ -41,7 +41,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for, and nothing else."""
+    """Import a module when one of its names is first used."""
     if name in _HOMES:
         return getattr(_load(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The style sheets, scripts and colours that lie beside the code, as text."""
+"""The style sheets, scripts and colours stored beside the code, as text."""
 
 import re
 from importlib.resources import files
@@ -9,19 +9,20 @@ _SIBLING: Final = re.compile(r'^import \{[^}]*\} from "\./([\w-]+\.js)";\n', re.
 
 
 def read_asset(name: str) -> str:
-    """The text of a file in this package, named from here: "page.css", "runs/report.js"."""
+    """Return the text of a file in this package, named relative to it: "page.css",
+    "runs/report.js"."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def list_components() -> dict[str, bytes]:
-    """The modules and style sheets that pages share, by name."""
+    """Return the modules and style sheets that pages share, by name."""
     folder = files(__package__).joinpath("components")
     return {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
 
 
 def bundle_script(name: str) -> str:
-    """A module with all components that it imports, as one script that imports nothing. Their
-    names must differ."""
+    """Return a module with all components that it imports, as one script without imports. The
+    components' names must be distinct."""
     found: dict[str, str] = {}
     text = read_asset(name)
     _collect(_IMPORT.findall(text), found)
@@ -30,7 +31,7 @@ def bundle_script(name: str) -> str:
 
 
 def _collect(names: list[str], found: dict[str, str]) -> None:
-    """The components of these names, behind those that they import."""
+    """Add the components with these names, each after those that it imports."""
     for name in names:
         if name in found:
             continue

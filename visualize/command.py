@@ -1,5 +1,5 @@
-"""`python -m stategraph draw`: finds a graph by name, and writes its drawing. The drawing itself is
-made elsewhere."""
+"""`python -m stategraph draw`: finds a graph by name, and writes its drawing. Other modules make
+the drawing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .theme import Theme
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """What the command can be told."""
+    """Add the arguments of the command to its parser."""
     parser.add_argument("graph", help=TARGET_HELP)
     out = "write a .svg, .png, .html, .mmd, .dot or .txt file (default: print text)"
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=out)
@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _levels(word: str) -> int:
-    """A number of levels; what stands here by mistake is mostly the graph.
+    """Parse a number of levels. The error also covers the usual mistake, a graph in its place.
 
     Raises:
-        argparse.ArgumentTypeError: it is no number.
+        argparse.ArgumentTypeError: it is not a number.
     """
     try:
         return int(word)
@@ -52,12 +52,12 @@ def _levels(word: str) -> int:
 
 
 def add_command(name: str, parser: argparse.ArgumentParser) -> None:
-    """As a command of `python -m stategraph`."""
+    """Add this as a command of `python -m stategraph`."""
     add_arguments(parser).set_defaults(run=main)
 
 
 def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
-    """Do as asked; ends with exit code 2 and a sentence if that cannot be."""
+    """Execute the command; exit with code 2 and a message if it fails."""
     try:
         with warnings.catch_warnings(record=True) as advice:
             warnings.simplefilter("always")
@@ -80,14 +80,14 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
 
 
 def draw(target: str, xray: bool | int = False) -> Drawing:
-    """The drawing of a graph.
+    """Return the drawing of a graph.
 
     Args:
-        target: "module:name" or "path/to/file.py:name". Without a name: the only graph that the
-            module has.
+        target: "module:name" or "path/to/file.py:name". Without a name: the only graph in the
+            module.
 
     Raises:
         InvalidGraphError: it is a builder with mistakes.
-        NotFoundError: there is no such graph, or what should bring it forth fails.
+        NotFoundError: there is no such graph, or the module or function that provides it fails.
     """
     return find_graph(target).get_graph(xray=xray)

@@ -1,7 +1,7 @@
 """Converts a model to DOT text, and on request runs Graphviz on it for a layout or a PNG picture.
 
-Graphviz runs as a separate program, `dot` or the one that pygraphviz brings, so it may be slow,
-broken or killed without harm to this process. This module reads nothing from a graph.
+Graphviz runs as a separate program, `dot` or the one that pygraphviz brings, so that its crash,
+hang or termination does not harm this process. This module reads nothing from a graph.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .model import GraphModel
 from .nesting import find_reversed
 
 TIMEOUT = 20.0
-"""Seconds that Graphviz may take."""
+"""How many seconds Graphviz may take."""
 MARGIN = 16.0
-"""Around a layout, in px."""
+"""The space around a layout, in px."""
 
 _NODES: dict[str, dict[str, str]] = {
     "start": {"shape": "box", "style": "rounded,filled,bold"},
@@ -64,15 +64,16 @@ class GraphvizWarning(UserWarning):
 
 
 def draw_dot(model: GraphModel) -> str:
-    """The drawing as DOT text; equal shapes give the same text. No `dot` program is needed."""
+    """Return the drawing as DOT text; equal shapes give the same text. No `dot` program is
+    needed."""
     return str(_digraph(model).source)
 
 
 def draw_png(model: GraphModel, dpi: int = 96, *flags: str) -> bytes:
-    """The drawing as a PNG picture, made by Graphviz.
+    """Return the drawing as a PNG picture, made by Graphviz.
 
     Args:
-        flags: what its command line takes besides, such as "-Gbgcolor=white".
+        flags: further command-line options of Graphviz, such as "-Gbgcolor=white".
 
     Raises:
         GraphvizMissingError: no Graphviz is installed, or none works.
@@ -84,8 +85,7 @@ def draw_png(model: GraphModel, dpi: int = 96, *flags: str) -> bytes:
 
 
 def arrange_with_graphviz(model: GraphModel) -> GraphLayout | None:
-    """Where everything stands if Graphviz decides, in px; None if there is no Graphviz that
-    works."""
+    """Return Graphviz's layout, in px; None if there is no working Graphviz."""
     plan = run_graphviz(_write_sizes(model), "json")
     if plan is None:
         return None
@@ -110,7 +110,7 @@ sys.stdout.buffer.write(graph.draw(format=sys.argv[1], prog="dot"))
 
 
 def _programs() -> Iterator[Callable[[str], list[str]]]:
-    """The programs that can draw, the best first: each gives the command for a format."""
+    """Yield the programs that can draw, the best first; each returns the command for a format."""
     dot = shutil.which("dot")
     if dot is not None:
         yield lambda form: [dot, f"-T{form}"]
@@ -119,11 +119,12 @@ def _programs() -> Iterator[Callable[[str], list[str]]]:
 
 
 def run_graphviz(source: str, form: str, *options: str) -> bytes | None:
-    """What Graphviz makes of DOT text; None if it is not there, or, after a warning, if it fails.
+    """Return Graphviz's output for DOT text; None if Graphviz is not installed or, after a warning,
+    if it fails.
 
     Args:
         form: the format: "png", "json", ...
-        options: of the form "-Gname=value".
+        options: options of the form "-Gname=value".
     """
     text = source.encode(errors="replace")
     for program in _programs():
@@ -173,7 +174,7 @@ def _digraph(model: GraphModel) -> Any:
     graph.attr("edge", **font, fontsize="10")
     ids = make_ids(node.id for node in model.parts)
     _add_nodes(graph, model, ids, None)
-    # Graphviz would cut a circle anywhere, and stand a cluster above what leads to it.
+    # Graphviz would break a cycle at any edge, and place a cluster above nodes that lead to it.
     reverse = find_reversed(model, at_clusters=True)
     feet = _find_feet(model)
     if feet:
@@ -193,9 +194,9 @@ def _digraph(model: GraphModel) -> Any:
 
 
 def _find_feet(model: GraphModel) -> dict[str, str]:
-    """Of each cluster that an edge leaves from, a node inside: DOT has no edges of clusters, it
-    cuts them off there."""
-    # The last part of each, which is a node where it has one.
+    """Return a node inside each cluster that an edge leaves from: DOT has no edges of clusters, but
+    clips edges of such nodes at the cluster."""
+    # The last part of each cluster, which is a node if it has any.
     inside = {part.inside: part.id for part in (*model.clusters, *model.nodes)}
     found = {}
     for source in {edge.source for edge in model.edges}.intersection(inside):
@@ -222,7 +223,7 @@ def _add_nodes(graph: Any, model: GraphModel, ids: dict[str, str], holder: str |
 
 
 def _escape(text: str) -> Any:
-    """Text that stands for itself: DOT gives backslashes and angle brackets a meaning."""
+    """Escape text: DOT gives backslashes and angle brackets a meaning."""
     import graphviz
 
     return graphviz.nohtml(graphviz.escape(text).replace("\n", "\\n"))
@@ -232,7 +233,7 @@ def _escape(text: str) -> Any:
 
 
 def _write_sizes(model: GraphModel) -> str:
-    """DOT text of boxes without words, as large as our own renderer draws them; a point is a px."""
+    """Return DOT text of boxes without text, in the sizes of our own renderer; a point is a px."""
     names = _number_parts(model)
     reverse, feet = find_reversed(model), _find_feet(model)
     lines = [
@@ -275,14 +276,14 @@ def _write_parts(model: GraphModel, names: dict[str, str], holder: str | None) -
 
 
 def _write_room(width: float, height: float) -> str:
-    """A label that takes so much room."""
+    """Return a label that takes this much room."""
     size = f'FIXEDSIZE="TRUE" WIDTH="{width:.0f}" HEIGHT="{height:.0f}"'
     plain = 'BORDER="0" CELLBORDER="0" CELLPADDING="0" CELLSPACING="0"'
     return f"<<TABLE {plain} {size}><TR><TD></TD></TR></TABLE>>"
 
 
 def _read_layout(model: GraphModel, plan: dict[str, Any]) -> GraphLayout:
-    """Graphviz's JSON as a layout: its y goes upwards, ours downwards."""
+    """Convert Graphviz's JSON to a layout: its y axis points upwards, ours downwards."""
     _, _, width, height = (number + 2 * MARGIN for number in _read_numbers(plan["bb"]))
 
     def flip(text: str) -> Point:

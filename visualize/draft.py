@@ -1,4 +1,4 @@
-"""What a builder was told → its drawing, so far as one can be made, and its mistakes."""
+"""Draws a builder as far as possible, and lists its mistakes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .extract import extract
 
 
 def find_mistakes(spec: GraphSpec) -> tuple[str, ...]:
-    """What is wrong with it as a whole, in sentences."""
+    """Return what is wrong with the graph as a whole, in sentences."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # advice is for those who compile
+            warnings.simplefilter("ignore")  # warnings belong to compile()
             check_graph(spec, ())
     except InvalidGraphError as error:
         return error.mistakes
@@ -28,14 +28,14 @@ def find_mistakes(spec: GraphSpec) -> tuple[str, ...]:
 
 
 def make_draft(spec: GraphSpec, xray: bool | int = False) -> Drawing:
-    """Its drawing. Names that edges speak of and that are no nodes are drawn as unknown, with a
-    question mark.
+    """Return its drawing. Names in edges that are not nodes are drawn as unknown, with a question
+    mark.
 
     Args:
         xray: as in `app.get_graph`.
 
     Raises:
-        InvalidGraphError: it is so wrong that nothing can be drawn.
+        InvalidGraphError: nothing can be drawn.
     """
     leads = find_successors(spec)
     named = {*leads, *(end for ends in leads.values() for end in ends)} - {START, END, ANYWHERE}
@@ -43,7 +43,7 @@ def make_draft(spec: GraphSpec, xray: bool | int = False) -> Drawing:
     blank = NodeSpec(read_callable(lambda state: None, "unknown"), spec.schemas[spec.state_schema])
     filled = replace(spec, nodes={**spec.nodes, **dict.fromkeys(missing, blank)})
     model = extract(compile_graph(filled, None, "StateGraph", ((), ())), xray)
-    # In a drawing a node without edges leads to END; here it may get some yet.
+    # In a drawing, a node without edges leads to END; here it may still get some.
     open_ends = {*missing, START} - {source for source, ends in leads.items() if END in ends}
     edges = [e for e in model.edges if e.source not in open_ends or e.target != END]
     targets = {edge.target for edge in edges}
@@ -61,7 +61,7 @@ def show(
     include: Collection[str] | None = None,
     exclude: Collection[str] | None = None,
 ) -> dict[str, str]:
-    """How notebooks show it: its drawing, under its mistakes if it has any. Never raises."""
+    """Return what notebooks show: the drawing, below its mistakes if it has any. Never raises."""
     wrong = find_mistakes(spec)
     remark = "\n".join(
         ["This graph cannot be compiled yet:", *(f"  - {sentence}" for sentence in wrong)]

@@ -1,6 +1,7 @@
 """The user's view of a graph's drawing: short methods that call the renderers.
 
-What it shows was read when it was made. No user code runs, and nothing here touches the network.
+Everything it shows was read when it was created. No user code runs, and nothing here uses the
+network.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made", str, bytes)
 LayoutEngine = Literal["builtin", "graphviz"]
-"""Where nodes and edges go is decided here, or, if it is asked to, by Graphviz."""
+"""Who places nodes and edges: this package or, on request, Graphviz."""
 
 _OF_MERMAID = frozenset((
     "curve_style", "node_colors", "wrap_label_n_words", "draw_method", "max_retries", "retry_delay",
@@ -257,7 +258,7 @@ class Drawing:
     def _repr_mimebundle_(
         self, include: Collection[str] | None = None, exclude: Collection[str] | None = None
     ) -> dict[str, str]:
-        """How Jupyter shows it."""
+        """Return what Jupyter shows."""
         return bundle(lambda: self, include, exclude)
 
     def __str__(self) -> str:
@@ -276,16 +277,16 @@ def bundle(
     exclude: Collection[str] | None = None,
     remark: str = "",
 ) -> dict[str, str]:
-    """The drawing in the forms that notebooks choose from. What fails is left out, but for plain
-    text: never raises.
+    """Return the drawing in the formats that notebooks choose from. Formats that fail are left out,
+    except plain text: never raises.
 
-    JupyterLab prefers HTML to Mermaid, and Mermaid to SVG, and shows an SVG only in notebooks that
-    are trusted. So the HTML is the SVG as an image, which all show: JupyterLab, VS Code, nbconvert
-    and GitHub.
+    JupyterLab prefers HTML to Mermaid, and Mermaid to SVG, and shows an SVG only in trusted
+    notebooks. So the HTML is the SVG as an image, which JupyterLab, VS Code, nbconvert and GitHub
+    all show.
 
     Args:
         include, exclude: MIME types.
-        remark: text that is shown above the drawing; then only in forms that can hold both.
+        remark: text to show above the drawing; then only formats that can hold both are returned.
     """
     found: dict[str, str] = {}
     with suppress(Exception):
@@ -317,7 +318,7 @@ FORMS: dict[str, Callable[[Drawing, str], str]] = {
 
 
 def _write(made: Made, path: str | Path | None) -> Made:
-    """Write to the file, if one is named; returns what was made."""
+    """Write to the file, if one is given; return what was written."""
     if path is not None:
         Path(path).write_bytes(made if isinstance(made, bytes) else made.encode(errors="replace"))
     return made
@@ -325,5 +326,5 @@ def _write(made: Made, path: str | Path | None) -> Made:
 
 def _record(node: GraphNode) -> dict[str, Any]:
     fields = {**node._asdict(), "metadata": to_plain_data(dict(node.metadata))}
-    del fields["data"]  # what the user gave is no plain data
+    del fields["data"]  # the user's object is not plain data
     return fields

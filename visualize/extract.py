@@ -1,8 +1,7 @@
-"""A compiled graph → the model of its drawing, read from the very table that runs. No user code is
-called.
+"""Turns a compiled graph into the model of its drawing, read from the very table that runs. Calls
+no user code.
 
-What cannot be known is not guessed: a router that does not declare where it goes leads to a node of
-kind `unknown`.
+It does not guess: a router that does not declare where it goes leads to a node of kind `unknown`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class CompiledGraph(Protocol):
 
     Attributes:
         program: the table that runs.
-        spec: what a `StateGraph` was compiled from; None of other graphs.
+        spec: what a `StateGraph` was compiled from; None for other graphs.
         interrupt_before, interrupt_after: the nodes to stop at, or "*".
     """
 
@@ -48,11 +47,11 @@ class CompiledGraph(Protocol):
 
 
 def extract(app: CompiledGraph, xray: bool | int = False) -> GraphModel:
-    """What a drawing of this graph shows.
+    """Return the model of a graph's drawing.
 
     Args:
-        xray: show the graphs inside nodes: True for all, a number for so many levels. A graph that
-            a function runs is known once it has run in this process.
+        xray: show the graphs inside nodes: True for all, a number for that many levels. A graph
+            that a function calls is known once it has run in this process.
 
     Raises:
         ValueError: `xray` is none of these.
@@ -74,20 +73,20 @@ def extract(app: CompiledGraph, xray: bool | int = False) -> GraphModel:
 
 
 def _draw_edge(edge: GraphEdge) -> GraphEdge:
-    """The edge with a label that can be shown; mostly itself (benchmark P39-graph)."""
+    """Return the edge with a printable label; usually the same edge (benchmark P39-graph)."""
     label = visible(edge.label) if edge.label else ""
     return edge if label == edge.label else edge._replace(label=label)
 
 
 def _draw_node(node: GraphNode, reached: bool) -> GraphNode:
-    """The same for a node, marked if nothing leads to it."""
+    """Return the node with a printable label, marked if nothing leads to it."""
     label = visible(node.label)
     same = label == node.label and reached == node.reached
     return node if same else node._replace(label=label, reached=reached)
 
 
 class _Extraction:
-    """The nodes and edges of a graph, and of the graphs inside it."""
+    """Collects the nodes and edges of a graph and of its nested graphs."""
 
     def __init__(self) -> None:
         self.nodes: list[GraphNode] = []
@@ -96,12 +95,12 @@ class _Extraction:
     def add_graph(
         self, app: CompiledGraph, inside: str, levels: int, above: tuple[Program, ...]
     ) -> None:
-        """Add one graph, and the graphs inside it.
+        """Add one graph and its nested graphs.
 
         Args:
             inside: the id of the node that holds it.
             levels: how many levels of nested graphs to add; -1 for all.
-            above: the programs around it, so that a graph that holds itself comes to an end.
+            above: the enclosing programs, so that a graph that contains itself ends the recursion.
         """
         nodes = app.program.nodes
         edges = list(_list_edges(app))
@@ -133,16 +132,17 @@ class _Extraction:
             self._add_edge(edge, inside, holders)
 
     def _add_node(self, inside: str, name: str, label: str, kind: NodeKind) -> None:
-        """Add what is no node of the program."""
+        """Add a node that is not a node of the program."""
         self.nodes.append(GraphNode(join_id(inside, name), label, kind, inside or None))
 
     def _add_edge(self, edge: GraphEdge, inside: str, holders: dict[str, list[str]]) -> None:
-        """Add an edge, which leads to the start inside a cluster and from the end inside it."""
+        """Add an edge. If a node is drawn as a cluster, its edges lead to the start and leave from
+        the end inside."""
         if not inside and not holders.get(edge.source) and not holders.get(edge.target):
             self.edges.append(edge)
             return
         sources, targets = [join_id(inside, edge.source)], [join_id(inside, edge.target)]
-        # What fails does not come to the end of the graph inside it.
+        # A node that fails does not reach the end of the graph inside it.
         if holders.get(edge.source) and edge.kind != "error":
             sources = [join_id(holder, END) for holder in holders[edge.source]]
         if holders.get(edge.target):
@@ -150,12 +150,12 @@ class _Extraction:
         self.edges += [GraphEdge(a, b, *edge[2:]) for a in sources for b in targets]
 
     def find_reached(self, edges: Iterable[GraphEdge]) -> set[str]:
-        """The ids that arrows from the start lead to; the start itself."""
+        """Return the ids that can be reached from the start, including the start."""
         onward: dict[str, list[str]] = defaultdict(list)
         for edge in edges:
             onward[edge.source].append(edge.target)
         for node in self.nodes:
-            # What reaches the start inside a cluster, or a cluster in it, reaches the cluster.
+            # An edge to the start inside a cluster, or to a cluster in it, reaches the cluster.
             if node.kind in ("start", "cluster") and node.inside:
                 onward[node.id].append(node.inside)
         return find_reached(START, onward.__getitem__)
@@ -177,7 +177,7 @@ def _build_node(app: CompiledGraph, node: CompiledNode, inside: str) -> GraphNod
 
 
 def _handles(node: CompiledNode) -> bool:
-    """Whether the node is there for the errors of others only: nothing triggers it."""
+    """Return whether the node is only an error handler: nothing triggers it."""
     return not node.triggers and node.name != START
 
 
@@ -193,7 +193,8 @@ def _is_listed(name: str, names: str | Sequence[str]) -> bool:
 def _list_nested(
     program: Program, name: str, above: tuple[Program, ...]
 ) -> dict[str, CompiledGraph]:
-    """The graphs that a node holds, or has been seen to run, by key; not those around it."""
+    """Return the graphs that a node contains, or has been seen to run, by key, without enclosing
+    ones."""
     return {
         key: graph
         for key, graph in program.nested.items()
@@ -209,21 +210,21 @@ def _anywhere(source: str) -> str:
 
 
 def _guess_edges(nodes: Iterable[CompiledNode], edges: Sequence[GraphEdge]) -> Iterator[GraphEdge]:
-    """From wherever routers may go to each node that nothing else leads to, which would else stand
-    alone: it is as likely as any other."""
+    """Yield edges from the unknown targets of routers to each node that no other edge leads to,
+    which would otherwise stand alone: any of them is possible."""
     led_to = {START, *(edge.target for edge in edges)}
     lost = [node.name for node in nodes if node.name not in led_to and not _handles(node)]
     kinds = group((edge.target, edge.kind) for edge in edges if edge.target.endswith(_ANYWHERE))
     for anywhere, found in kinds.items():
         only_sends = set(found) == {"send"}
-        # Nothing is sent to END.
+        # A Send cannot go to END.
         ends = lost if only_sends or END in led_to else [*lost, END]
         kind: EdgeKind = "send" if only_sends else "conditional"
         yield from (GraphEdge(anywhere, name, kind, PERHAPS) for name in ends)
 
 
 def _merge(edges: Iterable[GraphEdge]) -> list[GraphEdge]:
-    """One edge per pair and kind, with the labels of all."""
+    """Merge the edges of each pair and kind into one, with all labels."""
     found: dict[tuple[str, str, str], GraphEdge] = {}
     for edge in edges:
         key = edge[:3]
@@ -247,8 +248,8 @@ def _list_edges(app: CompiledGraph) -> Iterator[GraphEdge]:
 
 
 def _list_state_edges(program: Program, spec: GraphSpec) -> Iterator[GraphEdge]:
-    """In the order of the nodes; of each node plain edges first, in that order, too, then those of
-    joins and routers as declared, and last where its commands go."""
+    """Yield the edges in the order of the nodes; for each node first plain edges, in that order
+    too, then those of joins and routers as declared, then those of commands."""
     to_end, destinations = spec.ending_nodes(), spec.command_ends()
     joins = program.joins
     order = {name: place for place, name in enumerate(program.nodes)}
@@ -275,7 +276,8 @@ def _list_state_edges(program: Program, spec: GraphSpec) -> Iterator[GraphEdge]:
 
 
 def _list_written(node: CompiledNode) -> Iterator[GraphEdge]:
-    """Where a node's own writers lead: to the nodes whose trigger they write, or to a join."""
+    """Yield the edges of a node's own writers: to the nodes whose trigger they write, or to a
+    join."""
     for writer in node.writers:
         if isinstance(writer, StateWriter):
             for channel, _ in writer.fixed:
@@ -289,7 +291,7 @@ def _list_written(node: CompiledNode) -> Iterator[GraphEdge]:
 
 
 def _list_routed(source: str, router: BranchWriter) -> Iterator[GraphEdge]:
-    """Where a router may go: as declared, else anywhere."""
+    """Yield the edges of a router: to its declared ends, or to the unknown node."""
     hint = router.body.returns
     names, sent = set(literals(hint)), sends(hint)
     if router.ends is None:
@@ -308,7 +310,8 @@ def _list_routed(source: str, router: BranchWriter) -> Iterator[GraphEdge]:
 
 
 def _list_raw_edges(program: Program) -> Iterator[GraphEdge]:
-    """Through channels, whose names they bear: from the input, between nodes, to the output."""
+    """Yield edges for channels, labelled with their names: from the input, between nodes, to the
+    output."""
     for channel in _as_tuple(program.inputs):
         label = "" if channel == START else channel
         yield from (GraphEdge(START, end, label=label) for end in program.triggers.get(channel, ()))
@@ -327,7 +330,7 @@ def _list_raw_edges(program: Program) -> Iterator[GraphEdge]:
 def _list_entry_edges(
     program: Program, source: str, entry: object, outputs: set[str]
 ) -> Iterator[GraphEdge]:
-    """Where one entry of a node's `ChannelWrite` leads."""
+    """Yield the edges of one entry of a node's `ChannelWrite`."""
     if isinstance(entry, Send):
         yield GraphEdge(source, entry.node, "send")
     elif isinstance(entry, ChannelWriteTupleEntry):

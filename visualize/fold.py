@@ -1,7 +1,7 @@
-"""A graph that is too wide to be read → the same graph with the nodes that stand in the same place
-of it drawn as one, with their count and their names.
+"""Folds a graph that is too wide to be read: nodes with the same edges are drawn as one node, with
+their count and their names.
 
-Only records are made here, and nothing is painted.
+This module only makes records; it draws nothing.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from .layout.pixels import arrange
 from .model import GraphEdge, GraphModel, GraphNode, join_id
 
 WIDEST = 1080.0
-"""Pixels. A cell of a notebook has about 900; what is wider than this gets too small to be read."""
+"""The widest drawing that is not folded, in pixels. A notebook cell has about 900; wider drawings
+become too small to read."""
 FOLDABLE = ("node", "subgraph", "steps")
 FEWEST = 6
-"""Fewer nodes than this are never drawn as one."""
+"""Fewer nodes than this are never folded."""
 LINE, LINES = 44, 6
-"""Characters of a line of names, and the most lines."""
+"""Characters per line of names, and the maximum number of lines."""
 
 
 class FittedGraph(NamedTuple):
     """A graph as it is drawn where there is little room.
 
     Attributes:
-        homes: for each node that is not drawn by itself, the id of the one that stands for it.
+        homes: for each folded node, the id of the node that represents it.
     """
 
     model: GraphModel
@@ -40,7 +41,7 @@ class FittedGraph(NamedTuple):
 
 
 def fit(model: GraphModel) -> FittedGraph:
-    """The graph with its layout; folded if it is wider than `WIDEST`."""
+    """Return the graph with its layout, folded if it is wider than `WIDEST`."""
     layout = arrange(model)
     if layout.width > WIDEST:
         folded, homes = fold(model)
@@ -50,11 +51,11 @@ def fit(model: GraphModel) -> FittedGraph:
 
 
 def fold(model: GraphModel) -> tuple[GraphModel, dict[str, str]]:
-    """The graph with every `FEWEST` or more nodes that nothing but their names tells apart as one
-    node, and for each of these its id.
+    """Return the graph with all groups of `FEWEST` or more equivalent nodes folded into one node
+    each, and the id of that node for each of them.
 
-    Nodes are alike if their edges lead to and from nodes that are alike: so 200 branches of two
-    nodes each become two nodes. A label that not all of the edges have in common is left out.
+    Nodes are equivalent if their edges lead to and from equivalent nodes: so 200 branches of two
+    nodes each become two nodes. A label is left out if not all merged edges have it.
     """
     homes: dict[str, str] = {}
     drawn: dict[str, GraphNode] = {}
@@ -79,11 +80,10 @@ def fold(model: GraphModel) -> tuple[GraphModel, dict[str, str]]:
 
 
 def fold_rows(rows: Sequence[str], steps: Mapping[str, Hashable]) -> dict[str, str]:
-    """The same for the rows of a table, by their ids: those on one level that took part in the same
-    steps.
+    """Fold the rows of a table, by id: those on one level that took part in the same steps.
 
     Args:
-        steps: of each row, in any form that can be compared.
+        steps: the steps of each row, as any hashable value.
     """
     holders = {row.rpartition(NS_END)[0] for row in rows}
     alike = group(
@@ -93,18 +93,18 @@ def fold_rows(rows: Sequence[str], steps: Mapping[str, Hashable]) -> dict[str, s
 
 
 def name_group(ids: Sequence[str]) -> str:
-    """The id of what stands for several nodes: from the first to the last of them."""
+    """Return the id of a node that represents several: from the first to the last of them."""
     inside, _, first = ids[0].rpartition(NS_END)
     return join_id(inside, f"{first} … {ids[-1].rpartition(NS_END)[2]}")
 
 
 def _find_alike(model: GraphModel) -> Iterable[list[GraphNode]]:
-    """Nodes that nothing tells apart: a partition by what is drawn of a node, refined by the edges
-    until nothing changes any more."""
+    """Return groups of equivalent nodes: partition the nodes by their appearance, and refine by the
+    edges until nothing changes."""
     steps = _count_steps(model)
     colours = _number(
         {
-            # Metadata, label and data are no part of the place of a node; only nodes fold.
+            # Metadata, label and data are ignored; parts that cannot be folded stay alone.
             part.id: (steps.get(part.id), *part[2:-2], part.kind in FOLDABLE or part.id)
             for part in model.parts
         }
@@ -127,8 +127,8 @@ def _find_alike(model: GraphModel) -> Iterable[list[GraphNode]]:
 
 
 def _count_steps(model: GraphModel) -> dict[str, int]:
-    """How many edges lead from a start to each node at least. Without them a long chain would be
-    told apart only one node a round."""
+    """Return the least number of edges from the start to each node. Without these, each round of
+    refinement would tell only one more node of a long chain apart."""
     onward = group((edge.source, edge.target) for edge in model.edges)
     found = {node.id: 0 for node in model.nodes if node.kind == "start" and node.inside is None}
     border = list(found)
@@ -140,13 +140,14 @@ def _count_steps(model: GraphModel) -> dict[str, int]:
 
 
 def _number(values: Mapping[str, Hashable]) -> dict[str, int]:
-    """A number for each value instead of it; equal ones have the same."""
+    """Replace each value by a number; equal values get the same."""
     known: dict[Hashable, int] = {}
     return {key: known.setdefault(value, len(known)) for key, value in values.items()}
 
 
 def _list_names(nodes: Sequence[GraphNode]) -> str:
-    """How many they are, and below it their names; of many the first ones and the last."""
+    """Return the number of nodes and, below it, their names; of many, the first ones and the
+    last."""
     names = [one_line(label_lines(node)[0]) for node in nodes]
     lines = wrap(", ".join(names), LINE, break_on_hyphens=False)
     if len(lines) > LINES:

@@ -1,4 +1,4 @@
-"""Values put together by what they have in common."""
+"""Groups values by key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 def group(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """The second ones of pairs by the first, both in the order in which they come.
+    """Group the second items of pairs by the first, both in order of appearance.
 
     >>> group([("a", 1), ("b", 2), ("a", 3)])
     {'a': [1, 3], 'b': [2]}

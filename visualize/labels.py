@@ -1,5 +1,5 @@
-"""What all drawings say alike: ids that any syntax accepts, notes of a node, words for kinds. Only
-text is made."""
+"""The texts that all drawings share: ids that any syntax accepts, notes of a node, words for kinds.
+Makes text only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from .model import GraphEdge, GraphNode
 
-# Words that Mermaid or DOT take for their own, in any case.
+# Keywords of Mermaid or DOT, in lower case; they are case-insensitive.
 RESERVED = {
     "end",
     "graph",
@@ -62,20 +62,20 @@ JOIN_KINDS = {
 
 
 def tell_join(label: str) -> str:
-    """What a join waits for, by its label."""
+    """Return what a join waits for, by its label."""
     return JOIN_KINDS.get(label, f"waits for {label}, whichever come first")
 
 
 def tell_trait(node: GraphNode, trait: str) -> str:
-    """What one of the `traits` of a node means."""
+    """Return what one of the `traits` of a node means."""
     return tell_join(node.label) if trait == "join" else NODE_KINDS[trait]
 
 
 def tell_edge(edge: GraphEdge, join: str) -> str:
-    """What an edge means.
+    """Return what an edge means.
 
     Args:
-        join: the label of the join that it leads to or from, if it does.
+        join: the label of the join that it leads to or from, if any.
     """
     if edge.kind != "join" or join == "all":
         return EDGE_KINDS[edge.kind]
@@ -83,25 +83,25 @@ def tell_edge(edge: GraphEdge, join: str) -> str:
 
 
 ANY_NODE = "any node"
-"""Where a router goes that does not say so."""
+"""The label of the node for the undeclared targets of a router."""
 PERHAPS = "perhaps"
-"""On arrows from there to nodes that nothing else leads to."""
+"""The label of arrows from there to nodes that nothing else leads to."""
 
 LONGEST_NOTE = 40  # characters of a metadata value
 
 TIMES = "\u00d7"
-"""The sign, not the letter."""
+"""The multiplication sign, not the letter x."""
 
 MANY = f"{TIMES}n"
-"""Beside an edge that sends any number of tasks."""
+"""The label of an edge that sends any number of tasks."""
 
 
 _JOINERS = "\u200c\u200d"  # part of how scripts and emoji are written
 
 
 def visible(text: str) -> str:
-    r"""The text with what cannot be seen written out: control characters, and marks that turn the
-    reading direction.
+    r"""Return the text with invisible characters escaped: control characters, and marks that change
+    the reading direction.
 
     >>> visible("pay \u202eecila")
     'pay \\u202eecila'
@@ -122,17 +122,18 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def drop_illegal(text: str) -> str:
-    """The text with U+FFFD for what neither XML nor UTF-8 can hold."""
+    """Return the text with U+FFFD in place of characters that XML or UTF-8 cannot represent."""
     return _ILLEGAL.sub("\ufffd", text)
 
 
 def label_lines(node: GraphNode) -> list[str]:
-    """What stands in a node, line by line: only one that stands for several things has more."""
+    """Return the text in a node, line by line: only a node that represents several things has more
+    than one."""
     return node.label.split("\n") if node.kind in ("folded", "steps") else [node.label]
 
 
 def natural_key(name: str) -> str:
-    """What names are sorted by, so that numbers in them stand in their order.
+    """Return a sort key for names that orders the numbers in them by value.
 
     >>> sorted(["n10", "n2", "n1"], key=natural_key)
     ['n1', 'n2', 'n10']
@@ -141,8 +142,8 @@ def natural_key(name: str) -> str:
 
 
 def make_ids(names: Iterable[str]) -> dict[str, str]:
-    """A word of letters, digits and _ for every name, that no other has: the name itself where that
-    can be."""
+    """Return a unique identifier of letters, digits and _ for every name: the name itself where
+    possible."""
     names = list(names)
     ids = {
         name: name
@@ -164,7 +165,7 @@ def make_ids(names: Iterable[str]) -> dict[str, str]:
 
 
 def traits(node: GraphNode) -> list[str]:
-    """What sets a node apart from a plain one, as keys of `NODE_KINDS`."""
+    """Return what distinguishes a node from a plain one, as keys of `NODE_KINDS`."""
     found = {
         node.kind: node.kind not in ("node", "cluster"),
         "deferred": node.deferred,
@@ -176,7 +177,8 @@ def traits(node: GraphNode) -> list[str]:
 
 
 def notes(node: GraphNode) -> list[str]:
-    """What else is known of a node: its metadata, where it is plain data, and its breakpoints."""
+    """Return further facts about a node: its metadata, as far as it is plain data, and its
+    breakpoints."""
     found = [
         f"{key} = {_shorten(value)}" for key, value in to_plain_data(dict(node.metadata)).items()
     ]
@@ -184,7 +186,7 @@ def notes(node: GraphNode) -> list[str]:
 
 
 def list_stops(node: GraphNode) -> list[str]:
-    """Where a breakpoint stops the run, as one note; none without any."""
+    """Return where a breakpoint stops the run, as at most one note."""
     stops = [word for word, on in (("before", node.before), ("after", node.after)) if on]
     return [f"stops {' and '.join(stops)}"] if stops else []
 
@@ -195,8 +197,8 @@ def _shorten(value: object) -> str:
 
 
 def to_plain_data(value: object) -> Any:
-    """A value of a node's metadata as data that JSON can carry; what is not plain data is named by
-    its type."""
+    """Convert a value in a node's metadata to JSON data; other objects are replaced by the names of
+    their types."""
     if type(value) in (str, int, float, bool, type(None)):
         return value
     if type(value) in (list, tuple):
@@ -206,11 +208,11 @@ def to_plain_data(value: object) -> Any:
             key if type(key) is str else f"<{type(key).__name__}>": to_plain_data(item)
             for key, item in value.items()
         }
-    # Its repr() would be code of the user's.
+    # Its repr() would be user code.
     return f"<{type(value).__name__}>"
 
 
 def edge_text(edge: GraphEdge, many: str = MANY) -> str:
-    """An edge's label, with a mark for a fan-out and a word for an error."""
+    """Return an edge's label, with a mark for a fan-out and a word for an error."""
     mark = {"send": many, "error": "on error"}.get(edge.kind, "")
     return " ".join(filter(None, (edge.label, mark)))

@@ -1,6 +1,6 @@
-"""A GraphModel → Mermaid text. Nothing is read from a graph, nothing is fetched.
+"""Turns a GraphModel into Mermaid text. Reads nothing from a graph, and fetches nothing.
 
-Only the drawing's text is made here; turning it into a picture is for whoever shows it.
+Viewers turn the text into a picture.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FORMS = {
     "join": '(("{}"))',
     "unknown": '{{"{}"}}',
 }
-# Mostly borders, which look right on light and dark pages alike.
+# Mostly borders, which suit both light and dark pages.
 _STYLES = {
     "start": "font-weight:bold",
     "end": "font-weight:bold",
@@ -34,19 +34,18 @@ _STYLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MermaidStyle:
-    """How the text is to look.
+    """The style of the text.
 
     Args:
-        with_styles: say the colours and borders of nodes.
-        curve_style: how edges bend: "linear", "basis", "stepAfter", ... or an enum of these; None
-            leaves it to Mermaid.
-        node_colors: CSS by "default", "first" and "last", as a mapping or as attributes.
-        wrap_label_n_words: the most words on a line of an edge's label.
-        frontmatter_config: what stands before the graph for Mermaid, such as `{"config": {"theme":
-            "neutral"}}`.
+        with_styles: include the colours and borders of nodes.
+        curve_style: the shape of edges: "linear", "basis", "stepAfter", ... or an enum of these;
+            None for Mermaid's default.
+        node_colors: CSS for "default", "first" and "last", as a mapping or as attributes.
+        wrap_label_n_words: the maximum number of words on a line of an edge's label.
+        frontmatter_config: Mermaid's front matter, such as `{"config": {"theme": "neutral"}}`.
 
     Raises:
-        ValueError: a line of no words.
+        ValueError: `wrap_label_n_words` is less than 1.
     """
 
     with_styles: bool = True
@@ -62,7 +61,7 @@ class MermaidStyle:
             )
 
     def css(self) -> dict[str, str]:
-        """The style of each kind of node; `default` is what Mermaid gives to all."""
+        """Return the style of each kind of node; Mermaid applies `default` to all."""
         colors = self.node_colors
         if colors is None:
             return _STYLES
@@ -73,7 +72,7 @@ class MermaidStyle:
         return {**given, **{kind: css for kind, css in _STYLES.items() if kind not in given}}
 
     def frontmatter(self) -> list[str]:
-        """The lines before the graph. Mermaid reads YAML there, and JSON is YAML."""
+        """Return the lines before the graph. Mermaid expects YAML, of which JSON is a subset."""
         said = dict(self.frontmatter_config or {})
         if self.curve_style is not None:
             config = dict(said.get("config") or {})
@@ -90,13 +89,13 @@ class MermaidStyle:
 
 
 def draw_mermaid(model: GraphModel, style: MermaidStyle | None = None) -> str:
-    """The drawing as Mermaid text; equal shapes give the same text.
+    """Return the drawing as Mermaid text; equal shapes give the same text.
 
     Solid arrows are always taken, dashed ones if a router or a `Command` says so; "n times" marks a
-    `Send`, of which there may be many. A router that does not say where it goes leads to "any
-    node". A join is a small circle that waits for all who lead to it. Deferred nodes have a dashed
-    border, error handlers a red one, breakpoints a thick one. In a raw `Pregel` an arrow bears the
-    name of its channel.
+    `Send`, of which there may be many. A router that does not declare its targets leads to "any
+    node". A join is a small circle that waits for all that lead to it. Deferred nodes have a dashed
+    border, error handlers a red one, breakpoints a thick one. In a raw `Pregel`, arrows are
+    labelled with their channels.
 
     >>> from stategraph import START, StateGraph
     >>> graph = StateGraph(int).add_node("twice", lambda n: 2 * n).add_edge(START, "twice")
@@ -124,7 +123,7 @@ def draw_mermaid(model: GraphModel, style: MermaidStyle | None = None) -> str:
 def _write_styles(
     model: GraphModel, ids: dict[str, str], styles: Mapping[str, str]
 ) -> Iterator[str]:
-    """The lines that give nodes their looks."""
+    """Yield the lines that set the styles of nodes."""
     for style, css in styles.items():
         names = [ids[node.id] for node in model.nodes if style in traits(node)]
         if style == "default" or names:
@@ -134,7 +133,7 @@ def _write_styles(
 
 
 def _write_nodes(model: GraphModel, ids: dict[str, str], holder: str | None) -> Iterator[str]:
-    """The lines of the nodes and clusters that a cluster holds, or of those at the top."""
+    """Yield the lines of the nodes and clusters in a cluster, or at the top."""
     for part in model.levels.get(holder, ()):
         if part.kind == "cluster":
             yield f'    subgraph {ids[part.id]}["{_text(part)}"]'
@@ -145,11 +144,11 @@ def _write_nodes(model: GraphModel, ids: dict[str, str], holder: str | None) -> 
 
 
 def _class(style: str) -> str:
-    return {"start": "first", "end": "last"}.get(style, style)  # `end` is a word of Mermaid's
+    return {"start": "first", "end": "last"}.get(style, style)  # `end` is a Mermaid keyword
 
 
 def _text(node: GraphNode) -> str:
-    """The label; below it, small, what else is known of the node."""
+    """Return the label and, below it in small type, the node's notes."""
     return (_escape(node.label) or " ") + "".join(
         f"<br/><small>{_escape(note)}</small>" for note in notes(node)
     )
@@ -163,7 +162,7 @@ def _arrow(edge: GraphEdge, ids: dict[str, str], most: int) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text that can stand in double quotes in Mermaid, where Markdown, icons and formulas have a
+    """Escape text for double quotes in Mermaid, where Markdown, icons and formulas have a
     meaning."""
     return "".join(_ENTITIES.get(character, character) for character in text)
 

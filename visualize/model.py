@@ -1,7 +1,7 @@
-"""What a drawing shows, as plain records: nodes, edges and the boxes around nested graphs.
+"""The content of a drawing, as plain records: nodes, edges and the boxes around nested graphs.
 
-Nothing is read from a graph and nothing is rendered here: `extract` makes a GraphModel, the
-renderers take one.
+This module reads no graph and renders nothing: `extract` makes a GraphModel, the renderers take
+one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 NodeKind = Literal[
     "start", "end", "node", "subgraph", "join", "unknown", "cluster", "folded", "steps"
 ]
-"""`join` waits for all that lead to it; `unknown` stands for wherever a router without declared
-ends may go; `cluster` is a node whose graph is shown inside it; `folded` stands for several nodes,
-in drawings only; `steps` for checkpoints in a row, in drawings of a thread's branches."""
+"""`join` waits for all that lead to it; `unknown` represents the possible targets of a router
+without declared ends; `cluster` is a node whose graph is shown inside it; `folded` represents
+several nodes, in drawings only; `steps` represents consecutive checkpoints, in drawings of a
+thread's branches."""
 
 EdgeKind = Literal["plain", "join", "conditional", "goto", "send", "error"]
 """`plain`: always taken. `join`: to or from a join. `conditional`: a router decides. `goto`: a
@@ -31,7 +32,7 @@ fails."""
 
 
 def join_id(inside: str, name: str) -> str:
-    """The id of a node by that of the node around it; that is empty at the top."""
+    """Return the id of a node, given that of the enclosing node, which is empty at the top."""
     return f"{inside}{NS_END}{name}" if inside else name
 
 
@@ -41,14 +42,14 @@ class GraphNode(NamedTuple):
     Attributes:
         id: unique in the drawing; the name, below the ids of the nodes it is nested in:
             `holder:inner`.
-        label: what stands in it.
+        label: the text in it.
         inside: the id of the cluster that it is drawn in; None at the top.
-        deferred: it waits until nothing else is left to run.
-        handler: it takes over when another node fails.
-        before, after: a static breakpoint stops the run there.
+        deferred: whether it waits until nothing else is left to run.
+        handler: whether it takes over when another node fails.
+        before, after: whether a static breakpoint stops the run there.
         reached: False if nothing declared leads here.
         metadata: as given to `add_node`.
-        data: what the user gave as the node; None where that is not known.
+        data: the user's object for the node; None if it is not known.
     """
 
     id: str
@@ -64,7 +65,7 @@ class GraphNode(NamedTuple):
     data: Any = None
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are drawn alike, whatever objects they stand for."""
+        """Return whether both are drawn the same way, whatever objects they represent."""
         return isinstance(other, GraphNode) and self[:-1] == other[:-1]
 
     def __ne__(self, other: object) -> bool:
@@ -72,8 +73,8 @@ class GraphNode(NamedTuple):
 
 
 class GraphEdge(NamedTuple):
-    """An arrow, by the ids of its ends. `label` is what decides, or the channel in a raw
-    `Pregel`."""
+    """An arrow, by the ids of its ends. `label` is what decides whether it is taken, or the channel
+    in a raw `Pregel`."""
 
     source: str
     target: str
@@ -87,7 +88,7 @@ class GraphEdge(NamedTuple):
 
     @property
     def conditional(self) -> bool:
-        """Whether something decides if it is taken."""
+        """Whether something decides whether it is taken."""
         return not self.certain
 
 
@@ -96,9 +97,9 @@ class GraphModel:
     """A graph as drawn. Equal graphs give equal shapes: everything is in order of declaration.
 
     Attributes:
-        name: of the graph.
-        nodes: without clusters. No edge leads to a cluster: it leads to the start inside, and from
-            the end inside; but the edge to an error handler leaves from the cluster itself.
+        name: the name of the graph.
+        nodes: the nodes without clusters. Edges of a cluster lead to the start and leave from the
+            end inside it; only the edge to an error handler leaves from the cluster itself.
         clusters: nodes whose graphs are drawn inside them, outer ones first.
     """
 
@@ -114,12 +115,12 @@ class GraphModel:
 
     @cached_property
     def levels(self) -> dict[str | None, list[GraphNode]]:
-        """The parts by the cluster that they are in; None for the top."""
+        """The parts, by the cluster that contains them; None for the top."""
         return group((part.inside, part) for part in self.parts)
 
     @cached_property
     def nx(self) -> networkx.MultiDiGraph[str]:
-        """The same as a `networkx.MultiDiGraph`: the fields of `GraphNode` and `GraphEdge` are
+        """The graph as a `networkx.MultiDiGraph`: the fields of `GraphNode` and `GraphEdge` are
         attributes, an edge's key is its kind; `graph["name"]` is the name, `graph["clusters"]` the
         clusters by id, as dicts."""
         import networkx

@@ -1,6 +1,5 @@
-"""A model's edges as those of its levels: an edge to the start inside a cluster leads to the
-cluster, a level up. For drawings in which edges end at the borders of clusters.
-"""
+"""Lifts a model's edges to the levels of its clusters: an edge to the start inside a cluster
+becomes one to the cluster. For drawings in which edges end at the borders of clusters."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from .model import GraphEdge, GraphModel, GraphNode
 
 
 def lift_edges(model: GraphModel) -> list[GraphEdge]:
-    """Each edge between two parts of one and the same level, in the order of the edges."""
+    """Return each edge as one between two parts of the same level, in the order of the edges."""
     nodes = {part.id: part for part in model.parts}
 
     def path(name: str) -> list[str]:
@@ -30,10 +29,11 @@ def lift_edges(model: GraphModel) -> list[GraphEdge]:
 
 
 def find_reversed(model: GraphModel, *, at_clusters: bool = False) -> set[GraphEdge]:
-    """The edges that the built-in layout would draw upwards: they close a circle on their level.
+    """Return the edges that the built-in layout would draw upwards: they close a cycle on their
+    level.
 
     Args:
-        at_clusters: only those from or to a cluster.
+        at_clusters: return only those from or to a cluster.
     """
     lifted = list(zip(model.edges, lift_edges(model), strict=True))
     found = set()
@@ -49,7 +49,7 @@ def find_reversed(model: GraphModel, *, at_clusters: bool = False) -> set[GraphE
 
 
 def _find_back_edges(level: list[GraphNode], edges: list[GraphEdge]) -> set[GraphEdge]:
-    """The edges of one level that are drawn upwards."""
+    """Return the edges of one level that are drawn upwards."""
     place = {node.id: number for number, node in enumerate(level)}
     links = [GridLink(e, place[e.source], place[e.target], Size(0, 0)) for e in edges]
     first = next((place[node.id] for node in level if node.kind == "start"), None)

@@ -1,7 +1,5 @@
-"""A GraphModel and its SVG → one web page to look at: moved and zoomed by mouse, finger or keys,
-with a legend of what occurs. It loads nothing from anywhere, and its script knows nothing but the
-picture.
-"""
+"""Turns a GraphModel and its SVG into a web page with pan and zoom by mouse, touch or keys, and a
+legend of the symbols that occur. It loads nothing, and its script uses only the picture."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from .theme import DARK, LIGHT, Theme
 
 
 def draw_html(model: GraphModel, svg: str, theme: Theme = "auto") -> str:
-    """The page.
+    """Return the page.
 
     Args:
         svg: the drawing of the model, in the same theme.
@@ -67,8 +65,8 @@ def _counts(model: GraphModel) -> str:
 
 
 def _legend(model: GraphModel, theme: Theme) -> Iterator[tuple[str, str]]:
-    """A sample and a sentence for each kind of node and edge that occurs and does not speak for
-    itself."""
+    """Yield a sample and a sentence for each kind of node and edge that occurs and needs an
+    explanation."""
     found = {trait for node in model.nodes for trait in traits(node)} - {"start", "end"}
     for trait, text in NODE_KINDS.items():
         if trait == "join":
@@ -79,7 +77,7 @@ def _legend(model: GraphModel, theme: Theme) -> Iterator[tuple[str, str]]:
             yield _sample_node(trait, theme), text
     kinds = {edge.kind for edge in model.edges}
     for kind, text in EDGE_KINDS.items():
-        if kind in kinds and kind != "join":  # drawn like a plain one
+        if kind in kinds and kind != "join":  # drawn like a plain edge
             yield _sample_edge(cast(EdgeKind, kind), theme), text
 
 
@@ -118,7 +116,7 @@ def _sample_edge(kind: EdgeKind, theme: Theme) -> str:
 
 
 def _sample(model: GraphModel, layout: GraphLayout, theme: Theme) -> str:
-    """A small drawing; the large one has brought the style sheet."""
+    """Return a small drawing, which uses the style sheet of the large one."""
     svg = draw_svg(model, layout, theme=theme)
     svg = re.sub(r"<style>.*?</style>|<title>.*?</title>", "", svg, flags=re.DOTALL)
     return svg.replace('role="img" aria-label="graph"', 'aria-hidden="true"')
@@ -128,7 +126,7 @@ def _sample(model: GraphModel, layout: GraphLayout, theme: Theme) -> str:
 
 
 def _colours() -> str:
-    """The colours of the drawing, for the page around it."""
+    """Return the colours of the drawing as CSS for the page around it."""
     light, dark = (
         "".join(
             f"--{name}:{some[name]};" for name in ("page", "ink", "soft", "cluster", "cluster-line")

@@ -1,5 +1,5 @@
-"""A GraphModel and its GraphLayout → one self-contained SVG text. Where things go is decided
-before, how they look in `look`.
+"""Turns a GraphModel and its GraphLayout into one self-contained SVG text. The layout is decided
+elsewhere, the colours in `theme`.
 
 Other pages may restyle it: each node is `<g class="node …" data-node="ID">`, each cluster `<g
 class="cluster" data-node="ID">`, each edge `<g class="edge KIND" data-source="ID" data-target="ID"
@@ -44,7 +44,7 @@ BOLD = 1.08  # how much wider bold text is
 
 
 class Mark(NamedTuple):
-    """How a node stands in a run.
+    """The state of a node in a run.
 
     Attributes:
         state: its colour.
@@ -56,12 +56,12 @@ class Mark(NamedTuple):
 
 
 URGENT: tuple[State, ...] = ("failed", "paused", "running", "done", "waiting")
-"""The states of several in the order in which they count."""
+"""The states in order of priority, for nodes that are drawn as one."""
 
 
 def fold_marks(marks: Mapping[str, Mark], homes: Mapping[str, str]) -> dict[str, Mark]:
-    """The marks of nodes that are drawn as one (see `fold`): the most urgent state, and how many
-    are that far."""
+    """Return the marks of nodes that are drawn as one (see `fold`): the most urgent state, and how
+    many nodes are in it or done."""
     members = group((home, marks[id]) for id, home in homes.items() if id in marks)
     sizes = Counter(homes.values())
     found = {id: mark for id, mark in marks.items() if id not in homes}
@@ -76,7 +76,7 @@ def fold_marks(marks: Mapping[str, Mark], homes: Mapping[str, str]) -> dict[str,
 
 
 def count_of(count: int, all_of_them: int, state: str) -> str:
-    """How many are in a state, in the words for which a badge has room."""
+    """Return how many are in a state, in words that fit a badge."""
     words = f"{count:,} of {all_of_them:,} {state}"
     return words if text_width(words, SMALL) <= LONGEST_BADGE else f"{count:,} {state}"
 
@@ -88,13 +88,12 @@ def draw_svg(
     theme: Theme = "auto",
     marks: Mapping[str, Mark] | None = None,
 ) -> str:
-    """The drawing as one SVG text; equal arguments give the same text.
+    """Return the drawing as one SVG text; equal arguments give the same text.
 
     Args:
-        layout: where everything goes. If it is None it is made here, and a graph that is too wide
-            is folded.
+        layout: the layout. If it is None, it is computed, and a graph that is too wide is folded.
         theme: `light`, `dark`, or `auto`, which follows the page that shows it.
-        marks: how nodes and clusters stand in a run, by id. Ids that are not drawn are left out.
+        marks: the states of nodes and clusters in a run, by id. Ids that are not drawn are ignored.
 
     Raises:
         ValueError: there is no such theme, or no such state of a mark.
@@ -137,7 +136,7 @@ def draw_svg(
 
 
 def _node(node: GraphNode, box: Box, mark: Mark | None) -> str:
-    """A node, or the frame of a cluster with its title."""
+    """Return a node, or the frame of a cluster with its title."""
     x, y = box.middle
     if node.kind == "cluster":
         kinds = ["cluster", *traits(node)]
@@ -169,7 +168,7 @@ def _node(node: GraphNode, box: Box, mark: Mark | None) -> str:
 
 
 def _lines(node: GraphNode, place: Point, size: float, style: str) -> Iterator[str]:
-    """The text of a node, around its middle."""
+    """Yield the lines of a node's text, centred."""
     lines = fit_lines(node)
     top = place[1] - LINE_HEIGHT * (len(lines) - 1) / 2
     for number, line in enumerate(lines):
@@ -215,7 +214,7 @@ def _outline(node: GraphNode, box: Box) -> Iterator[str]:
 
 
 def _tooltip(node: GraphNode, mark: Mark | None) -> str:
-    """Everything that is known of a node, a line each."""
+    """Return everything that is known about a node, one fact per line."""
     said = {"unknown": ANYWHERE if node.label == ANY_NODE else MISSING, "unreached": UNREACHED}
     plain = {"start", "end", "breakpoint"}
     kinds = [said.get(each) or tell_trait(node, each) for each in traits(node) if each not in plain]
@@ -225,8 +224,8 @@ def _tooltip(node: GraphNode, mark: Mark | None) -> str:
 
 
 def _stops(node: GraphNode, box: Box) -> Iterator[str]:
-    """A pause sign at the upper corner if the run stops before the node, at the lower one if it
-    does after it."""
+    """Yield a pause sign at the upper corner for a breakpoint before the node, at the lower one for
+    one after it."""
     for on, y in ((node.before, box.y + 2), (node.after, box.bottom - 2)):
         if on:
             x = box.x + 2
@@ -255,8 +254,8 @@ def _badge(box: Box, mark: Mark | None) -> Iterator[str]:
         end = box.right - width
         x = min(
             end + 26, max(box.middle[0] + 10, end + 8)
-        )  # beside the arrow that comes in, but not on a neighbour
-        y = box.y if x > box.middle[0] + 3 else box.bottom  # never on the tip of that arrow
+        )  # beside the incoming arrow, but not on a neighbour
+        y = box.y if x > box.middle[0] + 3 else box.bottom  # never on the arrow's tip
         place = Box("", x, y - 8, width, 16)
         yield (
             f'<g class="badge"><rect {_rect(place)} rx="8" {_fill("soft")}/>'
@@ -268,7 +267,7 @@ def _badge(box: Box, mark: Mark | None) -> Iterator[str]:
 
 
 def _edge(route: Route, layout: GraphLayout, told: Mapping[str, str], *, reached: bool) -> str:
-    """An edge; `told` has the words for ends whose ids are for machines only."""
+    """Return an edge; `told` has readable names for ends whose ids are internal."""
     edge = route.edge
     nested = any(_holds(box, route.label_at or route.points[0]) for box in layout.clusters.values())
     classes = " ".join(
@@ -306,7 +305,7 @@ def _short(node: str) -> str:
 
 
 def _tips(route: Route) -> tuple[list[str], Sequence[Point]]:
-    """The heads of an edge's arrow, and its way up to them."""
+    """Return an edge's arrowheads, and its path up to them."""
     end, (dx, dy) = route.points[-1], _direction(route.points)
     kind = route.edge.kind
 
@@ -324,7 +323,7 @@ def _tips(route: Route) -> tuple[list[str], Sequence[Point]]:
 
 
 def _direction(points: Sequence[Point]) -> Point:
-    """Of the end, as a step of length 1."""
+    """Return the direction of the path's end, as a step of length 1."""
     end = points[-1]
     for point in reversed(points[:-1]):
         dx, dy = end[0] - point[0], end[1] - point[1]
@@ -335,7 +334,7 @@ def _direction(points: Sequence[Point]) -> Point:
 
 
 def _trim(points: Sequence[Point], length: float) -> Sequence[Point]:
-    """The way without the last piece of this length."""
+    """Return the path without its last part of this length."""
     kept = list(points)
     dx, dy = _direction(points)
     while len(kept) > 4:
@@ -349,7 +348,7 @@ def _trim(points: Sequence[Point], length: float) -> Sequence[Point]:
 
 
 def _start_mark(route: Route, colour: str) -> Iterator[str]:
-    """A dot where a Command decides, a number of copies where a Send does."""
+    """Yield a dot where a Command decides, or a badge for the number of copies of a Send."""
     x, y = route.points[0]
     dx, dy = _direction(route.points[3::-1])
     if route.edge.kind == "goto":
@@ -367,7 +366,8 @@ def _start_mark(route: Route, colour: str) -> Iterator[str]:
 
 
 def _beyond_corner(route: Route) -> Point:
-    """Where a way that begins sideways has turned up or down; half way if it does not."""
+    """Return the point where a path that begins sideways turns up or down; its middle if it does
+    not."""
     for _, _, before, (x, y) in route.curves():
         if abs(x - before[0]) < 0.01:
             return x, y + (9 if y > before[1] else -9)
@@ -398,7 +398,7 @@ def _words(text: str, middle: Point, size: float, more: str) -> str:
 
 
 def _fill(colour: str) -> str:
-    """For where no style sheet is read."""
+    """Return a fill attribute, for viewers that ignore style sheets."""
     return f'fill="{LIGHT[colour]}"'
 
 
@@ -408,11 +408,11 @@ def _title(text: str) -> str:
 
 _TURNING = re.compile(
     "[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-)  # the reading direction; in ids
+)  # marks of reading direction, for ids
 
 
 def _text(text: str) -> str:
-    """As text or an attribute of XML; what XML cannot hold is a �."""
+    """Escape text for XML content or attributes; characters that XML cannot represent become �."""
     return _TURNING.sub(lambda found: f"&#{ord(found[0])};", escape(drop_illegal(text)))
 
 

@@ -1,5 +1,5 @@
-"""A GraphModel → a drawing in plain characters, for terminals and logs. Nothing is read from a
-graph here."""
+"""Turns a GraphModel into a drawing in plain characters, for terminals and logs. Reads nothing from
+a graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .model import GraphEdge, GraphModel, GraphNode
 from .nesting import lift_edges
 
 WIDEST = 100
-"""Columns, unless others are asked for."""
+"""The default number of columns."""
 NARROWEST = 20
 LONGEST_LABEL = 24
 LONGEST_NAME = 50
@@ -36,10 +36,10 @@ class Pen(NamedTuple):
     """The characters to draw with.
 
     Attributes:
-        lines: by the directions that a line goes to from a cell, N + E + S + W, and DASHED.
-        border: of a box: the four corners, level, upright. `bold` that of a graph as a node,
-            `dashed` of a deferred.
-        arrows: tips: up, down, left, right.
+        lines: the characters, by the sum of a line's directions in a cell (N, E, S, W) and DASHED.
+        border: the border of a box: its four corners, horizontal, vertical. `bold` is the border of
+            a graph as a node, `dashed` that of a deferred node.
+        arrows: arrowheads: up, down, left, right.
     """
 
     lines: dict[int, str]
@@ -68,20 +68,20 @@ UNICODE = _pen(
 
 
 def terminal_width() -> int:
-    """Columns of the terminal that is printed to; 100 where there is none."""
+    """Return the number of columns of the terminal; 100 if there is none."""
     return max(get_terminal_size((WIDEST, 24)).columns, NARROWEST)
 
 
 def draw_ascii(model: GraphModel, *, unicode: bool = False, width: int = WIDEST) -> str:
-    """The drawing in plain characters; equal models give the same text.
+    """Return the drawing in plain characters; equal models give the same text.
 
     Lines of `|` and `-` are always taken, those of `:` and `.` if something decides so; "xn" marks
-    a `Send`, of which there may be many. A graph that is too wide is folded; if that is not enough
+    a `Send`, of which there may be many. A graph that is too wide is folded; if that is not enough,
     it is drawn as a list of arrows.
 
     Args:
         unicode: draw with line characters instead of ASCII ones.
-        width: the most columns.
+        width: the maximum number of columns.
 
     Raises:
         ValueError: the width is less than 20.
@@ -106,11 +106,11 @@ def _try_drawing(model: GraphModel, pen: Pen, width: int) -> list[str] | None:
 
 
 Row = list[str]
-"""One cell each; a wide character takes two cells, the second of them empty."""
+"""A list of cells; a wide character takes two cells, the second of them empty."""
 
 
 def draw_rows(model: GraphModel, pen: Pen, widest: int) -> list[Row]:
-    """The drawing as rows of cells.
+    """Return the drawing as rows of cells.
 
     Raises:
         TooWideError: it is wider than `widest`.
@@ -135,12 +135,12 @@ def draw_rows(model: GraphModel, pen: Pen, widest: int) -> list[Row]:
     return canvas.rows()
 
 
-# -- what stands where -----------------------------------------------------------------------------
+# -- contents and sizes ----------------------------------------------------------------------------
 
 
 def _merge_loops(edges: Iterable[GraphEdge], pen: Pen) -> Iterator[GraphEdge]:
-    """All edges from a node to itself as one, with all their labels, which is taken for certain if
-    one of them is."""
+    """Merge all edges from a node to itself into one, with all their labels; it is certain if one
+    of them is."""
     edges = list(edges)
     yield from (edge for edge in edges if edge.source != edge.target)
     loops = group((edge.source, edge) for edge in edges if edge.source == edge.target)
@@ -159,7 +159,7 @@ def _names(node: GraphNode) -> list[str]:
 
 
 def _list_remarks(node: GraphNode) -> list[str]:
-    """What a plain drawing says of a node below its name."""
+    """Return what a plain drawing says about a node below its name."""
     found = [trait for trait in traits(node) if trait in ("deferred", "unreached")]
     if node.handler:
         found.append("error handler")
@@ -167,7 +167,8 @@ def _list_remarks(node: GraphNode) -> list[str]:
 
 
 def _measure(node: GraphNode, text: list[Row]) -> Size:
-    """Ends and joins take one row, all others have a frame around their text."""
+    """Return a node's size: ends and joins take one row, all others have a frame around their
+    text."""
     width = max(map(len, text)) + 4
     return Size(width, 1 if node.kind in UNFRAMED else len(text) + 2)
 
@@ -184,8 +185,7 @@ def _border(node: GraphNode, pen: Pen) -> str:
 def _list_arrows(
     model: GraphModel, pen: Pen, holder: str | None = None, indent: str = ""
 ) -> Iterator[str]:
-    """The drawing as a list: each node with the arrows that leave it, and with the graph inside
-    it."""
+    """Yield the drawing as a list: each node with its outgoing arrows and the graph inside it."""
     lines = {node.id: label_lines(node) for node in model.parts}
     names = {
         id: one_line(": ".join(filter(None, (first, " ".join(rest)))))
@@ -209,12 +209,12 @@ def _list_arrows(
 
 
 def _wrap(line: str, width: int) -> list[str]:
-    """The line in lines of so many columns, the later ones indented further."""
+    """Wrap a line to this many columns, with later lines indented further."""
     row = _split_cells(line)
     if len(row) <= width:
         return [line]
     indent = " " * min(len(line) - len(line.lstrip()) + 4, width // 2)
-    # Where some characters take two columns, all might.
+    # If some characters take two columns, assume that all do.
     columns = width if len(row) == len(line) else width // 2
     return wrap(indent[4:] + line.lstrip(), columns, subsequent_indent=indent)
 
@@ -231,11 +231,11 @@ class _Canvas:
         self.lines: dict[tuple[int, int], int] = {}
 
     def put(self, x: float, y: float, row: Row) -> None:
-        """A line of text."""
+        """Write a line of text."""
         self.cells |= {(int(x) + place, int(y)): cell for place, cell in enumerate(row)}
 
     def draw_frame(self, box: Box, border: str, title: Row) -> None:
-        """A border, with a title in its upper line."""
+        """Draw a border, with a title in its upper line."""
         inner = int(box.width) - 2
         level, upright = border[4], border[5]
         self.put(box.x, box.y, [border[0], *title, *level * (inner - len(title)), border[1]])
@@ -245,7 +245,7 @@ class _Canvas:
         self.put(box.x, box.bottom - 1, [border[2], *level * inner, border[3]])
 
     def draw_node(self, node: GraphNode, box: Box, text: list[Row]) -> None:
-        """A node's text, in brackets or in a frame."""
+        """Draw a node's text, in brackets or in a frame."""
         inner = int(box.width) - 2
         if node.kind in UNFRAMED:
             marks = "<>" if node.kind == "unknown" else "()"
@@ -256,7 +256,7 @@ class _Canvas:
             self.put(box.x + 1, box.y + place, _centre(row, inner))
 
     def draw_route(self, route: Route, label: Row) -> None:
-        """A line with the tip of its arrow, and with its label."""
+        """Draw a line with its arrowhead and its label."""
         style = 0 if route.edge.certain else DASHED
         path = _list_cells(route.points)
         for before, here, after in zip(path, path[1:], path[2:], strict=False):
@@ -268,21 +268,21 @@ class _Canvas:
             self.put(*route.label_at, label)
 
     def _add(self, place: tuple[int, int], way: int, style: int) -> None:
-        # Where lines cross the upright one decides the style.
+        # Where lines cross, the vertical one decides the style.
         known = self.lines.get(place, 0)
         if known & N and way & ~(N + S):
             style = known & DASHED
         self.lines[place] = (known | way) & ~DASHED | style
 
     def rows(self) -> list[Row]:
-        """All cells, in rows of equal length."""
+        """Return all cells, in rows of equal length."""
         drawn = {place: self.pen.lines[way] for place, way in self.lines.items()} | self.cells
         width, height = (max((p[axis] for p in drawn), default=-1) + 1 for axis in (0, 1))
         return [[drawn.get((x, y), " ") for x in range(width)] for y in range(height)]
 
 
 def _list_cells(corners: Iterable[Point]) -> list[tuple[int, int]]:
-    """Every cell of a line, from one end to the other."""
+    """Return every cell of a line, from one end to the other."""
     points = [(int(x), int(y)) for x, y in corners]
     cells = points[:1]
     for (x, y), (to_x, to_y) in pairwise(points):
@@ -293,7 +293,7 @@ def _list_cells(corners: Iterable[Point]) -> list[tuple[int, int]]:
 
 
 def _direction(here: tuple[int, int], there: tuple[int, int]) -> int:
-    """Where a neighbouring cell is."""
+    """Return the direction of a neighbouring cell."""
     if there[1] != here[1]:
         return S if there[1] > here[1] else N
     return E if there[0] > here[0] else W
@@ -303,7 +303,7 @@ def _direction(here: tuple[int, int], there: tuple[int, int]) -> int:
 
 
 def _split_cells(text: str) -> Row:
-    """One item per cell of a terminal: wide characters take two, marks that combine none of their
+    """Split text into terminal cells: wide characters take two, combining marks none of their
     own."""
     row: Row = []
     for character in text:

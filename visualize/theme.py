@@ -1,8 +1,7 @@
-"""The look of SVG drawings: the colours of both themes and the style sheet. Nothing here knows a
-graph.
+"""The style of SVG drawings: the colours of both themes and the style sheet. It knows no graph.
 
-All rules are scoped by a class whose name is derived from them, so that drawings share a page in
-peace.
+All rules are scoped by a class whose name is derived from them, so that several drawings on one
+page do not affect each other.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LIGHT = {name: light for name, (light, _) in _COLOURS.items()}
 DARK = {name: dark for name, (_, dark) in _COLOURS.items()}
 
 _RULES = "\n" + read_asset("drawing.css")
-# Pages that say by themselves which theme they have; they win over the system's setting.
+# Pages that declare their theme, which takes precedence over the system's setting.
 _DARK_PAGES = (
     '[data-jp-theme-light="false"]',
     ".vscode-dark",
@@ -54,11 +53,11 @@ class StyleSheet(NamedTuple):
 
 @cache
 def style_sheet(theme: Theme, rules: str = _RULES) -> StyleSheet:
-    """The style sheet of a theme.
+    """Return the style sheet of a theme.
 
     Args:
-        rules: of another kind of picture: one a line, colours by their names as `$ink`; `$FONTS`
-            and `$THEME` stand for the fonts and for the name of the theme.
+        rules: the rules of another kind of picture, one per line, with colours by name, such as
+            `$ink`; `$FONTS` and `$THEME` are replaced by the fonts and the name of the theme.
 
     Raises:
         ValueError: there is no such theme.
@@ -89,7 +88,7 @@ def _auto(name: str) -> str:
 
 
 def _beat(name: str) -> str:
-    """What runs is seen to run, but for those who want no motion."""
+    """Return the animation of running nodes, for users who do not prefer reduced motion."""
     return (
         f"@keyframes {name}{{50%{{stroke-opacity:.35}}}}\n@media "
         "(prefers-reduced-motion:no-preference)"
