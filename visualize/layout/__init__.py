@@ -1,2 +1,2 @@
-"""Where everything in a drawing stands, without Graphviz: numbers in, numbers out. Begin at
+"""Computes the layout of a drawing without Graphviz: numbers in, numbers out. Begin at
 `arrange`."""

@@ -1,10 +1,10 @@
-"""The arrangement that every drawing of ours shares, after Sugiyama: layers from top to bottom.
+"""The layout algorithm that all our drawings share, after Sugiyama: layers from top to bottom.
 
-Each nested graph is arranged by itself, inner ones first: to the graph around it such a one is a
-single large node. What a graph consists of falls into components that nothing connects; each gets a
-grid of rows (`grid`, `layers`), an order in each row (`order`) and columns (`columns`). Sizes and
-the ways of edges differ between px (`pixels`) and character cells (`cells`), which subclass
-`Arranger`. The same model always gives the same layout.
+Each nested graph is laid out separately, inner ones first; in the enclosing graph it is a single
+large node. The nodes of a graph fall into connected components; each gets a grid of rows (`grid`,
+`layers`), an order in each row (`order`) and columns (`columns`). Sizes and the paths of edges
+differ between px (`pixels`) and character cells (`cells`), which subclass `Arranger`. The same
+model always gives the same layout.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from .order import order_rows
 
 @dataclass(slots=True)
 class Piece:
-    """An arranged piece of the drawing, from its own top left corner; routes by edge number."""
+    """A part of the drawing with its layout, relative to its own top left corner; routes by edge
+    number."""
 
     width: float = 0.0
     height: float = 0.0
@@ -36,14 +37,14 @@ class Piece:
     routes: dict[int, Route] = field(default_factory=dict)
 
     def move(self, dx: float, dy: float) -> Piece:
-        """The same, further right and down."""
+        """Return the same piece, further right and down."""
         boxes = {key: box.move(dx, dy) for key, box in self.boxes.items()}
         clusters = {key: box.move(dx, dy) for key, box in self.clusters.items()}
         routes = {number: route.move(dx, dy) for number, route in self.routes.items()}
         return Piece(self.width, self.height, boxes, clusters, routes)
 
     def add(self, other: Piece) -> None:
-        """Put in what the other holds; the size stays."""
+        """Add the contents of another piece; the size stays."""
         self.boxes.update(other.boxes)
         self.clusters.update(other.clusters)
         self.routes.update(other.routes)
@@ -51,7 +52,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Level:
-    """The items of one graph by number, and in which of them each node is.
+    """The items of one graph by number, and the item that contains each node.
 
     Attributes:
         pieces: what is in each item, around its axis.
@@ -62,7 +63,7 @@ class Level:
     number: dict[str, int] = field(default_factory=dict)
 
     def add(self, item: GridItem, piece: Piece) -> None:
-        """One more item."""
+        """Add an item."""
         self.number.update(dict.fromkeys((*piece.boxes, *piece.clusters), len(self.items)))
         self.items.append(item)
         self.pieces.append(piece)
@@ -70,12 +71,12 @@ class Level:
 
 @dataclass(slots=True)
 class Component:
-    """Items of one level that hang together.
+    """Connected items of one level.
 
     Attributes:
         pieces: what is in each item, around its axis.
-        numbers: of the edge of each link.
-        x: of each cell's axis, once the columns are known.
+        numbers: the number of each link's edge.
+        x: the x of each cell's axis, once the columns are known.
     """
 
     grid: Grid
@@ -85,7 +86,7 @@ class Component:
     x: list[float] = field(default_factory=list)
 
     def place(self, tops: Sequence[float]) -> Piece:
-        """All items in their columns; `tops` is the y of each."""
+        """Return all items in their columns; `tops` is the y of each."""
         whole = Piece()
         for piece, x, y in zip(self.pieces, self.x, tops, strict=False):
             whole.add(piece.move(x, y))
@@ -93,15 +94,15 @@ class Component:
 
 
 class Arranger(ABC):
-    """A model on its way to a layout; subclasses know sizes, and the ways of edges.
+    """Computes the layout of a model; subclasses know the sizes and the paths of edges.
 
     Attributes:
-        margin: around the drawing.
-        between: the distance of components that nothing connects.
-        widest: components begin a new line beyond it.
+        margin: the space around the drawing.
+        between: the distance between components.
+        widest: the width beyond which components begin a new line.
 
     Raises:
-        ValueError: an edge leads to or from what is not a node of the model.
+        ValueError: an end of an edge is not a node of the model.
     """
 
     margin: ClassVar[float]
@@ -123,28 +124,28 @@ class Arranger(ABC):
             (_find_common_holder(edge, holders), number) for number, edge in enumerate(model.edges)
         )
 
-    # -- what px and cells have of their own -------------------------------------------------------
+    # -- implemented by subclasses -----------------------------------------------------------------
 
     @abstractmethod
     def build_items(self, nodes: Iterable[GraphNode]) -> Iterable[tuple[GridItem, Piece]]:
-        """The items for the nodes and clusters of one level, each with what is in it."""
+        """Return the items for the nodes and clusters of one level, each with its contents."""
 
     @abstractmethod
     def measure_label(self, edge: GraphEdge) -> Size:
-        """The room of an edge's label, if that takes a row of its own; else nothing."""
+        """Return the size of an edge's label if it takes a row of its own, or else zero."""
 
     @abstractmethod
     def finish(self, component: Component) -> Piece:
-        """A component whose rows are in order, with its columns and routes, and its height."""
+        """Return a component, whose rows are in order, with its columns, routes and height."""
 
     def count_flaws(self, component: Component) -> int:
-        """How many flaws besides crossings the order of the rows has."""
+        """Return how many flaws other than crossings the order of the rows has."""
         return 0
 
-    # -- what they share ---------------------------------------------------------------------------
+    # -- shared by subclasses ----------------------------------------------------------------------
 
     def arrange(self) -> GraphLayout:
-        """Where each node, cluster and edge goes."""
+        """Return the layout of all nodes, clusters and edges."""
         piece = self.arrange_level(None)
         moved = piece.move(self.margin, self.margin)
         return GraphLayout(
@@ -156,9 +157,9 @@ class Arranger(ABC):
         )
 
     def arrange_level(self, cluster: str | None) -> Piece:
-        """What is in a cluster, or in none, arranged."""
+        """Return the layout of the contents of a cluster, or of the top level."""
         level = Level()
-        # Those with the start come first, so that nothing stands left of it.
+        # The start comes first, so that nothing is left of it.
         parts = sorted(self.model.levels.get(cluster, ()), key=lambda node: node.kind != "start")
         for item, piece in self.build_items(parts):
             level.add(item, piece)
@@ -182,7 +183,7 @@ class Arranger(ABC):
     def _build_component(
         self, level: Level, members: list[int], ends: Mapping[int, tuple[int, int]]
     ) -> Component:
-        """The grid of items that hang together; `ends` has the items of each edge, by number."""
+        """Return the grid of connected items; `ends` has the items of each edge, by number."""
         local = {item: number for number, item in enumerate(members)}
         links = []
         for number, (source, target) in ends.items():
@@ -203,14 +204,14 @@ class Arranger(ABC):
         return piece.move(-left, 0)
 
     def _find_alone(self, pieces: Iterable[Piece], kind: str) -> int | None:
-        """The item that is the start, or the end."""
+        """Return the item that is the start, or the end."""
         for number, piece in enumerate(pieces):
             if not piece.clusters and any(self.nodes[key].kind == kind for key in piece.boxes):
                 return number
         return None
 
     def _pack(self, pieces: Sequence[Piece], widest: float) -> Piece:
-        """Pieces from left to right, in lines."""
+        """Place pieces from left to right, in lines."""
         whole = Piece()
         x = y = line = 0.0
         for piece in pieces:
@@ -225,10 +226,11 @@ class Arranger(ABC):
 
 
 def align(component: Component, gap: Callable[[int, int], float]) -> list[float]:
-    """The x of each cell; an edge to the next layer is to be straight rather than a long one.
+    """Return the x of each cell; straightening an edge to the next layer takes precedence over a
+    long edge.
 
     Args:
-        gap: how far apart two neighbouring cells are to be at least.
+        gap: returns the minimum distance of two neighbouring cells.
     """
     grid = component.grid
     short = [link for link in component.links if link.span == 1]
@@ -245,7 +247,7 @@ def align(component: Component, gap: Callable[[int, int], float]) -> list[float]
 
 
 def _find_common_holder(edge: GraphEdge, holders: Mapping[str, str | None]) -> str | None:
-    """The innermost cluster that both ends of an edge are in."""
+    """Return the innermost cluster that contains both ends of an edge."""
     around: set[str | None] = set()
     holder = holders[edge.source]
     while holder is not None:
@@ -258,9 +260,9 @@ def _find_common_holder(edge: GraphEdge, holders: Mapping[str, str | None]) -> s
 
 
 def _find_connected(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """The numbers that hang together, in their order."""
+    """Return the connected components, in order of their first numbers."""
     near = list_next(count, (way for one, other in pairs for way in ((one, other), (other, one))))
-    found: dict[int, list[int]] = {}  # by any of its members
+    found: dict[int, list[int]] = {}  # by each of its members
     for number in range(count):
         if number not in found:
             members = sorted(find_reached(number, near.__getitem__))

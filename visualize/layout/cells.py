@@ -1,7 +1,7 @@
-"""The layout in character cells that text drawings show: all coordinates are whole numbers, lines
-are level and upright, and labels stand beside the tips of arrows.
+"""The layout in character cells for text drawings: all coordinates are integers, lines are
+horizontal and vertical, and labels are beside the arrowheads.
 
-Edges end at the borders of clusters: the model is one without edges across levels (see `nesting`).
+Edges end at the borders of clusters: the model has no edges across levels (see `nesting`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from .ports import End, list_ends, spread_between
 from .tracks import assign_tracks
 
 GAP = 2  # free cells between neighbours
-PORT_GAP = 3  # from a line to the next one at the same border
-LOOP = 5  # what an edge from a node to itself takes, with a space before its label
-TIPS = 2  # rows of a gap without any track: for tips that point up, and for those down
+PORT_GAP = 3  # between lines at the same border
+LOOP = 5  # width of an edge from a node to itself, with a space before its label
+TIPS = 2  # rows of a gap besides the tracks: for arrowheads up, and for those down
 
 
 class TooWideError(Exception):
-    """The drawing does not fit."""
+    """The drawing does not fit the width."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellSizes:
-    """What the parts of a text drawing take, in cells.
+    """The sizes of the parts of a text drawing, in cells.
 
     Attributes:
-        nodes: of each node, by id; of a cluster what its title takes at least.
+        nodes: the size of each node, by id; for a cluster, the least size for its title.
         labels: the length of each edge's label, in the order of the edges.
     """
 
@@ -43,10 +43,10 @@ class CellSizes:
 
 
 def arrange_cells(model: GraphModel, sizes: CellSizes, widest: int) -> GraphLayout:
-    """Where each node, cluster and edge of a model goes, in character cells.
+    """Return the layout of a model in character cells.
 
     Raises:
-        TooWideError: it takes more than `widest` columns.
+        TooWideError: it needs more than `widest` columns.
     """
     layout = CellArranger(model, sizes, widest).arrange()
     if layout.width > widest:
@@ -55,7 +55,7 @@ def arrange_cells(model: GraphModel, sizes: CellSizes, widest: int) -> GraphLayo
 
 
 class CellArranger(Arranger):
-    """Arranges a model in character cells. There is at most one edge from a node to itself."""
+    """Computes a layout in character cells. A node has at most one edge to itself."""
 
     margin: ClassVar[float] = 0
     between: ClassVar[float] = 4
@@ -68,7 +68,7 @@ class CellArranger(Arranger):
     # -- items -------------------------------------------------------------------------------------
 
     def build_items(self, nodes: Iterable[GraphNode]) -> Iterator[tuple[GridItem, Piece]]:
-        """One for each node or cluster, around the column in its middle."""
+        """Yield an item for each node or cluster, around the column in its middle."""
         loops = {
             edge.source: LOOP + length
             for edge, length in zip(self.edges, self.sizes.labels, strict=True)
@@ -89,20 +89,21 @@ class CellArranger(Arranger):
             yield GridItem(left, width - left + loops.get(node.id, 0), height), piece
 
     def measure_label(self, edge: GraphEdge) -> Size:
-        """Nothing: labels stand beside tips, where `_make_room` keeps room for them."""
+        """Return zero: labels are beside arrowheads, where `_make_room` reserves space for them."""
         return Size(0, 0)
 
     # -- columns, rows and routes ------------------------------------------------------------------
 
     def finish(self, component: Component) -> Piece:
-        """Whole columns, as many tracks between two rows as their lines need, and the lines."""
+        """Compute integer columns, as many tracks between two rows as the lines need, and the
+        lines."""
         grid = component.grid
         for item in grid.items[len(component.pieces) :]:
             item.right = 1  # a line takes a cell
         for row in grid.rows:
             cells = sum(grid.items[cell].left + grid.items[cell].right + GAP for cell in row)
             if cells - GAP > self.widest:
-                raise TooWideError  # before the work that takes long
+                raise TooWideError  # before the expensive part
         self._make_room(component)
         component.x = [_round(x) for x in align(component, lambda left, right: GAP)]
         return _Router(self, component).route()
@@ -115,25 +116,27 @@ class CellArranger(Arranger):
                 number = component.links[ends[0]].item(upper)
                 gaps = self.list_port_gaps(component, ends, upper)
                 _widen(grid.items[number], component.pieces[number], sum(gaps) + PORT_GAP)
-                # The label of the last line may hang over.
+                # The label of the last line may extend beyond the node.
                 over = self.label_room(component, ends[-1], upper)
                 item = grid.items[number]
                 item.right = max(item.right, ceil(sum(gaps) / 2) + 1 + over)
 
     def list_port_gaps(self, component: Component, ends: Sequence[int], upper: bool) -> list[int]:
-        """How far each line at a border is from the next one: a label stands between them."""
+        """Return the distance of each line at a border from the next one: labels are between
+        them."""
         rooms = [self.label_room(component, number, upper) for number in ends[:-1]]
         return [PORT_GAP + room - 1 if room else PORT_GAP for room in rooms]
 
     def label_room(self, component: Component, number: int, upper: bool) -> int:
-        """The cells for the label of a link at its upper or lower end, with a space before it."""
+        """Return the cells for the label of a link at its upper or lower end, with a space before
+        it."""
         length = self.sizes.labels[component.numbers[number]]
         at_tip = component.links[number].back == upper
         return length + 1 if at_tip and length else 0
 
 
 def _widen(item: GridItem, piece: Piece, width: float) -> None:
-    """Give an item's box at least this width, by as much on both sides."""
+    """Widen an item's box to at least this width, equally on both sides."""
     boxes = piece.clusters or piece.boxes
     own = next(iter(boxes))
     more = max(0, ceil((width - boxes[own].width) / 2))
@@ -142,12 +145,12 @@ def _widen(item: GridItem, piece: Piece, width: float) -> None:
 
 
 def _round(x: float) -> int:
-    """To the nearest whole number, so that distances of whole numbers stay."""
+    """Round to the nearest integer, half up, so that integer distances are preserved."""
     return floor(round(x, 6) + 0.5)
 
 
 class _Router:
-    """Leads the lines of one component, whose columns are known, and finds its rows."""
+    """Routes the lines of one component, whose columns are known, and places its rows."""
 
     def __init__(self, arranger: CellArranger, component: Component) -> None:
         self.arranger = arranger
@@ -162,7 +165,7 @@ class _Router:
                 self._place_ports(ends, upper)
 
     def route(self) -> Piece:
-        """The component with everything in its place."""
+        """Return the component with everything in its place."""
         grid, component = self.grid, self.component
         heights = [max((grid.items[cell].height for cell in row), default=0) for row in grid.rows]
         corners: dict[int, list[Point]] = {number: [] for number in range(len(self.links))}
@@ -179,7 +182,8 @@ class _Router:
         return piece
 
     def _place_ports(self, ends: Sequence[int], upper: bool) -> None:
-        """The columns of some links at one border: as straight as can be, none on another."""
+        """Choose the columns of some links at one border: as straight as possible, without
+        overlap."""
         low, high = self._port_range(self.links[ends[0]], upper)
         number = self.links[ends[0]].item(upper)
         right = self.component.x[number] + self.grid.items[number].right
@@ -188,18 +192,18 @@ class _Router:
         gaps = self.arranger.list_port_gaps(self.component, ends, upper)
         others = {self.links[end].item(not upper) for end in ends}
         if len(others) == 1 and high - low - sum(gaps) >= len(gaps):
-            gaps = [gap + 1 for gap in gaps]  # edges there and back stand as far from the middle
+            gaps = [gap + 1 for gap in gaps]  # edges there and back are equally far from the middle
         wanted = [self._wish(end, upper) for end in ends]
         found = spread_between(wanted, gaps, low, high)
         self.ports |= {(end, upper): _round(x) for end, x in zip(ends, found, strict=True)}
 
     def _port_range(self, link: GridLink, upper: bool) -> tuple[float, float]:
-        """The first and the last column where a line may meet a node."""
+        """Return the first and the last column where a line may meet a node."""
         box = self.boxes[link.node(upper)]
         return box.x + 1, box.right - 2
 
     def _wish(self, number: int, upper: bool) -> float:
-        """The column in which the line would be straight here; infinite if there is none."""
+        """Return the column in which the line would be straight here; infinity if there is none."""
         link = self.links[number]
         if len(link.cells) > 2:
             return self.component.x[link.next_cell(upper)]
@@ -211,7 +215,7 @@ class _Router:
         return min(max(middle, low), high) if low <= high else inf
 
     def _lead_lines(self, row: int, y: float, corners: dict[int, list[Point]]) -> int:
-        """Lead lines through the gap below a row, which begins at `y`; returns its height."""
+        """Route lines through the gap below a row, which begins at `y`; return its height."""
         ends = {}
         for number, link in enumerate(self.links):
             place = row - self.grid.row[link.upper]
@@ -224,7 +228,7 @@ class _Router:
         return max(tracks.values(), default=-1) + 1 + TIPS if ends else 0
 
     def _column(self, number: int, place: int) -> int:
-        """The column of a link in one of the rows that it passes."""
+        """Return the column of a link in one of the rows that it passes."""
         link = self.links[number]
         if place in (0, len(link.cells) - 1):
             return self.ports[number, place == 0]

@@ -1,9 +1,9 @@
 """The x of every cell, after Brandes and Köpf, "Fast and Simple Horizontal Coordinate Assignment"
 (2001).
 
-Cells are aligned with the middle one of their neighbours into straight columns, once for each
-corner of the drawing; the mean of the two middle results is taken. Long edges stay straight. Here
-edges may end off a cell's axis.
+Cells are aligned with the median of their neighbours into straight columns, once for each corner of
+the drawing; the mean of the two middle results is taken. Long edges stay straight. Unlike in the
+paper, edges may end off a cell's axis.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .grid import Grid, places
 Neighbours = list[list[int]]
 Gap = Callable[[int, int], float]
 LARGE = 20_000
-"""Cells. From here on only the two upper corners are asked."""
+"""Grids of this many cells or more are aligned only from the two upper corners."""
 
 
 def assign_columns(
     grid: Grid, above: Neighbours, below: Neighbours, real: int, gap: Gap
 ) -> list[float]:
-    """The x of each cell's axis, so that no two in a row come nearer than `gap` to each other.
+    """Return the x of each cell's axis, so that neighbours in a row keep the distance `gap`.
 
     Args:
-        above, below: the neighbours to be aligned with.
-        real: cells below this number stand for nodes; the others are to be straight before all.
-        gap: how far apart two neighbouring cells are to be at least.
+        above, below: the neighbours to align with.
+        real: cells below this number represent nodes; straightness of the others has priority.
+        gap: returns the minimum distance of two neighbouring cells.
     """
     crossed = _find_crossed(grid, above, real)
     rooms = [
@@ -42,14 +42,14 @@ def assign_columns(
             found.append(_align_from(grid, above if down else below, crossed, corner, rooms))
     x = _average(found)
     for cell in range(real):
-        # Where edges only end, or only begin, the cell goes into the middle of the others.
+        # A cell where edges only end, or only begin, is centred on the others.
         if not (above[cell] and below[cell]):
             _centre(grid, x, cell, above[cell] or below[cell], gap)
     return x
 
 
 def _average(found: list[list[float]]) -> list[float]:
-    """The mean of the two middle results for each cell, once all begin or end with the
+    """Return the mean of the two middle results for each cell, after aligning all to the
     narrowest."""
     if not found[0]:
         return []
@@ -63,7 +63,7 @@ def _average(found: list[list[float]]) -> list[float]:
 
 
 def _centre(grid: Grid, x: list[float], cell: int, others: list[int], gap: Gap) -> None:
-    """Put a cell in the middle of others, as far as there is room in its row."""
+    """Centre a cell on others, as far as there is room in its row."""
     if len(others) < 2:
         return
     row = grid.rows[grid.row[cell]]
@@ -79,10 +79,10 @@ def _centre(grid: Grid, x: list[float], cell: int, others: list[int], gap: Gap) 
 
 
 def _find_crossed(grid: Grid, above: Neighbours, real: int) -> set[tuple[int, int]]:
-    """The edges, as (upper, lower), that cross a piece of a long edge: these give way.
+    """Return the edges, as (upper, lower), that cross a segment of a long edge: these give way.
 
-    Between two such pieces, which follow each other in the lower row, an edge must lead to a place
-    between their upper ends.
+    Between two such segments, consecutive in the lower row, an edge must lead to a place between
+    their upper ends.
     """
     found = set()
     place = places(grid.rows)
@@ -104,7 +104,7 @@ def _find_crossed(grid: Grid, above: Neighbours, real: int) -> set[tuple[int, in
 
 
 def _distance(grid: Grid, left: int, right: int, gap: Gap) -> float:
-    """How far apart the axes of two neighbours in a row are to be at least."""
+    """Return the minimum distance of the axes of two neighbours in a row."""
     return grid.items[left].right + gap(left, right) + grid.items[right].left
 
 
@@ -115,7 +115,7 @@ def _align_from(
     corner: tuple[bool, bool],
     rooms: list[list[float]],
 ) -> list[float]:
-    """The coordinates that one of the four alignments gives."""
+    """Return the coordinates of one of the four alignments."""
     down, leftwards = corner
     rows = [row if leftwards else row[::-1] for row in grid.rows]
     root, shift = _align(grid, rows if down else rows[::-1], neighbours, crossed, corner)
@@ -139,8 +139,8 @@ def _align(
     crossed: set[tuple[int, int]],
     corner: tuple[bool, bool],
 ) -> tuple[list[int], list[float]]:
-    """The first cell of the column that each one belongs to, and how far to the right of that one's
-    axis it stands."""
+    """Return, for each cell, the first cell of its column, and how far to the right of that cell's
+    axis it is."""
     down = corner[0]
     root = list(range(len(grid.row)))
     shift = [0.0] * len(root)
@@ -157,7 +157,7 @@ def _align(
                 if root[cell] != cell or place[other] <= reached or pair in crossed:
                     continue
                 root[cell] = root[other]
-                # So far right the next axis stands if the edge between them is straight.
+                # The next axis is this far to the right if the edge between them is straight.
                 below = grid.items[pair[0]].below
                 shift[cell] = shift[other] + (below if down else -below)
                 reached = place[other]
@@ -165,7 +165,8 @@ def _align(
 
 
 def _compact(root: list[int], apart: dict[int, dict[int, float]]) -> dict[int, float]:
-    """The coordinate of each column: as small as can be, then near to what comes after it."""
+    """Return the coordinate of each column: as small as possible, then moved close to the columns
+    after it."""
     sorter = TopologicalSorter(dict.fromkeys(root, ()))
     for column, after in apart.items():
         for other in after:

@@ -1,6 +1,6 @@
-"""Where everything in a drawing stands, as plain records: x to the right, y downwards.
+"""The geometry of a drawing, as plain records: x to the right, y downwards.
 
-A layout is measured in px (see `curves`) or in character cells (see `cells`). Nothing is computed
+A layout is measured in px (see `pixels`) or in character cells (see `cells`). Nothing is computed
 from a graph here.
 """
 
@@ -16,7 +16,7 @@ Point = tuple[float, float]
 
 
 class Box(NamedTuple):
-    """The room of a node or cluster; `x` and `y` are its top left corner."""
+    """The rectangle of a node or cluster; `x` and `y` are its top left corner."""
 
     id: str
     x: float
@@ -40,12 +40,12 @@ class Box(NamedTuple):
         return self.y + self.height
 
     def move(self, dx: float, dy: float) -> Box:
-        """The same box, further right and down."""
+        """Return the same box, further right and down."""
         return self._replace(x=self.x + dx, y=self.y + dy)
 
 
 class Route(NamedTuple):
-    """The way of an edge, from its source to the tip of its arrow at the target.
+    """The path of an edge, from its source to the arrowhead at the target.
 
     Attributes:
         points: in px: cubic Bézier curves end to end, that is the first point, then three for each
@@ -59,12 +59,12 @@ class Route(NamedTuple):
     label_at: Point | None = None
 
     def move(self, dx: float, dy: float) -> Route:
-        """The same way, further right and down."""
+        """Return the same path, further right and down."""
         label_at = self.label_at and (self.label_at[0] + dx, self.label_at[1] + dy)
         return Route(self.edge, tuple((x + dx, y + dy) for x, y in self.points), label_at)
 
     def line(self, steps: int = 12) -> list[Point]:
-        """The curves as short straight lines, so many for each curve."""
+        """Return the curves as short straight lines, this many for each curve."""
         found = [self.points[0]]
         for start, a, b, end in self.curves():
             for step in range(1, steps + 1):
@@ -74,18 +74,18 @@ class Route(NamedTuple):
         return found
 
     def curves(self) -> Iterator[tuple[Point, Point, Point, Point]]:
-        """Each curve with its start, two controls and end."""
+        """Yield each curve with its start, two control points and end."""
         ends = self.points[::3]
         for number, (start, end) in enumerate(pairwise(ends)):
             yield start, self.points[3 * number + 1], self.points[3 * number + 2], end
 
 
 class GraphLayout(NamedTuple):
-    """A drawing's size, and the place of each part.
+    """A drawing's size, and the position of each part.
 
     Attributes:
-        boxes: by the ids of the nodes.
-        clusters: by their ids, outer ones first.
+        boxes: the boxes of the nodes, by id.
+        clusters: the boxes of the clusters, by id, outer ones first.
         routes: one for each edge, in the order of the edges.
     """
 

@@ -1,7 +1,7 @@
-"""The grid of a layered drawing: rows of cells. A cell stands for a node, for the label of an edge,
-or for the place where a long edge passes a row; so every edge leads from one row to the next.
+"""The grid of a layered drawing: rows of cells. A cell represents a node, the label of an edge, or
+the place where a long edge passes a row, so every edge leads from one row to the next.
 
-Which edges are drawn upwards is decided here, too; layers, order and columns are found elsewhere.
+The edges to draw upwards are also chosen here; layers, order and columns are computed elsewhere.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from .layers import assign_layers, find_loops, find_returns
 from .measure import Size
 
 SOFT = ("conditional", "goto", "send")
-"""Kinds of edges that may lead back to where something begins again."""
+"""Kinds of edges that are likely to lead back to the start of a loop."""
 
 
 @dataclass(slots=True)
 class GridItem:
-    """What has one place in a layer: a node, a node with its error handler, or a whole cluster.
+    """The content of one place in a layer: a node, a node with its error handler, or a whole
+    cluster.
 
     Attributes:
-        left, right: its extent from its axis, which the grid puts into a column.
-        below: from the axis to where edges go out.
+        left, right: its extent from its axis, which the grid aligns to a column.
+        below: the distance from the axis to where edges leave.
     """
 
     left: float
@@ -39,9 +40,9 @@ class GridLink:
     `back`.
 
     Attributes:
-        label: the room of its label, if that takes a row of its own.
-        span: how many layers it leads on; labels have rows, but no layers.
-        cells: what it passes, from the upper to the lower end, both included.
+        label: the size of its label, if that takes a row of its own.
+        span: how many layers it spans; labels have rows, but no layers.
+        cells: the cells that it passes, from the upper to the lower end, inclusive.
         label_cell: the cell of its label, if it has one.
     """
 
@@ -55,35 +56,34 @@ class GridLink:
     label_cell: int | None = None
 
     def turn_back(self) -> None:
-        """Let it lead upwards."""
+        """Make it lead upwards."""
         self.upper, self.lower, self.back = self.lower, self.upper, True
 
     def item(self, upper: bool) -> int:
-        """The item at its upper or lower end."""
+        """Return the item at its upper or lower end."""
         return self.upper if upper else self.lower
 
     def node(self, upper: bool) -> str:
-        """The id of the node there."""
+        """Return the id of the node there."""
         return self.edge.source if upper != self.back else self.edge.target
 
     def first_cell(self, upper: bool) -> int:
-        """The cell where it begins there: of its item, or where it turns."""
+        """Return the cell where it begins there: that of its item, or where it turns."""
         return self.cells[0 if upper else -1]
 
     def next_cell(self, upper: bool) -> int:
-        """The next cell from there."""
+        """Return the next cell from there."""
         return self.cells[1 if upper else -2]
 
 
 @dataclass(slots=True)
 class Grid:
-    """Cells by number: first one for each item, in their order, then those of labels and long
-    edges.
+    """Cells by number: first one for each item, in order, then those of labels and long edges.
 
     Attributes:
-        row: of each cell.
+        row: the row of each cell.
         rows: the cells of each row, from left to right.
-        above, below: the cells of the next rows that edges lead to, once for each edge.
+        above, below: the cells of the adjacent rows that edges lead to, once for each edge.
     """
 
     items: list[GridItem]
@@ -93,11 +93,11 @@ class Grid:
     below: list[list[int]]
 
     def add(self, item: GridItem, row: int) -> int:
-        """A new cell, at the end of its row."""
+        """Add a cell at the end of its row."""
         return self.insert(item, row, len(self.rows[row]))
 
     def insert(self, item: GridItem, row: int, place: int) -> int:
-        """A new cell, at this place in its row."""
+        """Insert a cell at this place in its row."""
         self.rows[row].insert(place, len(self.row))
         self.items.append(item)
         self.row.append(row)
@@ -107,7 +107,7 @@ class Grid:
 
 
 def places(rows: Sequence[Sequence[int]]) -> list[int]:
-    """The place of each cell in its row."""
+    """Return the position of each cell in its row."""
     found = [0] * sum(map(len, rows))
     for row in rows:
         for number, cell in enumerate(row):
@@ -118,10 +118,10 @@ def places(rows: Sequence[Sequence[int]]) -> list[int]:
 def turn_links(
     count: int, links: Sequence[GridLink], first: int | None = None, last: int | None = None
 ) -> None:
-    """Let links lead upwards, so that no circle is left but those of an item to itself.
+    """Turn links upwards until no cycles are left, except links from an item to itself.
 
     Args:
-        count: of the items.
+        count: the number of items.
         first, last: items that have the first and the last row to themselves.
     """
     for link in links:
@@ -133,7 +133,7 @@ def turn_links(
     if first is not None:
         order.insert(0, order.pop(first))
         returns = find_returns(first, count, pairs)
-    # A circle that can be cut in several places is cut where something decides to go back.
+    # A cycle that can be cut in several places is cut at an edge that decides to go back.
     soft = {number for number in returns if links[number].edge.kind in SOFT}
     for number in find_loops(count, pairs, order, soft):
         links[number].turn_back()
@@ -142,8 +142,8 @@ def turn_links(
 def build_grid(
     items: list[GridItem], links: Sequence[GridLink], first: int | None, last: int | None
 ) -> Grid:
-    """The grid of these items; every link gets its direction and its cells. A link from an item to
-    itself has no cells.
+    """Return the grid of these items; every link gets its direction and its cells. A link from an
+    item to itself has no cells.
 
     Args:
         first, last: items that have the first and the last row to themselves.
@@ -163,7 +163,8 @@ def build_grid(
 
 
 def _number_rows(layer: list[int], links: Iterable[GridLink]) -> list[int]:
-    """The row of each layer: below a layer whose edges have labels there is a row for these."""
+    """Return the row of each layer: a layer whose edges have labels is followed by a row for
+    these."""
     labelled = {_layer_before_label(link, layer) for link in links if link.label.width}
     rows, row = [], 0
     for number in range(max(layer, default=0) + 1):
@@ -173,7 +174,8 @@ def _number_rows(layer: list[int], links: Iterable[GridLink]) -> list[int]:
 
 
 def _layer_before_label(link: GridLink, layer: list[int]) -> int:
-    """Labels stand near the source, where it is decided."""
+    """Return the layer before a link's label: labels are near the source, where the decision is
+    made."""
     return layer[link.lower] - 1 if link.back else layer[link.upper]
 
 

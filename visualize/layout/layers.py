@@ -1,6 +1,5 @@
-"""Which layer each node of a layered drawing goes to: loops are cut first, then edges are kept
-short. Numbers only: nodes are 0, 1, …, edges are pairs of them.
-"""
+"""Assigns the nodes of a layered drawing to layers: first cycles are cut, then edges are shortened.
+Numbers only: nodes are 0, 1, …, edges are pairs of them."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ Pair = tuple[int, int]
 
 
 def list_next(count: int, pairs: Iterable[Pair]) -> list[list[int]]:
-    """For each of so many numbers the second ones of the pairs that begin with it."""
+    """Return, for each number below `count`, the second items of the pairs that begin with it."""
     found: list[list[int]] = [[] for _ in range(count)]
     for one, other in pairs:
         found[one].append(other)
@@ -26,13 +25,12 @@ def find_loops(
     order: Iterable[int] | None = None,
     soft: Collection[int] = (),
 ) -> set[int]:
-    """The numbers of the edges that lead back to a node that led there; without these no circle is
-    left.
+    """Return the numbers of the edges that lead back to a node that led there; without these, no
+    cycle is left.
 
     Args:
-        order: where to start to follow edges; a node without edges towards it comes before others
-            in any case.
-        soft: edges that are cut rather than others.
+        order: where to start following edges; nodes without incoming edges always come first.
+        soft: edges to cut in preference to others.
     """
     firm = [number for number in range(len(edges)) if number not in soft]
     starts = range(count) if order is None else order
@@ -49,8 +47,8 @@ def find_loops(
 
 
 def find_returns(first: int, count: int, edges: Sequence[Pair]) -> set[int]:
-    """The numbers of the edges that lead to a node that fewer steps lead to from the first than to
-    their own."""
+    """Return the numbers of the edges whose target is fewer steps away from the first node than
+    their source."""
     onward = list_next(count, edges)
     steps, border = {first: 0}, [first]
     for node in border:
@@ -62,7 +60,8 @@ def find_returns(first: int, count: int, edges: Sequence[Pair]) -> set[int]:
 
 
 def find_reached(start: T, onward: Callable[[T], Iterable[T]]) -> set[T]:
-    """What can be reached from the start, itself included; `onward` says what follows on what."""
+    """Return what can be reached from the start, including the start; `onward` returns the
+    successors."""
     seen, waiting = {start}, [start]
     while waiting:
         fresh = {target for target in onward(waiting.pop()) if target not in seen}
@@ -72,8 +71,8 @@ def find_reached(start: T, onward: Callable[[T], Iterable[T]]) -> set[T]:
 
 
 def _find_closing(count: int, edges: Sequence[Pair], starts: Iterable[int]) -> set[int]:
-    """Depth first from everywhere: the numbers of the edges that lead to a node that is still
-    open, and so close a circle."""
+    """Search depth first from everywhere: return the numbers of the edges that lead to a node that
+    is still open, and so close a cycle."""
     onward = list_next(count, ((source, number) for number, (source, _) in enumerate(edges)))
     entered = {target for source, target in edges if source != target}
     found: set[int] = set()
@@ -102,10 +101,10 @@ def _find_closing(count: int, edges: Sequence[Pair], starts: Iterable[int]) -> s
 def assign_layers(
     count: int, edges: Sequence[Pair], first: int | None = None, last: int | None = None
 ) -> list[int]:
-    """The layer of each node, from 0: every edge leads to a higher one.
+    """Return the layer of each node, from 0: every edge leads to a higher one.
 
     Args:
-        edges: without circles.
+        edges: edges without cycles.
         first, last: nodes that have the first and the last layer to themselves.
     """
     after = list_next(count, edges)

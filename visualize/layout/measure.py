@@ -1,6 +1,5 @@
-"""How much room text and nodes take, in px: estimated, so that no font is needed. Whoever lays out
-and whoever paints takes the sizes from here, so that they agree.
-"""
+"""The sizes of text and nodes, in px: estimated, so that no font is needed. Layout and renderers
+use the same sizes, so that they agree."""
 
 from __future__ import annotations
 
@@ -12,19 +11,19 @@ from ..labels import label_lines
 from ..model import GraphNode
 
 FONT = 13.0
-"""Of nodes and clusters."""
+"""The font size of nodes and clusters."""
 SMALL = 11.0
-"""Of the labels of edges, and of badges."""
+"""The font size of edge labels and badges."""
 
 LONGEST = 220.0
 """A node's text is cut to this width."""
 LINE_HEIGHT = 17.0
-"""From one line of a node's text to the next."""
+"""The distance between lines of a node's text."""
 LONGEST_LABEL = 150.0
 """An edge's label is cut to this width."""
 
 DEFERRED_MARK = 16.0
-"""Room for the hour-glass in a deferred node."""
+"""The room for the hour-glass in a deferred node."""
 
 
 class Size(NamedTuple):
@@ -46,7 +45,7 @@ _WIDTHS = {
 
 
 def text_width(text: str, size: float = FONT) -> float:
-    """The width of one line of text; rather too wide than too narrow."""
+    """Return the width of one line of text, rather overestimated than underestimated."""
     return sum(map(_width, text)) * size / 100
 
 
@@ -64,7 +63,8 @@ def _width(character: str) -> int:
 
 
 def one_line(text: str) -> str:
-    """The text with every run of white space, and of what cannot be shown, as one space."""
+    """Return the text with every run of white space and unprintable characters replaced by one
+    space."""
     shown = "".join(
         " " if unicodedata.category(c) in ("Cc", "Cs", "Cn", "Co", "Zl", "Zp") else c for c in text
     )
@@ -72,7 +72,7 @@ def one_line(text: str) -> str:
 
 
 def fit_text(text: str, longest: float = LONGEST, size: float = FONT) -> str:
-    """One line that is no wider than `longest`: cut, with an ellipsis, if need be."""
+    """Return one line that is no wider than `longest`: cut, with an ellipsis, if necessary."""
     text = one_line(text)
     if text_width(text, size) <= longest:
         return text
@@ -82,13 +82,13 @@ def fit_text(text: str, longest: float = LONGEST, size: float = FONT) -> str:
 
 
 def fit_lines(node: GraphNode) -> list[str]:
-    """A node's text as it is painted; the lines of a folded one have been wrapped already."""
+    """Return a node's text as it is drawn; the lines of a folded node have already been wrapped."""
     lines = label_lines(node)
     return lines if len(lines) > 1 else [fit_text(node.label)]
 
 
 def node_size(node: GraphNode) -> Size:
-    """The room of a node's box."""
+    """Return the size of a node's box."""
     if node.kind == "join":
         side = max(32, round(text_width(node.label, SMALL)) + 10)
         return Size(side, side)
@@ -103,12 +103,12 @@ def node_size(node: GraphNode) -> Size:
 
 
 def label_size(text: str) -> Size:
-    """The room of an edge's label; nothing for no label."""
+    """Return the size of an edge's label; zero if there is none."""
     text = fit_text(text, LONGEST_LABEL, SMALL)
     return Size(round(text_width(text, SMALL)) + 12, 18) if text else Size(0, 0)
 
 
 def title_size(node: GraphNode) -> Size:
-    """The room of the title of a cluster."""
+    """Return the size of a cluster's title."""
     mark = DEFERRED_MARK if node.deferred else 0
     return Size(round(text_width(fit_text(node.label), SMALL + 1)) + 8 + mark, 18)

@@ -1,5 +1,5 @@
-"""The order of the cells in each row: few crossings. Deterministic; of equally good orders the
-declared one stays."""
+"""The order of the cells in each row, with few crossings. Deterministic; among equally good orders,
+the declared one is kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from statistics import fmean
 from .grid import Grid, places
 
 Rows = list[list[int]]
-# Cells looked at, more or less: small grids get many tries of many sweeps, large ones few.
+# Roughly the number of cells examined: small grids get many attempts of many sweeps, large ones
+# few.
 _EFFORT = 6000
 _SWEEPS = 60_000
 _PASSES = 60_000
@@ -21,7 +22,7 @@ def order_rows(grid: Grid, flaws: Callable[[], int]) -> None:
     """Order the rows of the grid.
 
     Args:
-        flaws: how many there are besides crossings, with the rows as they are.
+        flaws: returns the number of flaws other than crossings, for the current rows.
     """
     cells = len(grid.row)
     found: list[tuple[tuple[int, int], Rows]] = []
@@ -34,7 +35,7 @@ def order_rows(grid: Grid, flaws: Callable[[], int]) -> None:
 
 
 def count_crossings(grid: Grid, rows: Rows) -> int:
-    """How many pairs of edges between neighbouring rows cross."""
+    """Return how many pairs of edges between neighbouring rows cross."""
     place = places(rows)
     return sum(_count_below(grid, row, place) for row in rows[:-1])
 
@@ -52,7 +53,7 @@ def _count_below(grid: Grid, row: list[int], place: list[int]) -> int:
 
 
 def _list_starts(grid: Grid, tries: int) -> list[Rows]:
-    """Orders to begin with: as a walk from the top meets the cells, as one from the bottom does,
+    """Return initial orders: as a walk from the top meets the cells, as one from the bottom does,
     and shuffled ones."""
     found = [_walk(grid, grid.below, range(len(grid.row)))]
     if tries > 1:
@@ -69,7 +70,7 @@ def _list_starts(grid: Grid, tries: int) -> list[Rows]:
 
 
 def _walk(grid: Grid, onward: list[list[int]], begin: range | list[int]) -> Rows:
-    """The cells of each row in the order in which a walk, depth first, meets them."""
+    """Return the cells of each row in the order in which a depth-first walk meets them."""
     rows: Rows = [[] for _ in grid.rows]
     seen = [False] * len(grid.row)
     for start in begin:
@@ -84,7 +85,7 @@ def _walk(grid: Grid, onward: list[list[int]], begin: range | list[int]) -> Rows
 
 
 def _improve(grid: Grid, rows: Rows, rounds: int) -> tuple[Rows, int]:
-    """Sweeps down and up, as long as they help; the best rows that came up, and their crossings."""
+    """Sweep down and up as long as that helps; return the best rows found, and their crossings."""
     rows = [list(row) for row in rows]
     place = places(rows)
     if rounds > 1:
@@ -106,8 +107,8 @@ def _improve(grid: Grid, rows: Rows, rounds: int) -> tuple[Rows, int]:
 def _sweep(
     grid: Grid, rows: Rows, place: list[int], *, down: bool, key: Callable[[list[int]], float]
 ) -> None:
-    """Sort each row by where its cells' neighbours in the row before stand; cells without any keep
-    their places."""
+    """Sort each row by the places of its cells' neighbours in the row before; cells without
+    neighbours keep their places."""
     neighbours = grid.above if down else grid.below
     for row in rows[1:] if down else rows[-2::-1]:
         bound = [cell for cell in row if neighbours[cell]]
@@ -120,7 +121,7 @@ def _sweep(
 
 
 def _median(places: list[int]) -> float:
-    """The middle one; of an even number, between the two middle ones but nearer to the denser
+    """Return the middle number; if there are two, a weighted mean that is nearer to the denser
     side."""
     half = len(places) // 2
     if len(places) % 2:
@@ -146,7 +147,7 @@ def _transpose(grid: Grid, rows: Rows, place: list[int]) -> None:
 
 
 def _swap_neighbours(grid: Grid, row: list[int], place: list[int]) -> bool:
-    """Whether a swap in the row saved any."""
+    """Swap neighbours in a row where that saves crossings; return whether it did."""
     swapped = False
     for number in range(len(row) - 1):
         one, other = row[number], row[number + 1]
@@ -158,7 +159,7 @@ def _swap_neighbours(grid: Grid, row: list[int], place: list[int]) -> bool:
 
 
 def _count_saved(grid: Grid, one: int, other: int, place: list[int]) -> int:
-    """How many crossings fewer there are with the two swapped."""
+    """Return how many crossings a swap of the two saves."""
     saved = 0
     for neighbours in (grid.above, grid.below):
         theirs = neighbours[other]

@@ -1,6 +1,5 @@
-"""The layout in px that SVG drawings show: edges are smooth curves, loops go around at the sides,
-an error handler stands beside the one node that it handles, and labels have rows of their own.
-"""
+"""The layout in px for SVG drawings: edges are smooth curves, loops go around at the sides, an
+error handler is beside the only node that it handles, and labels have their own rows."""
 
 from __future__ import annotations
 
@@ -19,24 +18,24 @@ from .ports import APART, APART_SEND, choose_sides, count_enclosed, gather_loops
 from .routes import Sheet, draw_loops, draw_route, place_ports, place_rows
 
 ASIDE = 36.0  # from a node to its error handler
-TALL = 60.0  # what is higher stands at the top of its row, the rest in the middle
-INSET = 16.0  # from a cluster's border to what is in it
+TALL = 60.0  # taller items are at the top of their row, others in the middle
+INSET = 16.0  # from a cluster's border to its content
 TITLE = 30.0  # the same at its top
-MOST_ROOM = 280.0  # how far a node is widened for its edges
+MOST_ROOM = 280.0  # the most that a node is widened to for its edges
 GAPS = (12.0, 18.0, 32.0)  # between neighbours in a row: two edges, edge and node, two nodes
 
 
 def arrange(model: GraphModel) -> GraphLayout:
-    """Where each node, cluster and edge of a model goes, in px.
+    """Return the layout of a model, in px.
 
     Raises:
-        ValueError: an edge leads to or from what is not a node of the model.
+        ValueError: an end of an edge is not a node of the model.
     """
     return PixelArranger(model).arrange()
 
 
 class PixelArranger(Arranger):
-    """Arranges a model in px."""
+    """Computes a layout in px."""
 
     margin: ClassVar[float] = 16.0
     between: ClassVar[float] = 40.0
@@ -50,7 +49,7 @@ class PixelArranger(Arranger):
     # -- items -------------------------------------------------------------------------------------
 
     def build_items(self, nodes: Iterable[GraphNode]) -> Iterator[tuple[GridItem, Piece]]:
-        """One for each node or cluster, with its error handler if that stands beside it."""
+        """Yield an item for each node or cluster, together with an error handler beside it."""
         aside = set(self.handlers.values())
         for node in nodes:
             if node.id not in aside:
@@ -61,7 +60,7 @@ class PixelArranger(Arranger):
                 yield item, piece
 
     def _find_handlers(self) -> dict[str, str]:
-        """Of nodes with an error handler of their own that stands beside them: node → handler."""
+        """Return the nodes that have an error handler of their own beside them: node → handler."""
         incoming = group((edge.target, edge) for edge in self.edges)
         outgoing = group((edge.source, edge.target) for edge in self.edges)
         found: dict[str, str] = {}
@@ -80,7 +79,7 @@ class PixelArranger(Arranger):
         return found
 
     def _measure_ports(self) -> dict[str, float]:
-        """How wide each node has to be for the edges that meet it at its top or at its bottom."""
+        """Return the width that each node needs for the edges at its top or bottom."""
         found: dict[tuple[str, bool], float] = {}
         pairs = {edge[:2] for edge in self.edges}
         for edge in self.edges:
@@ -102,7 +101,7 @@ class PixelArranger(Arranger):
         return Size(width, height)
 
     def measure_label(self, edge: GraphEdge) -> Size:
-        """The room of its text."""
+        """Return the size of its text."""
         return label_size(edge.label)
 
     def _build_node(self, node: GraphNode) -> tuple[GridItem, Piece]:
@@ -111,7 +110,7 @@ class PixelArranger(Arranger):
         return GridItem(width / 2, width / 2, height), piece
 
     def _add_handler(self, item: GridItem, piece: Piece, handler: str) -> tuple[GridItem, Piece]:
-        """A node or cluster with its handler at its right."""
+        """Place a handler to the right of its node or cluster."""
         size = self._measure_node(self.nodes[handler])
         height = max(item.height, size.height)
         number = next(n for n, edge in enumerate(self.edges) if edge.target == handler)
@@ -127,7 +126,8 @@ class PixelArranger(Arranger):
         return replace(item, right=end + size.width, height=height), piece
 
     def _build_cluster(self, cluster: GraphNode) -> tuple[GridItem, Piece]:
-        """A nested graph with its border and title: one item whose axis goes through its start."""
+        """Return a nested graph with its border and title: one item whose axis goes through its
+        start."""
         inner = self.arrange_level(cluster.id)
         starts = self._find_gates(cluster, inner, "start")
         ends = self._find_gates(cluster, inner, "end")
@@ -137,7 +137,7 @@ class PixelArranger(Arranger):
         axis = indent + entry
         width = max(indent + inner.width, title + INSET) + INSET
         if indent > INSET:
-            width = max(width, 2 * axis)  # as much on the other side
+            width = max(width, 2 * axis)  # the same on the other side
         height = inner.height + TITLE + INSET
         piece = inner.move(indent - axis, TITLE)
         piece.clusters = {
@@ -148,7 +148,7 @@ class PixelArranger(Arranger):
         return GridItem(axis, width - axis, height, below), piece
 
     def _find_gates(self, cluster: GraphNode, inner: Piece, kind: str) -> list[Box]:
-        """Where edges come in, or go out."""
+        """Return the boxes where edges enter, or leave."""
         found = [key for key in inner.boxes if self.nodes[key].kind == kind]
         own = [key for key in found if self.nodes[key].inside == cluster.id]
         return [inner.boxes[key] for key in own or found]
@@ -156,12 +156,12 @@ class PixelArranger(Arranger):
     # -- columns, rows and routes ------------------------------------------------------------------
 
     def count_flaws(self, component: Component) -> int:
-        """Loops that cannot meet their nodes at a side."""
+        """Return how many ends of loops cannot meet their nodes at a side."""
         return count_enclosed(component)
 
     def finish(self, component: Component) -> Piece:
-        """Loops get cells where they turn; the farther edges go aside between two rows, the farther
-        apart these are."""
+        """Give loops cells where they turn; then place the rows, further apart the further the
+        edges between them go sideways."""
         grid, real = component.grid, len(component.pieces)
         besides = gather_loops(component, choose_sides(component))
         make_turns(component, besides)

@@ -1,7 +1,6 @@
-"""Where on its nodes an edge begins and ends: at the top and bottom, a little apart from each
-other; loops at the sides. Sides are chosen before the columns are, since a loop takes room beside a
-node; the exact places after it.
-"""
+"""Where each edge meets its nodes: at the top and bottom, a little apart from each other; loops at
+the sides. Sides are chosen before the columns, since a loop takes space beside a node; the exact
+positions are chosen after that."""
 
 from __future__ import annotations
 
@@ -20,19 +19,19 @@ LEFT = -1
 RIGHT = 1
 
 APART = 16.0  # between two edges at one border
-APART_SEND = 28.0  # the same for those that bear a mark there
-LOOP = 24.0  # how far an edge from a node to itself goes out
+APART_SEND = 28.0  # the same for edges with a mark there
+LOOP = 24.0  # how far out an edge from a node to itself goes
 NESTED = 15.0  # between two of these
-FAN = 3  # who leads to so many nodes is led back to in pairs of straight edges
+FAN = 3  # a node that leads to this many nodes gets straight edges back
 
 
 class Port(NamedTuple):
     """One end of an edge.
 
     Attributes:
-        x: of the vertical line that leads there.
-        y: where it meets the node; at a side, the height at which it does.
-        edge_x: of the border that is met; as `x` at the top or bottom.
+        x: the x of the vertical line that leads there.
+        y: the y at which it meets the node.
+        edge_x: the x of the border that it meets; the same as `x` at the top or bottom.
     """
 
     x: float
@@ -43,16 +42,16 @@ class Port(NamedTuple):
 End = tuple[int, bool]
 """The number of a link, and whether its upper end is meant."""
 Sides = dict[End, int]
-"""At which side a loop meets its node; what is not in it is met at the top or bottom."""
+"""The side at which a loop meets its node; ends that are not in it meet the top or bottom."""
 
 
 class _Surroundings:
-    """What lies around the ends of loops.
+    """What is around the ends of loops.
 
     Attributes:
-        place: of each cell in its row.
-        spots: for each item the boxes of the nodes and clusters in it, around its axis.
-        forward: the places that edges other than loops lead to, from the bottom or top of each
+        place: the position of each cell in its row.
+        spots: for each item, the boxes of the nodes and clusters in it, relative to its axis.
+        forward: the positions that edges other than loops lead to, from the bottom or top of each
             item.
     """
 
@@ -67,30 +66,30 @@ class _Surroundings:
         )
 
     def open_sides(self, link: GridLink, upper: bool) -> list[int]:
-        """The sides where a loop meets its node without crossing any other edge there; the better
-        one first."""
+        """Return the sides where a loop meets its node without crossing another edge there, the
+        better one first."""
         here = self.place[link.next_cell(upper)]
         others = self.forward.get((link.item(upper), upper), ())
         free = self.free_sides(link, upper)
         return [side for side in free if not any(side * (other - here) > 0 for other in others)]
 
     def hidden(self, link: GridLink, upper: bool) -> bool:
-        """Whether other nodes of the same item stand between this end and the border, as in a
+        """Return whether other nodes of the same item are between this end and the border, as in a
         cluster."""
         spots = self.spots[link.item(upper)]
         own = spots[link.node(upper)]
         return any(b.y > own.bottom if upper else b.bottom < own.y for b in spots.values())
 
     def sides(self, link: GridLink, upper: bool) -> list[int]:
-        """The sides where a loop may meet its node, if any."""
+        """Return the sides where a loop may meet its node, if any."""
         found = self.open_sides(link, upper)
         if not found and self.hidden(link, upper):
             found = self.free_sides(link, upper)
         return found
 
     def loop_sides(self, link: GridLink, upper: bool) -> list[int]:
-        """The sides where an edge that leads back meets its node, best first; none: it meets it at
-        its top or bottom."""
+        """Return the sides where an edge that leads back meets its node, best first; if none, it
+        meets the top or bottom."""
         own, other = self.sides(link, upper), self.sides(link, not upper)
         both = [side for side in own if side in other]
         hidden = self.hidden(link, True) or self.hidden(link, False)
@@ -99,11 +98,11 @@ class _Surroundings:
         return own if link.span > 1 or hidden else []
 
     def fans_out(self, link: GridLink) -> bool:
-        """Whether it leads straight back to one that leads to many."""
+        """Return whether it leads straight back to a node that leads to many."""
         return link.span == 1 and len(set(self.forward.get((link.upper, True), ()))) >= FAN
 
     def free_sides(self, link: GridLink, upper: bool) -> list[int]:
-        """The sides of a link's node where nothing else of the same item stands."""
+        """Return the sides of a link's node that are not blocked by the rest of its item."""
         spots = self.spots[link.item(upper)]
         box = spots[link.node(upper)]
         level = [b for b in spots.values() if b.y < box.bottom and box.y < b.bottom]
@@ -116,12 +115,12 @@ class _Surroundings:
 
 
 def choose_sides(component: Component) -> Sides:
-    """Where loops meet their nodes, so that they cross none of the other edges there."""
+    """Choose the sides where loops meet their nodes, so that they cross no other edges there."""
     around = _Surroundings(component)
     found: Sides = {}
     for number, link in enumerate(component.links):
         for upper in (True, False):
-            if link.upper == link.lower:  # where its source has room
+            if link.upper == link.lower:  # at a free side of its source
                 found[number, upper] = next(iter(around.free_sides(link, not link.back)), RIGHT)
             elif link.back and (sides := around.loop_sides(link, upper)):
                 found[number, upper] = sides[0]
@@ -129,7 +128,7 @@ def choose_sides(component: Component) -> Sides:
 
 
 def count_enclosed(component: Component) -> int:
-    """How many ends of loops cannot be at a side, for other edges lie around them."""
+    """Return how many ends of loops cannot be at a side, because other edges are around them."""
     around = _Surroundings(component)
     loops = [link for link in component.links if link.back and link.cells]
     ends = [(link, upper) for link in loops if not around.fans_out(link) for upper in (True, False)]
@@ -137,20 +136,20 @@ def count_enclosed(component: Component) -> int:
 
 
 class Beside(NamedTuple):
-    """The loops at one side of a node, nearest first: those that lead downwards from there,
-    upwards, and to itself."""
+    """The loops at one side of a node, nearest first: those that lead downwards from there, those
+    that lead upwards, and those to the node itself."""
 
     down: list[int]
     up: list[int]
     own: list[int]
 
     def turning(self) -> tuple[tuple[list[int], bool], tuple[list[int], bool]]:
-        """Those that lead elsewhere, and whether it is their upper ends that are here."""
+        """Return the loops to other nodes, each list with whether its upper ends are here."""
         return (self.down, True), (self.up, False)
 
 
 def gather_loops(component: Component, sides: Sides) -> dict[tuple[str, int], Beside]:
-    """The loops beside each node, by its id and the side."""
+    """Return the loops beside each node, by its id and the side."""
     place, links = places(component.grid.rows), component.links
     found: dict[tuple[str, int], Beside] = {}
     for (number, upper), side in sides.items():
@@ -168,7 +167,7 @@ def gather_loops(component: Component, sides: Sides) -> dict[tuple[str, int], Be
 
 
 def own_room(beside: Beside, links: Sequence[GridLink]) -> float:
-    """How far the edges from a node to itself reach out, with their labels."""
+    """Return how far the edges from a node to itself reach out, with their labels."""
     own = [links[number] for number in beside.own]
     loops = LOOP + (len(own) - 1) * NESTED if own else 0.0
     marks = [link.label.width + (APART_SEND if link.edge.kind == "send" else 0) for link in own]
@@ -177,7 +176,7 @@ def own_room(beside: Beside, links: Sequence[GridLink]) -> float:
 
 def make_turns(component: Component, besides: Mapping[tuple[str, int], Beside]) -> None:
     """Give each loop a cell beside its node, where it turns; a loop begins and ends with these
-    instead of its nodes."""
+    cells instead of its nodes."""
     grid, links = component.grid, component.links
     for (_, side), beside in besides.items():
         for numbers, upper in beside.turning():
@@ -196,10 +195,11 @@ def make_turns(component: Component, besides: Mapping[tuple[str, int], Beside]) 
 
 
 def side_ports(box: Box, side: int, beside: Beside, component: Component) -> dict[End, Port]:
-    """The ports of the loops at one side of a node; of two that lead the same way the outer one
-    goes around the inner."""
+    """Return the ports of the loops at one side of a node; of two that lead the same way, the outer
+    one goes around the inner one."""
     border = box.right if side == RIGHT else box.x
-    # How far from the middle the innermost one stands: that of an edge to itself is taken.
+    # The distance of the innermost one from the middle, which an edge to the node itself may
+    # occupy.
     first = 0.0
     if beside.own:
         first = 11.0
@@ -220,7 +220,7 @@ def side_ports(box: Box, side: int, beside: Beside, component: Component) -> dic
 
 
 def flat_half(node: GraphNode, box: Box) -> float:
-    """How far from the middle of its top or bottom an edge may meet a node."""
+    """Return how far from the middle of its top or bottom an edge may meet a node."""
     if node.kind == "join":
         return box.width * 0.3
     if node.kind in ("start", "end"):
@@ -229,7 +229,7 @@ def flat_half(node: GraphNode, box: Box) -> float:
 
 
 def border_y(node: GraphNode, box: Box, x: float, top: bool) -> float:
-    """Where a vertical line at x meets the top or bottom of a node."""
+    """Return where a vertical line at x meets the top or bottom of a node."""
     if node.kind == "join":
         radius = box.width / 2
         rise = sqrt(radius**2 - min(radius, abs(x - box.middle[0])) ** 2)
@@ -240,10 +240,11 @@ def border_y(node: GraphNode, box: Box, x: float, top: bool) -> float:
 def list_ends(
     component: Component, upper: bool, sides: Container[End] = ()
 ) -> dict[str, list[int]]:
-    """The links that meet each node at its bottom (their upper ends) or top, from left to right.
+    """Return the links that meet each node at its bottom (their upper ends) or top, from left to
+    right.
 
     Args:
-        sides: ends that meet their nodes at a side; these are left out.
+        sides: ends that meet their nodes at a side, which are left out.
     """
     place, links = places(component.grid.rows), component.links
     found = group(
@@ -252,14 +253,14 @@ def list_ends(
         if link.cells and (number, upper) not in sides
     )
     for numbers in found.values():
-        # Of two that go on in the same cell, the one that leads down stands left.
+        # Of two that continue in the same cell, the one that leads down is on the left.
         numbers.sort(key=lambda n: (place[links[n].next_cell(upper)], links[n].back, n))
     return found
 
 
 def spread(wanted: Sequence[float], widths: Sequence[float], half: float) -> list[float]:
-    """Places near the wanted ones, in their order, not farther than half from 0, with so much room
-    for each; see `spread_between`."""
+    """Return positions near the wanted ones, in order, at most `half` away from 0, with this much
+    room for each; see `spread_between`."""
     gaps = [(one + other) / 2 for one, other in pairwise(widths)]
     return spread_between(wanted, gaps, -half, half)
 
@@ -267,10 +268,11 @@ def spread(wanted: Sequence[float], widths: Sequence[float], half: float) -> lis
 def spread_between(
     wanted: Sequence[float], gaps: Sequence[float], low: float, high: float
 ) -> list[float]:
-    """Places near the wanted ones, in their order, from low to high, with these gaps between them.
+    """Return positions near the wanted ones, in order, from low to high, with these gaps between
+    them.
 
-    What is wanted beyond is led to from afar: it takes what is left in the middle. Where there is
-    no room for the gaps they shrink.
+    A wanted position out of range belongs to a distant target: it takes what is left in the middle.
+    If there is no room for the gaps, they shrink.
     """
     if not wanted:
         return []
@@ -278,7 +280,7 @@ def spread_between(
     scale = min(1.0, (high - low) / slots[-1]) if slots[-1] else 1.0
     slots = [slot * scale for slot in slots]
     last = slots[-1]
-    # Pool adjacent violators: places that would be out of order get one mean, and so a group.
+    # Pool adjacent violators: positions that would be out of order form a group with a common mean.
     groups: list[tuple[float, float, int]] = []  # weight, mean, how many
     for x, slot in zip(wanted, slots, strict=True):
         near = low <= x <= high

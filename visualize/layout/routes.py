@@ -1,7 +1,6 @@
-"""The way of each edge through the grid, as smooth curves: straight down through the rows, and to
-the side only in the free room between two rows, where all curves have the same form. So an edge
-touches no box but its own, and two edges cross only if their order changes.
-"""
+"""Draws the path of each edge through the grid as smooth curves: straight down through the rows,
+and sideways only in the free space between two rows, where all curves have the same shape. So an
+edge touches no box but its own, and two edges cross only if their order changes."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from .ports import (
 ROW_GAP = 44.0  # between two rows of nodes
 SEND_MARK = 16.0  # more for the marks of a Send
 LABEL_GAP = 20.0  # between nodes and a row of labels
-NEAR = 32.0  # an edge that goes less far to the side is drawn straight if it can be
+NEAR = 32.0  # an edge that goes less far sideways is drawn straight if possible
 FAR = 1e6
 
 
@@ -45,11 +44,11 @@ class Rows(NamedTuple):
 
 
 class Sheet(NamedTuple):
-    """What routes are drawn on.
+    """What is needed to draw routes.
 
     Attributes:
-        nodes: by id.
-        boxes: of all nodes; y counts from the top of their row's first item.
+        nodes: the nodes by id.
+        boxes: the boxes of all nodes; y counts from the top of their row's first item.
         besides: the loops beside each node.
     """
 
@@ -70,7 +69,7 @@ class Sheet(NamedTuple):
 
 
 def place_ports(sheet: Sheet) -> dict[End, Port]:
-    """Where each end of each link meets its node."""
+    """Return where each end of each link meets its node."""
     found: dict[End, Port] = {}
     for (node, side), beside in sheet.besides.items():
         found |= side_ports(sheet.boxes[node], side, beside, sheet.component)
@@ -87,13 +86,14 @@ def place_ports(sheet: Sheet) -> dict[End, Port]:
 
 
 def _port_width(link: GridLink, upper: bool) -> float:
-    """The room of an edge where it meets its node; more where it begins with the mark of a Send."""
+    """Return the room of an edge where it meets its node; more where it begins with the mark of a
+    Send."""
     marked = upper != link.back and link.edge.kind == "send"
     return APART_SEND if marked else APART
 
 
 def _wish(sheet: Sheet, number: int, upper: bool, known: Mapping[End, Port]) -> float:
-    """The x at which the edge would be straight here, if it is not far to the side."""
+    """Return the x at which the edge would be straight here, if that is not far to the side."""
     link = sheet.links[number]
     if len(link.cells) > 2:
         return sheet.component.x[link.next_cell(upper)]
@@ -104,8 +104,8 @@ def _wish(sheet: Sheet, number: int, upper: bool, known: Mapping[End, Port]) -> 
 
 
 def place_rows(sheet: Sheet, found: Mapping[End, Port]) -> Rows:
-    """Where each row stands: the farther the edges between two rows go aside, the farther apart
-    these are."""
+    """Return the position of each row: rows are further apart the further the edges between them go
+    sideways."""
     grid = sheet.grid
     wide = [0.0] * len(grid.rows)
     for number, link in enumerate(sheet.links):
@@ -121,7 +121,7 @@ def place_rows(sheet: Sheet, found: Mapping[End, Port]) -> Rows:
 
 
 def _gaps(grid: Grid, links: Sequence[GridLink]) -> list[float]:
-    """The room below each row, for edges that go straight down."""
+    """Return the space below each row, for edges that go straight down."""
     found = [ROW_GAP] * len(grid.rows)
     for link in links:
         if link.label_cell is not None:
@@ -142,7 +142,7 @@ def _columns(sheet: Sheet, number: int, found: Mapping[End, Port]) -> list[float
 
 
 def draw_route(sheet: Sheet, number: int, found: Mapping[End, Port], rows: Rows) -> Route:
-    """The way of one link between two items."""
+    """Return the path of one link between two items."""
     link, grid = sheet.links[number], sheet.grid
     start, end = found[number, True], found[number, False]
     path = _Path((start.edge_x, start.y))
@@ -167,7 +167,7 @@ def draw_route(sheet: Sheet, number: int, found: Mapping[End, Port], rows: Rows)
 
 
 def draw_loops(sheet: Sheet) -> dict[int, Route]:
-    """The ways of the edges from a node to itself, by the numbers of their links."""
+    """Return the paths of the edges from a node to itself, by the numbers of their links."""
     found = {}
     for (node, side), beside in sheet.besides.items():
         box = sheet.boxes[node]
@@ -192,12 +192,12 @@ def draw_loops(sheet: Sheet) -> dict[int, Route]:
 
 
 def _radius(port: Port, border: float) -> float:
-    """Of the corner where a loop turns; it is round before it leaves the row."""
+    """Return the radius of the corner where a loop turns, such that it ends within the row."""
     return min(12.0, abs(port.x - port.edge_x), abs(border - port.y))
 
 
 class _Path:
-    """Curves end to end; straight pieces on one line become one."""
+    """Curves end to end; collinear straight segments become one."""
 
     def __init__(self, start: Point) -> None:
         self.points = [start]
@@ -219,11 +219,11 @@ class _Path:
         self._straight = False
 
     def down(self, end: Point) -> None:
-        """Straight to a point below."""
+        """Go straight down to a point."""
         self._line(end)
 
     def aside(self, end: Point) -> None:
-        """To a point below and aside, beginning and ending upright."""
+        """Go to a point below and to the side, vertical at both ends."""
         x, y = self.points[-1]
         if abs(end[0] - x) < 0.5:
             self._line(end)
@@ -232,7 +232,7 @@ class _Path:
         self._curve((x, y + half), (end[0], end[1] - half), end)
 
     def corner(self, turn: Point, radius: float) -> None:
-        """Sideways to a point, then down around it."""
+        """Go sideways to a point, then turn down."""
         x, y = self.points[-1]
         side = RIGHT if turn[0] > x else -RIGHT
         self._line((turn[0] - side * radius, y))
@@ -240,7 +240,7 @@ class _Path:
         self._curve((turn[0] - side * half, y), (turn[0], y + half), (turn[0], y + radius))
 
     def corner_in(self, end: Point, radius: float) -> None:
-        """Around a corner from above, then sideways to the end."""
+        """Turn from above, then go sideways to the end."""
         x, y = self.points[-1]
         side = RIGHT if end[0] > x else -RIGHT
         half = radius / 2

@@ -1,6 +1,5 @@
-"""The level parts of lines between two rows of a drawing in characters, each in a track (a row of
-cells) of its own: channel routing with doglegs, as for the wires of a circuit.
-"""
+"""Assigns the horizontal segments of lines between two rows of a text drawing to tracks (rows of
+cells): channel routing with doglegs, as for wires on a chip."""
 
 from __future__ import annotations
 
@@ -9,7 +8,8 @@ from typing import NamedTuple
 
 
 class LevelRun(NamedTuple):
-    """A level part of a line, from one column to another; `part` counts those of one line."""
+    """A horizontal segment of a line, from one column to another; `part` counts the segments of one
+    line."""
 
     x: int
     to: int
@@ -17,29 +17,31 @@ class LevelRun(NamedTuple):
     part: int = 0
 
     def must_be_above(self, other: LevelRun) -> bool:
-        """Whether the other comes down in the column where this one begins, or is a later part."""
+        """Return whether the other comes down in the column where this one begins, or is a later
+        part."""
         if self.line == other.line:
             return self.part < other.part
         return self.x == other.to
 
     def touches(self, other: LevelRun) -> bool:
-        """Whether they would run into each other in one track."""
+        """Return whether they would overlap in one track."""
         left, right = sorted((self.x, self.to))
         other_left, other_right = sorted((other.x, other.to))
         return left <= other_right + 1 and other_left <= right + 1
 
     def runs_alike(self, other: LevelRun) -> bool:
-        """Whether both lead to the right, or both to the left."""
+        """Return whether both lead to the right, or both to the left."""
         return (self.to > self.x) == (other.to > other.x)
 
 
 def assign_tracks(ends: Mapping[int, tuple[int, int]]) -> dict[LevelRun, int]:
-    """The level parts of lines that cross a gap, each with its track, from 0 downwards.
+    """Return the horizontal segments of lines that cross a gap, each with its track, from 0
+    downwards.
 
-    No two lines lie on each other; they only cross. A line that goes straight has no run.
+    No two lines overlap; they only cross. A straight line has no segment.
 
     Args:
-        ends: of each line the columns where it enters the gap and where it leaves it.
+        ends: for each line, the columns where it enters and leaves the gap.
     """
     tracks: dict[LevelRun, int] = {}
     waiting = sorted(LevelRun(x, to, line) for line, (x, to) in ends.items() if x != to)
@@ -47,19 +49,19 @@ def assign_tracks(ends: Mapping[int, tuple[int, int]]) -> dict[LevelRun, int]:
     while waiting:
         free = [run for run in waiting if not any(o.must_be_above(run) for o in waiting)]
         if free:
-            # Of runs to the right the rightmost turns first, of runs to the left the leftmost, so
-            # that they do not cross.
+            # Of runs to the right, the rightmost turns first; of runs to the left, the leftmost: so
+            # they do not cross.
             run = min(free, key=lambda run: (-run.x, 0) if run.to > run.x else (run.x, 1))
             waiting.remove(run)
             tracks[run] = _find_track(run, tracks)
         else:
-            # Two lines want each other's column: one of them makes a detour.
+            # Two lines need each other's column: one of them makes a detour.
             waiting = _add_dogleg(waiting, used)
     return tracks
 
 
 def _find_track(run: LevelRun, tracks: Mapping[LevelRun, int]) -> int:
-    """The first track below all that must be above the run where it touches nothing."""
+    """Return the first track below all that must be above the run where it touches nothing."""
     above = [
         track
         for other, track in tracks.items()
@@ -72,7 +74,7 @@ def _find_track(run: LevelRun, tracks: Mapping[LevelRun, int]) -> int:
 
 
 def _add_dogleg(waiting: Iterable[LevelRun], used: set[int]) -> list[LevelRun]:
-    """The same with one run as two, which meet in a column that nobody else uses."""
+    """Split one run in two, which meet in a column that no other line uses."""
     run = next(run for run in waiting if not run.part)
     column = min(run.x, run.to) + 1
     while column in used:

@@ -1,2 +1,1 @@
-"""Looking at runs: live, from what a run tells as it goes; and afterwards, from what its saver has
-stored."""
+"""Views of runs: live, from a run's events; and afterwards, from what its saver has stored."""

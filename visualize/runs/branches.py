@@ -24,12 +24,12 @@ from .values import count_noun, sanitize
 
 
 class BranchTree(Drawing):
-    """The branches of a thread as a drawing: each node stands for checkpoints in a row, by the id
-    of the last of them.
+    """The branches of a thread as a drawing: each node represents consecutive checkpoints, and has
+    the id of the last of them.
 
     Attributes:
-        tips: by the number that the drawing gives to a branch, the config of its newest checkpoint:
-            to look at it, to go on from it, or to `compare` it with another.
+        tips: the config of each branch's newest checkpoint, by the number of the branch in the
+            drawing: to look at it, to continue from it, or to `compare` it with another.
     """
 
     def __init__(self, model: GraphModel, tips: Mapping[int, RunnableConfig]) -> None:
@@ -50,8 +50,7 @@ def branches(app: Pregel, config: AnyConfig) -> BranchTree:
 
     Raises:
         TypeError: `app` is not a compiled graph.
-        ValueError: the graph has no saver, or the config names no thread, or one that is not
-            stored.
+        ValueError: the graph has no saver, or the config names no stored thread.
     """
     thread_id, ns, _ = coordinates(read_snapshot(app, config).config)
     index = ThreadIndex(thread_id, ns)
@@ -60,7 +59,7 @@ def branches(app: Pregel, config: AnyConfig) -> BranchTree:
 
 
 def draw_branches(index: ThreadIndex) -> BranchTree:
-    """The branches of a thread whose checkpoints are known."""
+    """Return the branches of a thread whose checkpoints have been read."""
     points = index.points
     after = group((point.parent, id) for id, point in points.items() if point.parent in points)
     nodes, edges = [], []
@@ -84,7 +83,7 @@ def draw_branches(index: ThreadIndex) -> BranchTree:
 
 
 def _describe_chain(chain: Sequence[str], points: Mapping[str, Point]) -> list[str]:
-    """The numbers of its steps, what ran in them, and what waits to be run at their end."""
+    """Return the numbers of its steps, what ran in them, and what will run after them."""
     first, last = points[chain[0]], points[chain[-1]]
     names: dict[str, None] = {}
     for point in map(points.__getitem__, chain):
@@ -102,15 +101,15 @@ def _describe_chain(chain: Sequence[str], points: Mapping[str, Point]) -> list[s
 
 @dataclass(frozen=True)
 class Comparison(ChangeList):
-    """Two lines of checkpoints: what both went through, what only one of them did, and what must be
-    done to the state of the first to have that of the second."""
+    """Two lines of checkpoints: what they share, what only one of them has, and the changes that
+    turn the state of the first into that of the second."""
 
     one: Trace
     other: Trace
     changes: tuple[Change, ...]
 
     def blocks(self) -> Iterator[Block]:
-        """What they share, what each has of its own, and how their states differ."""
+        """Yield what they share, what each has of its own, and how their states differ."""
         both = sum(
             a.checkpoint == b.checkpoint and a.checkpoint is not None
             for a, b in zip(self.one.steps, self.other.steps, strict=False)
@@ -130,8 +129,8 @@ def compare(
     """Compare two branches of a thread, or two threads.
 
     Args:
-        one, other: a thread, or one of its checkpoints: `branches(app, config).tips` has those at
-            the ends of branches.
+        one, other: a thread, or one of its checkpoints: `branches(app, config).tips` has the ends
+            of branches.
         limits: how much to show of the states.
 
     Raises:

@@ -1,4 +1,5 @@
-"""Calls of a graph with `progress=`: each is shown as `watch` shows one; a batch, as a whole."""
+"""Calls of a graph with `progress=`: each is shown the way `watch` shows it; a batch is shown as a
+whole."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from .tally import Superstep, TaskEnded, TaskStarted, join
 from .values import count_noun, duration
 
 INPUTS = "inputs"
-"""The id of the node that stands for all runs of a batch; the graph is shown inside it."""
+"""The id of the node that represents all runs of a batch; the graph is shown inside it."""
 
 
 def invoke(graph: Any, given: Any, config: AnyConfig | None, options: Mapping[str, Any]) -> Any:
-    """`graph.invoke`, shown."""
+    """Call `graph.invoke` and show its progress."""
     own = dict(options)
     with _show_call(graph, own, find_earlier(graph, given, config)):
         return graph.invoke(given, config, **own)
@@ -31,7 +32,7 @@ def invoke(graph: Any, given: Any, config: AnyConfig | None, options: Mapping[st
 async def ainvoke(
     graph: Any, given: Any, config: AnyConfig | None, options: Mapping[str, Any]
 ) -> Any:
-    """`graph.ainvoke`, shown."""
+    """Call `graph.ainvoke` and show its progress."""
     own = dict(options)
     with _show_call(graph, own, await afind_earlier(graph, given, config)):
         return await graph.ainvoke(given, config, **own)
@@ -40,7 +41,7 @@ async def ainvoke(
 def stream(
     graph: Any, given: Any, config: AnyConfig | None, options: Mapping[str, Any]
 ) -> Iterator[Any]:
-    """`graph.stream`, shown."""
+    """Call `graph.stream` and show its progress."""
     own = dict(options)
     with _show_call(graph, own, find_earlier(graph, given, config)):
         yield from graph.stream(given, config, **own)
@@ -49,7 +50,7 @@ def stream(
 async def astream(
     graph: Any, given: Any, config: AnyConfig | None, options: Mapping[str, Any]
 ) -> AsyncGenerator[Any, None]:
-    """`graph.astream`, shown."""
+    """Call `graph.astream` and show its progress."""
     own = dict(options)
     with _show_call(graph, own, await afind_earlier(graph, given, config)):
         async with aclosing(graph.astream(given, config, **own)) as chunks:
@@ -58,14 +59,14 @@ async def astream(
 
 
 def batch(graph: Any, inputs: Sequence[Any], config: Any, options: Mapping[str, Any]) -> Any:
-    """`graph.batch`, shown."""
+    """Call `graph.batch` and show its progress."""
     own = dict(options)
     with _show_batch(graph, own, len(inputs)):
         return graph.batch(inputs, config, **own)
 
 
 async def abatch(graph: Any, inputs: Sequence[Any], config: Any, options: Mapping[str, Any]) -> Any:
-    """`graph.abatch`, shown."""
+    """Call `graph.abatch` and show its progress."""
     own = dict(options)
     with _show_batch(graph, own, len(inputs)):
         return await graph.abatch(inputs, config, **own)
@@ -74,12 +75,12 @@ async def abatch(graph: Any, inputs: Sequence[Any], config: Any, options: Mappin
 def _show_call(
     graph: Any, options: dict[str, Any], earlier: frozenset[str]
 ) -> AbstractContextManager[None]:
-    """Show the call that is made with these options, which are made ready for it."""
+    """Show the call with these options, which are prepared for it."""
     return show_call(graph, False, take_view(options), options, earlier)
 
 
 def take_view(options: dict[str, Any]) -> ViewName | None:
-    """What `progress=` says; it is no option of the call that is shown.
+    """Remove `progress=` from the options, and return the view that it names.
 
     Raises:
         ValueError: there is no such view.
@@ -101,7 +102,7 @@ def take_view(options: dict[str, Any]) -> ViewName | None:
 def _show_batch(
     graph: Any, options: dict[str, Any], count: int
 ) -> AbstractContextManager[None]:
-    """Show the batch that is run with these options, which are made ready for it."""
+    """Show the batch with these options, which are prepared for it."""
     view = choose(take_view(options))
     updater = ViewUpdater(_enclose(extract(graph)), view, kind=BatchProgress)
     for _ in range(count):
@@ -110,7 +111,7 @@ def _show_batch(
 
 
 def _enclose(model: GraphModel) -> GraphModel:
-    """The graph inside one node, which stands for all runs."""
+    """Return the graph inside one node, which represents all runs."""
 
     def move(part: GraphNode) -> GraphNode:
         inside = join_id(INPUTS, part.inside) if part.inside else INPUTS
@@ -130,25 +131,25 @@ def _enclose(model: GraphModel) -> GraphModel:
 
 
 class BatchEvents(RunEvents):
-    """Makes events of the runs of a batch: each is a task, and its tasks are inside it."""
+    """Makes events of the runs of a batch: each run is a task, with its tasks inside it."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._roots: dict[str, str] = {}  # run → the namespace of the one of the batch around it
+        self._roots: dict[str, str] = {}  # run → the namespace of its run in the batch
 
     def run_started(self, run: RunInfo) -> None:
-        """It is one of the batch, or inside of one."""
+        """Note a run of the batch, or one nested in it."""
         around = None if run.parent is None else self._roots.get(run.parent.run.id)
         self._roots[run.id] = run.ns if around is None else around
 
     def place_of(self, run: RunInfo) -> tuple[str, ...]:
-        """The nodes around it."""
+        """Return the nodes around the run's tasks."""
         return (INPUTS, *self.place_below(self._roots.get(run.id, ""), run))
 
     def run_ended(
         self, run: RunInfo, status: EndStatus, seconds: float, error: BaseException | None
     ) -> None:
-        """If it is one of the batch, a task has ended."""
+        """Report the end of a task if the run is one of the batch."""
         around = None if run.parent is None else run.parent.run.id
         if self._roots.pop(run.id, None) is None or around in self._roots:
             return
@@ -157,12 +158,12 @@ class BatchEvents(RunEvents):
 
 
 class BatchProgress(Progress):
-    """A batch as far as it has been seen: one superstep whose tasks are the runs."""
+    """The observed progress of a batch: one superstep whose tasks are the runs."""
 
     lists_supersteps = False
 
     def headline(self, now: float) -> str:
-        """The batch as a whole, in one line."""
+        """Return the batch as a whole, in one line."""
         if not self.supersteps:
             return join(self.state, duration(self.elapsed(now)))
         step = self.supersteps[-1]
@@ -175,5 +176,5 @@ class BatchProgress(Progress):
         return join(*parts, duration(self.elapsed(now)))
 
     def counted(self, step: Superstep) -> Superstep:
-        """The runs count, however many tasks each has."""
+        """Return the runs themselves, however many tasks each has."""
         return step

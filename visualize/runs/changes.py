@@ -22,10 +22,10 @@ from .trace_reader import read_trace
 from .values import count_noun, display_name, format_value, sanitize
 
 MOST_TROUBLES = 20
-"""So many errors and questions of a step are told."""
+"""How many errors and questions of a step are listed."""
 
 MOST_NAMES = 8
-"""So many nodes are named in a headline."""
+"""How many nodes are named in a headline."""
 
 SOURCES = {
     "input": "input",
@@ -41,10 +41,10 @@ class StepChanges(NamedTuple):
     """What one step changed.
 
     Attributes:
-        number: of the step.
-        nodes: that ran in it, by name; a node that ran several times stands once.
+        number: the step's number.
+        nodes: the names of the nodes that ran in it, each once.
         checkpoint: the id of the checkpoint that it made; None if it has made none yet.
-        changes: what is different after it.
+        changes: the differences between the states before and after it.
         writers: for each key of the state that was written, the nodes that wrote it.
     """
 
@@ -56,7 +56,7 @@ class StepChanges(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A headline with what is different below it, and with other lines, which may be urgent."""
+    """A headline with changes below it, and other lines, which may be urgent."""
 
     headline: str
     changes: Sequence[Change]
@@ -65,16 +65,16 @@ class Block(NamedTuple):
 
 
 class ChangeList(ABC):
-    """Blocks of changes, as text or HTML; in a notebook they show themselves."""
+    """Blocks of changes, as text or HTML; notebooks display them."""
 
     remarks: tuple[str, ...] = ()
 
     @abstractmethod
     def blocks(self) -> Iterable[Block]:
-        """What is told."""
+        """Return the blocks."""
 
     def draw_text(self) -> str:
-        """The changes as lines of text."""
+        """Return the changes as lines of text."""
         found = [*map(sanitize, self.remarks)]
         for title, changed, lines, _ in self.blocks():
             told = "\n".join(filter(None, (draw_text(changed), *lines))) or "no change"
@@ -82,7 +82,7 @@ class ChangeList(ABC):
         return "\n".join(found)
 
     def draw_html(self) -> str:
-        """The changes as a piece of HTML: no scripts, everything from the state escaped."""
+        """Return the changes as an HTML fragment: no scripts, everything from the state escaped."""
         found = [f"<p><b>{escape(sanitize(remark))}</b></p>" for remark in self.remarks]
         for title, changed, lines, urgent in self.blocks():
             form = "<p><b>{}</b></p>" if urgent else "<p>{}</p>"
@@ -107,11 +107,11 @@ class Changes(ChangeList):
 
     @property
     def remarks(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What a reader must know first: that the graph is not the one that made the thread."""
+        """What a reader must know first, such as that another graph has made the thread."""
         return self.trace.remarks
 
     def blocks(self) -> Iterator[Block]:
-        """A block for each step."""
+        """Yield a block for each step."""
         for step, changed in zip(self.trace.steps, self.steps, strict=True):
             yield Block(headline(step) + _standing(step), changed.changes, troubles(step), True)
 
@@ -126,8 +126,8 @@ def changes(app: Pregel, config: AnyConfig, limits: DiffLimits = DIFF_LIMITS) ->
     """Return what each step of a thread changed, and which nodes wrote it.
 
     Args:
-        config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to
-            the newest.
+        config: the thread. A `checkpoint_id` selects the line that leads to that checkpoint; by
+            default, it leads to the newest.
         limits: how much to show of each step.
 
     Raises:
@@ -151,18 +151,18 @@ def changes(app: Pregel, config: AnyConfig, limits: DiffLimits = DIFF_LIMITS) ->
 
 
 def writers(step: TraceStep) -> dict[str, tuple[str, ...]]:
-    """For each key that a step's tasks wrote, the names of their nodes."""
+    """Return the names of the nodes that wrote each key in a step."""
     found = group((key, display_name(task.name)) for task in step.tasks for key in task.wrote)
     return {key: tuple(dict.fromkeys(nodes)) for key, nodes in found.items()}
 
 
 def names(step: TraceStep) -> Counter[str]:
-    """The nodes of a step's tasks, and how many tasks each had."""
+    """Return the nodes of a step's tasks, and how many tasks each had."""
     return Counter(display_name(task.name) for task in step.tasks)
 
 
 def headline(step: TraceStep) -> str:
-    """A step in a line: `step 3: plan, fetch x9`, with the sign for times."""
+    """Return a step in a line: `step 3: plan, fetch x9`, with a multiplication sign."""
     who: Iterable[str] = (
         f"{name} {TIMES}{count:,}" if count > 1 else name for name, count in names(step).items()
     )
@@ -174,13 +174,13 @@ def headline(step: TraceStep) -> str:
 
 
 def shorten(words: list[str], most: int) -> list[str]:
-    """So many of them, and how many more there are."""
+    """Return this many of the words, and how many more there are."""
     more = len(words) - most
     return [*words[:most], f"{more:,} more"] if more > 1 else words
 
 
 def _standing(step: TraceStep) -> str:
-    """How an open step stands."""
+    """Return the status of an open step."""
     if step.source != "open":
         return ""
     states = {task.state for task in step.tasks}
@@ -190,7 +190,7 @@ def _standing(step: TraceStep) -> str:
 
 
 def troubles(step: TraceStep) -> list[str]:
-    """What a step's tasks raised, and of an open one what they ask, a line each."""
+    """Return what a step's tasks raised and, if it is open, what they ask, one line each."""
     found = [
         f"{display_name(task.name)} raised {one_line(task.error)}"
         for task in step.tasks
@@ -208,5 +208,5 @@ def troubles(step: TraceStep) -> list[str]:
 
 
 def one_line(value: Any) -> str:
-    """A value, or an error, in one line."""
+    """Return a value, or an error, in one line."""
     return " ".join(sanitize(format_value(value, 200), 240).split())

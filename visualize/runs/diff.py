@@ -1,8 +1,8 @@
-"""What one step changed in the state: two values → a short list of changes, as records, text or
-HTML.
+"""Computes what one step changed in the state: compares two values and returns a short list of
+changes, as records, text or HTML.
 
-Pure and never raises, whatever objects the state holds: one that cannot be compared counts as
-changed if it looks different. No thread is read here.
+Pure and never raises, whatever objects the state holds: objects that cannot be compared count as
+changed if they look different. Reads no thread.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .values import format_key, format_value, sanitize
 
 ChangeKind = Literal["added", "removed", "changed", "appended", "edited", "more"]
 """`appended`: items at the end of a list. `edited`: lines of a text, or items of a list or set.
-`more`: changes that were left out, `after` says how many."""
+`more`: changes that were left out; `after` says how many."""
 
 
 class Change(NamedTuple):
     """One change.
 
     Attributes:
-        path: the keys that lead to it, from the outermost; places in a list as `[3]`.
-        before, after: the values as short text; in `appended` and `edited` what stands in for them.
+        path: the keys that lead to it, from the outermost; list indexes as `[3]`.
+        before, after: the values as short text; for `appended` and `edited` their lengths.
         lines: in `appended` and `edited` what came ("+ ") and went ("- "), with some of what stayed
             ("  ").
     """
@@ -47,13 +47,13 @@ class Change(NamedTuple):
 
 
 class DiffLimits(NamedTuple):
-    """How much is told.
+    """How much to report.
 
     Attributes:
-        changes: so many at most; what is left out is counted.
-        text: characters of one value.
-        lines: of one edited text or list.
-        depth: of nested values that are compared part by part.
+        changes: the maximum number of changes; the others are counted.
+        text: the maximum number of characters of one value.
+        lines: the maximum number of lines of one edited text or list.
+        depth: the depth to which nested values are compared part by part.
     """
 
     changes: int = 100
@@ -66,7 +66,7 @@ DIFF_LIMITS = DiffLimits()
 
 
 def diff(before: Any, after: Any, limits: DiffLimits = DIFF_LIMITS) -> tuple[Change, ...]:
-    """What must be done to `before` to have `after`.
+    """Return the changes that turn `before` into `after`.
 
     Dicts, dataclasses, models and plain objects are compared key by key, lists item by item, texts
     of several lines line by line, lists of messages (with `id`, or `role` and `content`) by their
@@ -84,8 +84,7 @@ def diff(before: Any, after: Any, limits: DiffLimits = DIFF_LIMITS) -> tuple[Cha
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, as far as they can tell; if they cannot, whether they look the
-    same."""
+    """Return whether two values are equal or, if they cannot be compared, look the same."""
     if one is other:
         return True
     try:
@@ -93,7 +92,7 @@ def is_same(one: Any, other: Any) -> bool:
             return True
         if type(one) in (str, int, bool, bytes, type(None)):
             return False
-    except Exception:  # arrays have no truth, foreign __eq__ may do anything
+    except Exception:  # arrays have no truth value, and a foreign __eq__ may raise anything
         pass
     if type(one) is not type(other) or type(one) in _CONTAINERS or _parts(one):
         return False
@@ -108,26 +107,26 @@ Path = tuple[str, ...]
 
 
 class _Differ:
-    """Finds the changes between two values; `path` leads to the parts that are looked at."""
+    """Finds the changes between two values; `path` leads to the parts being compared."""
 
     def __init__(self, limits: DiffLimits) -> None:
         self.limits = limits
 
     def compare(self, path: Path, before: Any, after: Any) -> Iterator[Change]:
-        """What must be done to `before` to have `after`."""
+        """Yield the changes that turn `before` into `after`."""
         try:
             if is_same(before, after):
                 return
             if len(path) < self.limits.depth:
                 yield from self._compare_parts(path, before, after)
                 return
-        except Exception:  # a foreign __len__, __iter__, … may do anything
+        except Exception:  # a foreign __len__, __iter__, … may raise anything
             pass
         yield from self._replace(path, before, after)
 
     def _compare_parts(self, path: Path, before: Any, after: Any) -> Iterator[Change]:
-        """Of two values that are not the same: part by part if both have the same kind of parts,
-        else as a whole."""
+        """Compare two different values: part by part if both have the same kind of parts, otherwise
+        as a whole."""
         both = (before, after)
         if all(isinstance(value, str) for value in both):
             yield self._compare_texts(path, before, after)
@@ -166,7 +165,8 @@ class _Differ:
     def _compare_lists(
         self, path: Path, before: Sequence[Any], after: Sequence[Any]
     ) -> Iterator[Change]:
-        """Appended items, messages by id, items in place, or the stretch that was exchanged."""
+        """Yield appended items, changes of messages by id or of items by index, or the part that
+        was replaced."""
         head = _count_common(before, after)
         if head == len(before):
             new = _mark_lines((), self._items(after[head:]))
@@ -189,7 +189,7 @@ class _Differ:
     def _compare_messages(
         self, path: Path, before: dict[str, Any], after: dict[str, Any]
     ) -> Iterator[Change]:
-        """Messages are told apart by their ids, wherever they stand."""
+        """Compare messages by their ids, wherever they are."""
         gone = [self._item(message) for key, message in before.items() if key not in after]
         come = [self._item(message) for key, message in after.items() if key not in before]
         if gone or come:
@@ -199,7 +199,7 @@ class _Differ:
                 yield from self.compare((*path, f"[{sanitize(key, 40)}]"), before[key], message)
 
     def _compare_texts(self, path: Path, before: str, after: str) -> Change:
-        """Short texts as a whole, longer ones by their lines."""
+        """Compare short texts as a whole, longer ones by their lines."""
         longest = max(len(before), len(after))
         if "\n" not in before + after or longest <= 60:
             old, new = self._show(before), self._show(after)
@@ -210,7 +210,7 @@ class _Differ:
         head = _count_common(old_lines, new_lines)
         gone, come = _exchanged(old_lines, new_lines, head)
         stop = head + len(gone)
-        # With the line before and the line after what was exchanged.
+        # With the line before and the line after what was replaced.
         lines = ["  " + line for line in old_lines[max(head - 1, 0) : head]]
         lines += _line_diff(gone, come)
         lines += ["  " + line for line in old_lines[stop : stop + 1]]
@@ -229,7 +229,7 @@ class _Differ:
         return [self._item(item) for item in islice(items, self.limits.lines)]
 
     def _item(self, item: Any) -> str:
-        """An item on one line; a message as `role: content`."""
+        """Return an item on one line; a message as `role: content`."""
         role, content = _get(item, "role") or _get(item, "type"), _get(item, "content")
         if isinstance(role, str) and content is not None:
             text = content if isinstance(content, str) else self._show(content)
@@ -242,7 +242,7 @@ def _mark_lines(gone: Iterable[str], come: Iterable[str]) -> list[str]:
 
 
 def _count_common(before: Sequence[Any], after: Sequence[Any]) -> int:
-    """How many items at the front are the same."""
+    """Return how many items at the front are the same."""
     least = min(len(before), len(after))
     try:
         if bool(before[:least] == after[:least]):
@@ -256,13 +256,13 @@ def _count_common(before: Sequence[Any], after: Sequence[Any]) -> int:
 
 
 def _exchanged(before: Any, after: Any, head: int) -> tuple[Any, Any]:
-    """What stands between the common items at the front, so many, and those at the end."""
+    """Return what differs between the `head` common items at the front and those at the end."""
     tail = _count_common(before[head:][::-1], after[head:][::-1])
     return before[head : len(before) - tail], after[head : len(after) - tail]
 
 
 def _by_id(items: Sequence[Any]) -> dict[str, Any]:
-    """The items by their ids; nothing if one has none, or two have the same."""
+    """Return the items by their ids; nothing if an id is missing or occurs twice."""
     found: dict[str, Any] = {}
     for item in items:
         key = _get(item, "id")
@@ -275,12 +275,12 @@ def _by_id(items: Sequence[Any]) -> dict[str, Any]:
 def _get(item: Any, name: str) -> Any:
     try:
         return item.get(name) if isinstance(item, dict) else getattr(item, name, None)
-    except Exception:  # a foreign property may do anything
+    except Exception:  # a foreign property may raise anything
         return None
 
 
 def _around(before: str, after: str, room: int) -> tuple[str, str]:
-    """Two long texts where they begin to differ."""
+    """Return two long texts where they begin to differ."""
     differ = (place for place, (a, b) in enumerate(zip(before, after, strict=False)) if a != b)
     start = max(next(differ, min(len(before), len(after))) - room // 4, 0)
     texts = (sanitize(text[start : start + room], room) for text in (before, after))
@@ -289,7 +289,7 @@ def _around(before: str, after: str, room: int) -> tuple[str, str]:
 
 
 def _line_diff(gone: list[str], come: list[str]) -> list[str]:
-    if len(gone) * len(come) > 40_000:  # the exact way is quadratic
+    if len(gone) * len(come) > 40_000:  # the exact algorithm is quadratic
         return _mark_lines(gone, come)
     lines = []
     for tag, a, b, c, d in SequenceMatcher(None, gone, come, autojunk=False).get_opcodes():
@@ -301,7 +301,7 @@ def _line_diff(gone: list[str], come: list[str]) -> list[str]:
 
 
 def _parts(value: Any) -> Mapping[Any, Any] | None:
-    """What a value is made of, if it can be told by names."""
+    """Return the named parts of a value, if it has any."""
     if isinstance(value, dict):
         return value
     if isinstance(value, type | BaseException):
@@ -321,7 +321,7 @@ def _parts(value: Any) -> Mapping[Any, Any] | None:
 
 
 def draw_text(changes: Iterable[Change]) -> str:
-    """Changes as lines of text.
+    """Return changes as lines of text.
 
     >>> print(draw_text(diff({"a": 1}, {"b": [2]})))
     - a: 1
@@ -344,7 +344,7 @@ def _headline(change: Change) -> str:
 
 
 def count_change(change: Change) -> str:
-    """How a text, list or set grew or shrank."""
+    """Return how much a text, list or set has grown or shrunk."""
     if change.kind == "appended":
         old, new = (int(text.replace(",", "")) for text in (change.before, change.after))
         return (
@@ -356,7 +356,7 @@ def count_change(change: Change) -> str:
 
 
 def draw_html(changes: Iterable[Change]) -> str:
-    """Changes as HTML without scripts and styles, every value escaped: `<p>` per change with
+    """Return changes as HTML without scripts and styles, every value escaped: `<p>` per change with
     `<del>` and `<ins>`."""
     return "".join(_html(change) for change in changes)
 

@@ -1,4 +1,4 @@
-"""What an earlier call has finished of the work that a call goes on with."""
+"""Finds what an earlier call has finished of the work that a call continues."""
 
 from __future__ import annotations
 
@@ -12,36 +12,37 @@ from ...pregel.run.config import merge_configs, normalize
 from ...pregel.types import AnyConfig, Command, RunnableConfig, StateSnapshot
 
 MOST_READ = 200
-"""So many checkpoints are read at most to see what an earlier call has finished."""
+"""How many checkpoints are read to see what an earlier call has finished."""
 
 
 def find_earlier(app: Any, input: Any, config: AnyConfig | None) -> frozenset[str]:
-    """The nodes that an earlier call has finished, if this one goes on with its work."""
+    """Return the nodes that an earlier call has finished, if this one continues its work."""
     if goes_on(input):
-        with suppress(Exception):  # what is wrong with the thread the run itself will say
+        with suppress(Exception):  # the run itself will report what is wrong with the thread
             return finished_by(app.get_state_history(thread_of(app, config)))
     return frozenset()
 
 
 async def afind_earlier(app: Any, input: Any, config: AnyConfig | None) -> frozenset[str]:
-    """`find_earlier` for coroutines."""
+    """Do the same as `find_earlier`, for coroutines."""
     if goes_on(input):
-        with suppress(Exception):  # as there
+        with suppress(Exception):  # as above
             history = app.aget_state_history(thread_of(app, config), limit=MOST_READ)
             return finished_by([snapshot async for snapshot in history])
     return frozenset()
 
 
 def goes_on(input: Any) -> bool:
-    """Whether this input goes on with what an earlier call has left."""
+    """Return whether this input continues what an earlier call has left."""
     return input is None or isinstance(input, Command)
 
 
 def thread_of(app: Any, config: AnyConfig | None) -> RunnableConfig:
-    """The thread at its newest checkpoint.
+    """Return the config of the thread at its newest checkpoint.
 
     Raises:
-        ValueError: the config names none, or an older checkpoint, from which all is done anew.
+        ValueError: the config names no thread, or an older checkpoint, from which everything is
+            done again.
     """
     thread_id, ns, checkpoint_id = coordinates(merge_configs(app.config, normalize(config)))
     if checkpoint_id is not None:
@@ -50,8 +51,8 @@ def thread_of(app: Any, config: AnyConfig | None) -> RunnableConfig:
 
 
 def finished_by(history: Iterable[StateSnapshot]) -> frozenset[str]:
-    """The nodes that have finished since the last input, by a thread's checkpoints, the newest
-    first."""
+    """Return the nodes that have finished since the last input, given a thread's checkpoints, the
+    newest first."""
     found: set[str] = set()
     left: set[str] = set()
     wanted: str | None = None  # only this line counts, not other branches

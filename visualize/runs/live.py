@@ -1,4 +1,5 @@
-"""Live views of a run: the same call as `invoke`, with a view of the graph kept up to date."""
+"""Live views of a run: the same call as `invoke`, with a view of the graph that is kept up to
+date."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def watch(
     view: ViewName | RunView | None = None,
     **options: Unpack[Options],
 ) -> Any:
-    """Run as `app.invoke(input, config, **options)` does, showing the graph at work.
+    """Run as `app.invoke(input, config, **options)` does, and show the graph's progress.
 
     Args:
         xray: show subgraphs too: True for all, a number for that many levels.
@@ -39,7 +40,7 @@ def watch(
         TypeError: `app` is not a compiled graph.
         ModuleNotFoundError: the view needs a package that is not installed.
         ValueError: there is no such view.
-        Exception: whatever `invoke` raises.
+        Exception: what `invoke` raises.
     """
     _check(app, options)
     with show_call(app, xray, view, options, find_earlier(app, input, config)):
@@ -55,7 +56,7 @@ async def awatch(
     view: ViewName | RunView | None = None,
     **options: Unpack[Options],
 ) -> Any:
-    """`watch` for coroutines."""
+    """Do the same as `watch`, for coroutines."""
     _check(app, options)
     with show_call(app, xray, view, options, await afind_earlier(app, input, config)):
         return await app.ainvoke(input, config, **options)

@@ -1,7 +1,6 @@
-"""A run shown in a notebook: the graph's picture below the cell, painted anew as the run goes on.
+"""Shows a run in a notebook: the graph's picture below the cell, redrawn as the run advances.
 
-How a Progress looks as one SVG, and how it gets to the frontend; nothing else. Where things stand
-is decided once.
+Only draws a Progress as SVG and sends it to the frontend. The layout is computed once.
 """
 
 from __future__ import annotations
@@ -20,31 +19,31 @@ from .progress import STOPPED, Progress, split_mark
 from .tally import join
 
 HEAD = 54.0
-"""Height of what stands above the graph: the headline and the bar."""
+"""The height of the headline and the bar above the graph."""
 LINE = 19.0
-"""Height of a line of text below it."""
+"""The height of a line of text below it."""
 MARGIN = 16.0
 LEAST = 420.0
-"""The picture is at least so wide, for the headline's sake; and this wide if there is something to
-read below."""
+"""The least width of the picture, for the headline, and the least width if there are notes below
+it."""
 LEAST_WITH_NOTES = 640.0
 MOST_LINES = 3
-"""Of one note."""
+"""The maximum number of lines of one note."""
 COLOURS = {"stopped": "failed", "starting": "waiting"}
-"""States of a run that are painted as another."""
+"""States of a run that are drawn in the colour of another."""
 
 
 class Picture:
-    """The output of one cell: an image from the first to the last, so that its look does not change
-    at the end. Images are also shown in a notebook that was only opened. The saved notebook gets
-    the SVG too."""
+    """The output of one cell: an image from beginning to end, so that its appearance does not
+    change when the run ends. Images are also shown in a notebook that was only opened. The saved
+    notebook gets the SVG too."""
 
     def __init__(self) -> None:
         self._fitted: FittedGraph | None = None
         self._handle: Any = None
 
     def draw(self, progress: Progress, now: float) -> None:
-        """Show it, or put it in the place of what was shown last."""
+        """Show it, or replace what was shown before."""
         if self._fitted is None:
             self._fitted = fit(progress.model)
         svg = draw_picture(progress, now, self._fitted)
@@ -63,13 +62,13 @@ class Picture:
 
 
 def draw_picture(progress: Progress, now: float, fitted: FittedGraph) -> str:
-    """A run as one SVG text: headline and bar, the graph, and below it what is asked and what went
-    wrong."""
+    """Return a run as one SVG text: headline and bar, the graph, and below it questions and
+    errors."""
     layout = fitted.layout
     notes = [(note, "failed" if note == progress.error else "paused") for note in progress.notes()]
     width = max(
         layout.width + 2 * MARGIN, LEAST_WITH_NOTES if notes else LEAST
-    )  # badges may stand out of the graph
+    )  # badges may extend beyond the graph
     lines = [
         (line, state, not n)
         for note, state in notes
@@ -102,7 +101,7 @@ def draw_picture(progress: Progress, now: float, fitted: FittedGraph) -> str:
 
 
 def describe_run(progress: Progress, now: float) -> str:
-    """The same where no picture can be shown."""
+    """Return the same as text, for where no picture can be shown."""
     rows = [
         f"{'  ' * row.depth}{row.label}: {' · '.join(filter(None, split_mark(row.mark)))}"
         for row in progress.rows(now)
@@ -112,8 +111,8 @@ def describe_run(progress: Progress, now: float) -> str:
 
 
 def fit_mark(mark: Mark) -> Mark:
-    """The mark with as much of its text as its node has room for: of several parts the one that
-    tells most."""
+    """Return the mark with as much of its text as fits its node: of several parts, the most
+    important one."""
     parts = split_mark(mark)[1].split(" · ") if split_mark(mark)[0] != STOPPED else [STOPPED]
     urgent = [part for part in parts if part.endswith(" failed")] if mark.state == "failed" else []
     for text in (" · ".join(parts), *urgent, *reversed(parts)):

@@ -1,7 +1,6 @@
-"""A run shown in a terminal: a table kept up to date where `rich` is installed, else plain lines.
+"""Shows a run in a terminal: as a live table if `rich` is installed, otherwise as plain lines.
 
-How a Progress looks as text, and nothing else. It goes to stderr, so that what a program prints
-stays its own.
+Only draws a Progress as text. Writes to stderr, so that the program's own output stays separate.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ STYLES = {
     "stopped": "bold red",
 }
 AROUND = 8
-"""Lines of a terminal that are kept for what stands around the rows."""
+"""Lines of a terminal reserved for what surrounds the rows."""
 LULL = 10.0
-"""Seconds after which plain lines tell how far a superstep of many tasks has come."""
+"""Seconds after which plain lines report how far a superstep with many tasks has come."""
 PLAIN = str.maketrans({"·": "-", TIMES: "x", "…": "..."})
-"""Signs for terminals that know ASCII only."""
+"""Replacements for terminals that can only show ASCII."""
 
 
 def can_draw(file: TextIO) -> bool:
-    """Whether a live table can be shown there."""
+    """Return whether a live table can be shown there."""
     encoding = (getattr(file, "encoding", "") or "").lower()
     return file.isatty() and encoding.startswith("utf") and find_spec("rich") is not None
 
 
 class Lines:
-    """One line per superstep once it is over, one now and then while a long one goes on, and what
-    the run has come to in the end. No control codes.
+    """Writes one line per superstep when it has ended, one now and then during a long one, and the
+    result of the run at the end. No control codes.
 
     Args:
         file: None for stderr.
@@ -86,7 +85,7 @@ class Lines:
 
 
 def describe_superstep(step: Superstep) -> str:
-    """What ran in a superstep, and for how long.
+    """Return what ran in a superstep, and for how long.
 
     >>> from collections import Counter
     >>> describe_superstep(Superstep(2, 1.0, 2.5, 2, 2, Counter(count=1, log=1), {"log": "failed"}))
@@ -108,7 +107,7 @@ def describe_superstep(step: Superstep) -> str:
 
 
 class Table:
-    """A live table of the nodes. The last state stays on the screen.
+    """A live table of the nodes. Its last state stays on the screen.
 
     Args:
         file: None for stderr.
@@ -119,7 +118,7 @@ class Table:
         self._live: Live | None = None
 
     def draw(self, progress: Progress, now: float) -> None:
-        """Draw over what was drawn last."""
+        """Redraw the table."""
         live = self._live = self._live or self._open()
         try:
             room = (
@@ -129,7 +128,7 @@ class Table:
             )
             live.update(render_rich(progress, now, room), refresh=True)
         except BaseException:
-            live.stop()  # it gives stdout back
+            live.stop()  # restores stdout
             raise
         if progress.over:
             live.stop()
@@ -139,7 +138,7 @@ class Table:
         from rich.live import Live
 
         file = self._file or sys.stderr
-        # What nodes print appears above the table; where stdout goes elsewhere it is left alone.
+        # What nodes print appears above the table, unless stdout is redirected.
         live = Live(
             console=Console(file=file), auto_refresh=False, redirect_stdout=sys.stdout.isatty()
         )
@@ -148,10 +147,10 @@ class Table:
 
 
 def render_rich(progress: Progress, now: float, room: int | None = None) -> Group:
-    """A Progress for `rich`.
+    """Return a Progress as an object for `rich`.
 
     Args:
-        room: the most rows to show; None for all.
+        room: the maximum number of rows; None for all.
     """
     from rich.console import Group
     from rich.text import Text
@@ -185,7 +184,7 @@ def _table(rows: list[NodeRow], room: int | None) -> Any:
 
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("node", overflow="ellipsis", no_wrap=True, min_width=12)
-    table.add_column("state", min_width=24)  # so that columns stand still
+    table.add_column("state", min_width=24)  # so that columns do not move
     for title in ("runs", "left", "time"):
         table.add_column(title, justify="right", no_wrap=True, min_width=6)
     visible, rest = pick_rows(rows, room)
@@ -213,8 +212,8 @@ def _table_cells(row: NodeRow) -> Iterator[Any]:
 
 
 def detail_of(row: NodeRow) -> str:
-    """What is said beside the state; how often a node is done and for how long has columns of its
-    own."""
+    """Return the details beside the state; counts and times of finished nodes have their own
+    columns."""
     parts = split_mark(row.mark)[1].split(" · ")
     return " · ".join(
         p for p in parts if row.mark.state != "done" or "retr" in p or "kept" in p or p == EARLIER
@@ -222,7 +221,7 @@ def detail_of(row: NodeRow) -> str:
 
 
 def pick_rows(rows: list[NodeRow], room: int | None) -> tuple[list[NodeRow], list[NodeRow]]:
-    """The rows that are shown where there is room for so many, in their order, and the others."""
+    """Return the rows to show if there is room for this many, in order, and the others."""
     if room is None or len(rows) <= room:
         return rows, []
     urgency = ["failed", "paused", "running", "done", "waiting"]

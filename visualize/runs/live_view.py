@@ -1,7 +1,7 @@
-"""A view of a run, kept up to date beside it.
+"""Keeps a view of a run up to date beside it.
 
-The run is not touched: it reports to an observer that appends to a queue; a thread of its own
-draws. A view that breaks is left alone, with one warning. Which call is shown, callers know.
+The run is not affected: it reports to an observer that appends to a queue; a separate thread draws.
+A view that fails is abandoned, with one warning. Callers know which call is shown.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from .run_events import RunEvents, format_error
 from .tally import Event
 
 PERIOD = 0.1
-"""Seconds between two redraws, at least."""
+"""The minimum number of seconds between two redraws."""
 SHARE = 0.05
-"""The part of the time that may go into drawing."""
+"""The maximum share of time spent on drawing."""
 IDLE_PERIOD = 0.5
-"""The same while nothing happens but time."""
+"""The same while nothing but time changes."""
 SIGNALS = (GraphInterrupt, ParentCommand)
-"""How a run inside a node ends well, for the graph around it."""
+"""Exceptions with which a run inside a node ends normally, for the graph around it."""
 
 
 class RunView(Protocol):
     """Something that shows a run."""
 
     def draw(self, progress: Progress, now: float) -> None:
-        """Show how things stand. It is called again and again, with the same progress, and
-        once when it is over."""
+        """Show the current state. Called repeatedly with the same progress, and once more when the
+        run is over."""
 
 
 ViewName = Literal["notebook", "table", "lines"]
@@ -51,7 +51,7 @@ VIEWS: dict[str, tuple[Callable[[], RunView], str, str]] = {
     "table": (Table, "rich", "rich"),
     "lines": (Lines, "", ""),
 }
-"""By name: the view, the package that it needs, and the extra that brings it."""
+"""For each name: the view, the package that it needs, and the extra that installs it."""
 
 
 def show_call(
@@ -73,7 +73,7 @@ def show(updater: ViewUpdater, events: RunEvents, options: Any) -> Iterator[None
     """Show what runs with these options while the block runs.
 
     Args:
-        options: gets one more observer.
+        options: one more observer is added to them.
     """
     given = options.get("observer") or ()
     several = given if isinstance(given, (list, tuple)) else (given,)
@@ -89,7 +89,7 @@ def show(updater: ViewUpdater, events: RunEvents, options: Any) -> Iterator[None
 
 
 def choose(view: ViewName | RunView | None) -> RunView:
-    """The view of this name; with None the one that fits where we are."""
+    """Return the view with this name; by default, the one that fits the environment."""
     if view is None and in_notebook():
         view = "notebook"
     elif view is None:
@@ -108,24 +108,24 @@ def choose(view: ViewName | RunView | None) -> RunView:
 
 
 def in_notebook() -> bool:
-    """Whether there is a kernel whose frontend shows what is displayed."""
+    """Return whether there is a kernel whose frontend shows what is displayed."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return hasattr(shell, "kernel")
 
 
 class ViewUpdater:
-    """Takes events from a run and draws what they come to, on a thread of its own, so that the run
+    """Collects the events of a run and draws its progress on a separate thread, so that the run
     never waits.
 
     Args:
-        clock: seconds.
+        clock: returns seconds.
         earlier: see `Progress`.
-        kind: what adds the events up.
+        kind: the class that accumulates the events.
 
     Attributes:
         put: takes an event; may be called from any thread.
-        pause: seconds until the next redraw; the longer the last one took, the longer.
+        pause: seconds until the next redraw, in proportion to the duration of the last one.
     """
 
     def __init__(
@@ -145,24 +145,23 @@ class ViewUpdater:
         self._broken: Exception | None = None
         self._drawn = 0.0
         self.pause: float = PERIOD
-        # In the caller's context, by which a notebook knows the cell.
+        # In the caller's context, which tells a notebook the cell.
         self._thread = threading.Thread(
             target=copy_context().run, args=(self._work,), name="stategraph-watch", daemon=True
         )
 
     def start(self) -> None:
-        """Draw the graph as it waits, so that the picture stands above what nodes print; then go on
+        """Draw the waiting graph, so that the picture is above what nodes print; then continue
         beside the run."""
         self._draw()
         self.pause = (
-            PERIOD  # the first picture took imports and a layout, which the next ones do not
+            PERIOD  # only the first picture took imports and a layout
         )
         self._progress.began = self.clock()
         self._thread.start()
 
     def end(self, error: BaseException | None) -> None:
-        """Draw the last state, however the run ended. A broken view is told of here, in one
-        warning."""
+        """Draw the last state, however the run ended. If the view has failed, issue one warning."""
         self._over.set()
         self._thread.join()
         state = state_after(error)
@@ -172,7 +171,7 @@ class ViewUpdater:
             )
         )
         if self._broken is not None:
-            with suppress(Warning):  # where warnings are errors, it still must not become the run's
+            with suppress(Warning):  # even if warnings are errors, the run must not fail
                 warnings.warn(
                     "the view of this run failed; the run itself was not affected: "
                     f"{format_error(self._broken)}",
@@ -186,7 +185,7 @@ class ViewUpdater:
                 self._draw()
 
     def _draw(self, last: Callable[[], None] | None = None) -> None:
-        """Take in what has happened since, and draw it."""
+        """Process the events since the last redraw, and draw."""
         events = [self._events.popleft() for _ in range(len(self._events))]
         if self._broken is not None:
             return
@@ -203,7 +202,7 @@ class ViewUpdater:
 
 
 def state_after(error: BaseException | None) -> RunState | None:
-    """What a run that ended so has come to; None if it returned."""
+    """Return the state of a run that ended with this error; None if it returned."""
     if error is None or isinstance(error, SIGNALS):
         return None
     return "failed" if isinstance(error, Exception) else "stopped"

@@ -1,8 +1,8 @@
-"""What a stored thread holds that a graph has no place for, because another graph, or an older
-version, has made it.
+"""Finds what a stored thread holds that a graph has no place for, because another graph or an older
+version has made it.
 
-The engine decides what is lost; here it becomes sentences, and records of the tasks that are left.
-Nothing is changed.
+The engine decides what is lost; this module turns it into sentences and records of the remaining
+tasks. Changes nothing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Orphans(NamedTuple):
     """What does not fit.
 
     Attributes:
-        remarks: a sentence each, for the top of a page; none if everything fits.
-        tasks: (name, task id, what is stored of it) of the tasks that have no node here.
+        remarks: sentences for the top of a page; empty if everything fits.
+        tasks: (name, task id, stored record) of each task that has no node here.
     """
 
     remarks: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Orphans(NamedTuple):
 
 
 def find_orphans(program: Program, found: CheckpointTuple) -> Orphans:
-    """What of a checkpoint, and of what led to it, this program has no place for."""
+    """Return what this program has no place for in a checkpoint and its history."""
     seen = view(program, found, live=True)
     lost = [*lost_work(seen.machine, found, seen.records), *lost_kinds(seen.machine, found)]
     remarks = []
@@ -57,8 +57,8 @@ def find_orphans(program: Program, found: CheckpointTuple) -> Orphans:
 
 
 def _list_tasks(seen: View, lost: list[str]) -> Iterator[tuple[str, str, TaskRecord]]:
-    """Stored tasks that nothing here plans; only their ids are stored, so that a name may stand for
-    one of several."""
+    """Yield stored tasks that this program does not plan. Only their ids are stored, so a name may
+    mean one of several."""
     planned = {task.id for task in seen.tasks}
     planned_names = {task.name for task in seen.tasks}
     lost_nodes = [what.removeprefix(_NODE).strip("'\"") for what in lost if what.startswith(_NODE)]

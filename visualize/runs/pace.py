@@ -1,4 +1,4 @@
-"""How fast tasks end, and how long the others will take at that pace."""
+"""How fast tasks end, and how long the remaining ones will take at that pace."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections import deque
 from .values import count_noun, duration
 
 WINDOW = 60.0
-"""Seconds that a pace looks back: what was slow an hour ago says little about what is left."""
+"""How many seconds a pace looks back: what was slow an hour ago says little about the rest."""
 GRAIN = 1.0
-"""Seconds that share a sample: a pace costs the same for ten tasks and for a million."""
+"""How many seconds share a sample, so that a pace costs the same for ten tasks and for a
+million."""
 
 
 class Pace:
@@ -24,11 +25,11 @@ class Pace:
     def __init__(self, began: float) -> None:
         self._began = began
         self._ended = 0
-        self._samples = deque(((began, 0),))  # (when, how many had ended then), the oldest first
+        self._samples = deque(((began, 0),))  # (time, how many had ended by then), the oldest first
         self._bucket = -1
 
     def count(self, at: float) -> None:
-        """A task has ended that was run."""
+        """Count a task that was run and has ended."""
         self._ended += 1
         samples, bucket = self._samples, int((at - self._began) / GRAIN)
         if bucket == self._bucket:
@@ -45,16 +46,16 @@ class Pace:
         return len(self._samples)
 
     def rate(self, now: float) -> float:
-        """Tasks per second, over the last minute or since the last one that is older."""
+        """Return tasks per second, over the last minute or since the newest older sample."""
         since, before = self._samples[0]
         return (self._ended - before) / (now - since) if now > since else 0.0
 
 
 def describe_pace(left: int, rate: float, failed: int, retries: int) -> str:
-    """How fast tasks end, when the others will have, and what went wrong.
+    """Return how fast tasks end, when the remaining ones will have ended, and what went wrong.
 
     Args:
-        left: how many have not ended.
+        left: how many tasks have not ended.
         rate: tasks per second.
 
     >>> describe_pace(600, 12.0, 1, 0)

@@ -1,8 +1,8 @@
-"""What each node of a running graph is doing, from what was seen of its tasks: states, counts,
-times, in words.
+"""What each node of a running graph is doing, computed from the events of its tasks: states,
+counts, times, in words.
 
-Pure: the caller's clock stamps the events and says what time it is; nothing is displayed, awaited
-or locked here.
+Pure: the caller's clock stamps the events and provides the time; nothing is displayed, awaited or
+locked here.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ EARLIER = "earlier"
 
 
 def split_mark(mark: Mark) -> tuple[str, str]:
-    """The state of a node as people say it, and what else its mark tells: what was cut off has not
-    failed."""
+    """Return the state of a node in words, and the rest of its mark. A node that was stopped from
+    outside has not failed."""
     parts = mark.text.split(" · ")
     if mark.state == "failed" and parts[-1] == STOPPED:
         return STOPPED, " · ".join(parts[:-1])
@@ -48,8 +48,8 @@ def split_mark(mark: Mark) -> tuple[str, str]:
 
 
 class NodeRow(NamedTuple):
-    """One node as a table shows it: `depth` counts the nodes around it, `runs` the tasks that have
-    run to their end, `left` those that run or wait for a free worker."""
+    """One node as a table shows it: `depth` counts the enclosing nodes, `runs` the tasks that have
+    run to completion, `left` those that run or wait for a free worker."""
 
     label: str
     depth: int
@@ -60,25 +60,25 @@ class NodeRow(NamedTuple):
 
 
 class Progress:
-    """A run as far as it has been seen.
+    """The observed progress of a run.
 
     Args:
-        model: the nodes that are shown. Tasks of graphs inside a node that does not show them count
-            towards it.
+        model: the nodes that are shown. Tasks of a nested graph that is not shown count towards its
+            node.
         began: when the run began, by the caller's clock.
-        earlier: the nodes that an earlier call has finished, if this one goes on with its work.
+        earlier: the nodes that an earlier call has finished, if this one continues its work.
 
     Attributes:
-        state: of the run as a whole.
-        supersteps: of the outermost graph, oldest first; only those of this call.
-        tasks: how many have run to an end, nested ones included.
-        kept: how many were not run, because their results were there.
-        questions: node and text of each open question, by its id.
+        state: the state of the run as a whole.
+        supersteps: those of the outermost graph in this call, oldest first.
+        tasks: how many tasks have ended, including nested ones.
+        kept: how many were not run, because their results already existed.
+        questions: the node and text of each open question, by its id.
         error: what ended the run, as "Type: message".
     """
 
     lists_supersteps: bool = True
-    """Whether the supersteps tell anything to who reads plain lines."""
+    """Whether supersteps are worth listing in plain lines."""
 
     def __init__(
         self, model: GraphModel, began: float = 0.0, earlier: frozenset[str] = frozenset()
@@ -98,10 +98,10 @@ class Progress:
         self._held = False
         self._until: float | None = None
 
-    # -- what happens ------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def take(self, event: Event) -> None:
-        """Note what has happened. Events come in the order in which they happened."""
+        """Record an event. Events arrive in the order in which they happened."""
         if isinstance(event, BreakpointHit):
             self.state = "paused" if not event.place else self.state
             self._held = True
@@ -118,10 +118,10 @@ class Progress:
             self._end(event, key, own)
 
     def end(self, at: float, state: RunState | None = None, error: str = "") -> None:
-        """The run is over.
+        """Record the end of the run.
 
         Args:
-            state: how it ended; None if it returned: it has paused or is done.
+            state: how it ended; None if it returned, so that it has paused or is done.
             error: what it raised, as "Type: message".
         """
         paused = self.state == "paused" or bool(self.questions)
@@ -159,7 +159,7 @@ class Progress:
         tally.total += 1
 
     def _is_next(self, step: Superstep, event: TaskStarted) -> bool:
-        """Whether a superstep is over, because a task of the next one has started."""
+        """Return whether a superstep is over, because a task of the next one has started."""
         return step.number != event.step
 
     def _retry(self, event: TaskRetried, key: str) -> None:
@@ -169,7 +169,7 @@ class Progress:
             step.retries += 1
 
     def _step_of(self, event: TaskEnded | TaskRetried) -> Superstep | None:
-        """The superstep that the task is counted in."""
+        """Return the superstep that the task is counted in."""
         step = self._current
         return step.inside if step is not None and event.place else step
 
@@ -191,8 +191,8 @@ class Progress:
             self._close(key, event.at)
 
     def _close(self, holder: str, at: float) -> None:
-        """Nothing runs inside a node that has ended: what has not been seen to end was given up
-        with its attempt."""
+        """Close the tasks inside a node that has ended: those that were not seen to end were
+        abandoned with its attempt."""
         for id, tally in self._tallies.items():
             if tally.open and id.startswith((holder + NS_END, holder + NS_SEP)):
                 tally.seconds = tally.spent(at)
@@ -201,8 +201,8 @@ class Progress:
                 tally.open = 0
 
     def _id(self, place: tuple[str, ...], name: str) -> tuple[str, bool]:
-        """The id of the node that a task counts towards, and whether it is the task's own: else
-        that of the nearest node around it that is shown."""
+        """Return the id of the node that a task counts towards, and whether it is the task's own;
+        if not, it is the innermost enclosing node that is shown."""
         found = self._ids.get((place, name))
         if found is None:
             holders = [NS_END.join(place[:depth]) for depth in range(1, len(place) + 1)]
@@ -216,13 +216,13 @@ class Progress:
         return found
 
     def _is_open(self, holder: str) -> bool:
-        """Whether what is inside this node is shown."""
+        """Return whether the content of this node is shown."""
         return holder in self._known and self._known[holder].kind == "cluster"
 
     def _tally(self, id: str) -> Tally:
         return self._tallies.setdefault(id, Tally())
 
-    # -- what is shown -----------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:
@@ -234,13 +234,13 @@ class Progress:
         return self.supersteps[-1] if self.supersteps else None
 
     def elapsed(self, now: float) -> float:
-        """Seconds since the run began, or that it took."""
+        """Return the seconds since the run began, or those that it took."""
         return self._at(now) - self.began
 
     @property
     def share(self) -> float:
-        """How much of the current superstep has ended well, from 0 to 1; how many are to come
-        nobody knows. Of one that a breakpoint holds nothing has."""
+        """The share of the current superstep's tasks that have ended well, from 0 to 1; further
+        supersteps are unknown. 0 while a breakpoint holds it."""
         if self.state == "done":
             return 1.0
         if self._current is None or self._held:
@@ -249,12 +249,12 @@ class Progress:
         return step.good / step.total
 
     def marks(self) -> dict[str, Mark]:
-        """What to paint on each node that has tasks."""
+        """Return the mark of each node that has tasks."""
         return {id: self._mark(id) for id, node in self._known.items() if node.kind in MARKED}
 
     def rows(self, now: float) -> list[NodeRow]:
-        """The nodes that have tasks, each below what it is in; then the functions that nodes have
-        called."""
+        """Return the nodes that have tasks, each below those that contain it; then the functions
+        that nodes have called."""
         shown = self._in_order()
         listed = {node.id for node in shown}
         called = [
@@ -263,7 +263,7 @@ class Progress:
         return [self._row(node, now) for node in (*shown, *called)]
 
     def headline(self, now: float) -> str:
-        """The run as a whole, in one line."""
+        """Return the run as a whole, in one line."""
         count, step = len(self.supersteps), self._current
         if self.state == "done":
             parts = ["done", count_noun(count, "superstep"), count_noun(self.tasks, "task")]
@@ -283,8 +283,8 @@ class Progress:
         return " · ".join((*parts, duration(self.elapsed(now))))
 
     def pace(self, now: float) -> str:
-        """How fast the tasks of a superstep that has several end, how long the others that are
-        known will take, and what went wrong; empty if there is nothing to tell."""
+        """Return how fast the tasks of a superstep with several tasks end, how long the remaining
+        known ones will take, and what went wrong; empty if there is nothing to report."""
         step = None if self._current is None else self.counted(self._current)
         if step is None or step.total < 2 or self.state != "running":
             return ""
@@ -293,12 +293,13 @@ class Progress:
         )
 
     def counted(self, step: Superstep) -> Superstep:
-        """The tasks that tell most about how far a superstep is: its own, or those inside them."""
+        """Return the tasks that best show how far a superstep is: its own, or those nested in
+        them."""
         inside = step.inside
         return step if inside is None or inside.total <= step.total else inside
 
     def notes(self) -> list[str]:
-        """What needs somebody's eye: what is asked, and what went wrong."""
+        """Return what needs attention: questions and errors."""
         asked = [f"{self._label(id)} asks: {text}" for id, text in self.questions.values()]
         return [*asked, self.error] if self.error else asked
 
@@ -325,14 +326,14 @@ class Progress:
         return Mark("waiting")
 
     def _cut_off(self, tally: Tally) -> bool:
-        """Whether what it raised is what stopped the run from outside."""
+        """Return whether the node's error is the one that stopped the run from outside."""
         return (
             self.state == "stopped"
             and tally.failure.partition(":")[0] == self.error.partition(":")[0]
         )
 
     def _is_finished_earlier(self, id: str) -> bool:
-        """Whether an earlier call has finished this node, or one around it."""
+        """Return whether an earlier call has finished this node, or an enclosing one."""
         holders = id.split(NS_END)
         return any(
             NS_END.join(holders[:depth]) in self.earlier for depth in range(1, len(holders) + 1)
@@ -362,7 +363,7 @@ class Progress:
         return [*found.values()]
 
     def _around(self, node: GraphNode) -> list[GraphNode]:
-        """What a node is in, outermost first."""
+        """Return the nodes that contain a node, outermost first."""
         holder = self._known[node.inside] if node.inside is not None else None
         return [] if holder is None else [*self._around(holder), holder]
 
@@ -371,13 +372,13 @@ class Progress:
 
 
 class ReadyProgress(Progress):
-    """A run with schedule="ready" as far as it has been seen. No superstep holds its tasks
-    together, so all of the call are counted at once: as many as are known by now."""
+    """The observed progress of a run with schedule="ready". No superstep groups its tasks, so all
+    tasks of the call that are known so far are counted together."""
 
     lists_supersteps = False
 
     def headline(self, now: float) -> str:
-        """The run as a whole, in one line."""
+        """Return the run as a whole, in one line."""
         step = self._current
         if step is None or self.state == "done":
             parts = [self.state, count_noun(self.tasks, "task") if self.tasks else ""]
@@ -397,6 +398,6 @@ class ReadyProgress(Progress):
         return False
 
     def _start(self, event: TaskStarted, tally: Tally | None) -> None:
-        if tally is not None and not tally.open:  # the node runs once more: in a loop
+        if tally is not None and not tally.open:  # the node runs again, in a loop
             tally.superstep = -1
         super()._start(event, tally)

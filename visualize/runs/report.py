@@ -1,6 +1,6 @@
 """A thread as one self-contained HTML page: graph, timeline, steps with changes, questions, errors.
 
-Only combines what other modules read and draw. It escapes everything that comes from a graph or a
+Only combines what other modules read and draw. Escapes everything that comes from a graph or a
 state.
 """
 
@@ -45,12 +45,12 @@ _POLICY = (
 def report(app: Pregel, config: AnyConfig, path: str | Path) -> Path:
     """Write the history of a thread as one HTML page, which is readable offline and loads nothing.
 
-    The page holds text from the states, so protect it like the thread itself. Long texts are
-    shortened, the more the longer the thread; the page says to what length.
+    The page contains text from the states, so protect it like the thread itself. Texts are
+    shortened in proportion to the length of the thread; the page says to what length.
 
     Args:
-        config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to
-            the newest.
+        config: the thread. A `checkpoint_id` selects the line that leads to that checkpoint; by
+            default, it leads to the newest.
         path: the file to write.
 
     Returns:
@@ -58,8 +58,7 @@ def report(app: Pregel, config: AnyConfig, path: str | Path) -> Path:
 
     Raises:
         TypeError: `app` is not a compiled graph.
-        ValueError: the graph has no saver, or the config names no thread, or one that is not
-            stored.
+        ValueError: the graph has no saver, or the config names no stored thread.
     """
     path = Path(path)
     path.write_text(draw_report(app, config), encoding="utf-8")
@@ -67,7 +66,7 @@ def report(app: Pregel, config: AnyConfig, path: str | Path) -> Path:
 
 
 def draw_report(app: Pregel, config: AnyConfig) -> str:
-    """The page as text; see `report`."""
+    """Return the page as text; see `report`."""
     data = gather(app, config)
     trace = data.trace
     held = app.nested(trace.ns)
@@ -78,7 +77,7 @@ def draw_report(app: Pregel, config: AnyConfig) -> str:
     drawn = {*fitted.homes, *(part.id for part in fitted.model.parts)}
     marks = fold_marks(_marks(trace, drawn), fitted.homes)
     graph = draw_svg(fitted.model, fitted.layout, marks=marks)
-    times = replace(data.timeline, remarks=()).draw_svg(width=across)  # the page has said them
+    times = replace(data.timeline, remarks=()).draw_svg(width=across)  # the page shows them itself
     title = f"{trace.name} · thread {trace.thread}"
     script = bundle_script("runs/report.js")
     return "".join(
@@ -119,7 +118,8 @@ def draw_report(app: Pregel, config: AnyConfig) -> str:
 
 
 def _policy(script: str) -> str:
-    """What the page may do: run this script, and turn no text into HTML."""
+    """Return the Content-Security-Policy: the page may only run this script, and cannot turn text
+    into HTML."""
     return _POLICY.format(b64encode(sha256(script.encode()).digest()).decode())
 
 
@@ -136,7 +136,7 @@ _STEPS = """<div class="bar-line"><input id="search" type="search"
 
 
 def _data(data: ReportData) -> str:
-    """JSON that no HTML parser can mistake for the end of the script."""
+    """Return JSON in which no HTML parser finds the end of the script."""
     text = json.dumps(
         {"steps": data.steps, "values": data.values}, ensure_ascii=False, separators=(",", ":")
     )
@@ -175,7 +175,7 @@ def _header(data: ReportData) -> Iterator[str]:
 
 
 def _trouble(trouble: Trouble, look: str, verb: str) -> str:
-    """A question or an error, with a button that leads to its step."""
+    """Return a question or an error, with a button that leads to its step."""
     name = _text(trouble.path, 120)
     called = f", called with {escape(trouble.input)}" if trouble.input else ""
     return (
@@ -195,7 +195,8 @@ def _is_open(data: ReportData, error: Trouble) -> bool:
 
 
 def _list_handled(data: ReportData) -> Iterator[str]:
-    """Errors that are over: an error handler took them, or the thread went on another way."""
+    """Yield errors that are over: an error handler took them, or the thread continued another
+    way."""
     handled = [error for error in data.errors if not _is_open(data, error)]
     if handled:
         rows = "".join(
@@ -219,7 +220,7 @@ _ORIGINS = {
 
 
 def _list_branches(trace: Trace, app: Pregel, config: AnyConfig) -> Iterator[str]:
-    """Where the thread has other branches, and the tree of all of them."""
+    """Yield where the thread has other branches, and the tree of all of them."""
     places = {step.checkpoint: (place, step.number) for place, step in enumerate(trace.steps)}
     rows = []
     for branch in trace.branches[:100]:
@@ -262,7 +263,7 @@ def _footer(data: ReportData) -> str:
 
 
 def _marks(trace: Trace, drawn: set[str]) -> dict[str, Mark]:
-    """How each node stands at the end, and how many tasks it had."""
+    """Return the final state of each node, and how many tasks it had."""
     ended: Counter[tuple[str, State]] = Counter()
     states: dict[str, State] = {}
     for step in trace.steps:
@@ -280,7 +281,7 @@ def _marks(trace: Trace, drawn: set[str]) -> dict[str, Mark]:
 
 
 def _count_tasks(failed: int, *others: int) -> str:
-    """How many tasks a node had, and how many of them failed."""
+    """Return how many tasks a node had, and how many of them failed."""
     all_of_them = failed + sum(others)
     if all_of_them == 1:
         return ""

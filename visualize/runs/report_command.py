@@ -1,5 +1,5 @@
-"""`python -m stategraph report`: opens a stored thread and writes its report. The page itself is
-made elsewhere."""
+"""`python -m stategraph report`: opens a stored thread and writes its report. Other modules make
+the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .report import report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """What the command can be told."""
+    """Add the arguments of the command to its parser."""
     parser.add_argument("graph", help=f"the graph that made the thread: {TARGET_HELP}")
     parser.add_argument(
         "--db", required=True, metavar="FILE-OR-URL", help="an SQLite file, or postgresql://..."
@@ -37,17 +37,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def add_command(name: str, parser: argparse.ArgumentParser) -> None:
-    """As a command of `python -m stategraph`."""
+    """Add this as a command of `python -m stategraph`."""
     add_arguments(parser).set_defaults(run=main)
 
 
 def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
-    """Do as asked; ends with exit code 2 and a sentence if that cannot be."""
+    """Execute the command; exit with code 2 and a message if it fails."""
     try:
         if asked.out.suffix.lower() not in (".html", ".htm"):
             raise NotFoundError(f"{asked.out}: a report's file must end with .html")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # advice on the graph is for who builds it
+            warnings.simplefilter("ignore")  # warnings about the graph are for its authors
             graph = find_graph(asked.graph)
         with open_saver(asked.db, graph.serde, asked.keys) as saver:
             app = graph.copy({"checkpointer": saver})

@@ -1,8 +1,8 @@
-"""What a report tells of a thread, as plain data: steps with their changes, values by number,
+"""The content of a report on a thread, as plain data: steps with their changes, values by number,
 errors and questions.
 
-Everything here is text already, shortened so that the whole stays within a budget. How it looks is
-not decided here.
+Everything here is text, shortened so that the whole stays within a budget. Its appearance is
+decided elsewhere.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from .trace_reader import read_snapshot, read_trace
 from .values import block, format_value, sanitize
 
 BUDGET = 1_200_000
-"""Characters for all changes of a report, and as many for all values."""
+"""The maximum number of characters for all changes of a report, and for all its values."""
 
 MOST = 50
-"""So many errors and questions are shown."""
+"""How many errors and questions are shown."""
 
 
 class Trouble(NamedTuple):
-    """An error or a question of a task. `step` is its place in the list of steps, `path` what the
-    task is called, `input` what an error's task was called with."""
+    """An error or a question of a task. `step` is its index in the list of steps, `path` the task's
+    name for readers, `input` what a task that failed was called with."""
 
     step: int
     node: str
@@ -53,13 +53,13 @@ class Trouble(NamedTuple):
 
 @dataclass
 class ReportData:
-    """All that a page shows.
+    """Everything that a page shows.
 
     Attributes:
         steps: what the page's script reads, one dict per step; see `describe_step`.
         values: the texts of values; steps name them by number.
-        limit: characters that a value may have.
-        unheard: errors that are not told because there are too many.
+        limit: the maximum number of characters of a value.
+        unheard: the number of errors left out because there are too many.
     """
 
     trace: Trace
@@ -72,7 +72,7 @@ class ReportData:
     unheard: int = 0
 
     def fold(self, homes: Mapping[str, str]) -> None:
-        """Let each step name what stands for its nodes in the pictures, too."""
+        """Add to each step the nodes that represent its nodes in the pictures."""
         for step in self.steps:
             ran = step.get("w", ())
             for known in (homes, self.timeline.homes):
@@ -83,7 +83,7 @@ class ReportData:
 
 
 def gather(app: Pregel, config: AnyConfig) -> ReportData:
-    """Read a thread and shorten what it holds.
+    """Read a thread and shorten its content.
 
     Raises:
         TypeError, ValueError: see `read_trace`.
@@ -123,11 +123,11 @@ def _limits(count: int) -> DiffLimits:
     return DiffLimits(changes=12 if few else 60, text=80 if few else 200, lines=6 if few else 30)
 
 
-# -- what needs a person ---------------------------------------------------------------------------
+# -- errors and questions --------------------------------------------------------------------------
 
 
 def _gather_troubles(report: ReportData) -> None:
-    """Errors of all steps, and the questions that are open."""
+    """Collect the errors of all steps, and the open questions."""
     for place, step in enumerate(report.trace.steps):
         for task in step.all_tasks():
             if _is_source_of_error(task):
@@ -150,10 +150,10 @@ def _gather_troubles(report: ReportData) -> None:
 
 
 def _is_source_of_error(task: TraceTask) -> bool:
-    """Whether it failed by itself: an error that came up from below is shown there."""
+    """Return whether the task itself failed: an error that was raised inside it is shown there."""
     error = task.error
     return error is not None and not any(
-        # They were stored apart.
+        # They were stored separately, so compare their texts.
         inner.error is not None and format_value(inner.error, 2000) == format_value(error, 2000)
         for inner in _below(task)
     )

@@ -1,7 +1,7 @@
-"""What is told of one step, as plain data: its changes, its tasks, the texts of its state. What a
-report and the page of a server have in common.
+"""The data of one step, as plain values: its changes, its tasks, the texts of its state. Shared by
+reports and a server's page.
 
-Everything here is text already, shortened. How it looks is not decided here.
+Everything here is text, shortened. Its appearance is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .trace import TraceStep, TraceTask
 from .values import block, duration, format_key, format_value, sanitize
 
 BAD = ("failed", "paused")
-"""States of tasks that are shown first."""
+"""The states of tasks that are shown first."""
 
 MOST_ROWS = 60
-"""So many rows of tasks are shown for a step."""
+"""How many rows of tasks are shown for a step."""
 
 Data = dict[str, Any]
 
@@ -33,7 +33,7 @@ Data = dict[str, Any]
 
 
 class StepTexts(NamedTuple):
-    """Of one step: its changes, and the texts of the keys that changed or went."""
+    """The changes of one step, and the texts of the keys that it changed or removed."""
 
     changes: tuple[Change, ...]
     after: dict[str, str]
@@ -41,8 +41,8 @@ class StepTexts(NamedTuple):
 
 
 class StateTexts:
-    """Turns the states that the trace hands over, newest first, into short texts, so that none must
-    be kept."""
+    """Converts the states that the trace passes to it, newest first, to short texts, so that none
+    must be kept."""
 
     def __init__(self, limit: int, limits: DiffLimits) -> None:
         self.limit = limit
@@ -50,7 +50,7 @@ class StateTexts:
         self.told: dict[int, StepTexts] = {}
 
     def look(self, step: TraceStep, before: Any, after: Any) -> None:
-        """Take in a step, as a `StepVisitor`."""
+        """Process a step, as a `StepVisitor`."""
         changes = diff(before, after, self.limits)
         old, new = state_keys(before), state_keys(after)
         touched = {change.path[0] if change.path else "" for change in changes}
@@ -67,15 +67,15 @@ class StateTexts:
 
 
 def state_keys(state: Any) -> dict[str, Any]:
-    """The state by its keys, as the changes name them; one that has none stands under no name."""
+    """Return the state by its keys, as the changes name them; a state without keys gets an empty
+    name."""
     if isinstance(state, dict):
         return {format_key(key): value for key, value in state.items()}
     return {"": state}
 
 
 def within(changes: Iterable[Change], room: int) -> Iterator[Change]:
-    """The changes for which there is room, in characters; of what is left out the number is
-    told."""
+    """Yield the changes that fit into this many characters, then the number of those left out."""
     changes = list(changes)
     for place, change in enumerate(changes):
         size = 40 + sum(map(len, (change.where, change.before, change.after, *change.lines)))
@@ -97,14 +97,14 @@ def within(changes: Iterable[Change], room: int) -> Iterator[Change]:
 
 
 def describe_step(timeline: Timeline, place: int, step: TraceStep) -> Data:
-    """One step as scripts read it, in a line.
+    """Return one step in the form that scripts read.
 
-    n: number, h: headline, s: how it stands, l: how many tasks stand so, t: how long it ran, c:
-    checkpoint, a: stored at (milliseconds since the epoch), w: ids of its nodes with the nested
-    ones, m: the caller's metadata. What is empty is left out.
+    n: number, h: headline, s: status, l: how many tasks have which status, t: how long it ran, c:
+    checkpoint, a: stored at (milliseconds since the epoch), w: ids of its nodes including nested
+    ones, m: the caller's metadata. Empty entries are left out.
 
-    A report adds to it d: changes as rows, see `describe_changes`, b: key → who wrote it, k: its
-    tasks as rows, v: key → number of its value, x: keys that went, f: how many branches leave here.
+    A report adds d: changes as rows, see `describe_changes`, b: key → who wrote it, k: its tasks as
+    rows, v: key → number of its value, x: removed keys, f: how many branches leave here.
     """
     took = timeline.took(place)
     own = {k: v for k, v in step.metadata.items() if k not in ("source", "step", "parents")}
@@ -123,7 +123,7 @@ def describe_step(timeline: Timeline, place: int, step: TraceStep) -> Data:
 
 
 def count_by_node(step: TraceStep) -> dict[str, dict[str, int]]:
-    """How many tasks of each node stand how, by the nodes' ids."""
+    """Return how many tasks of each node have which status, by the nodes' ids."""
     found: dict[str, Counter[str]] = {}
     for task in step.own_tasks():
         if task.name != START:
@@ -132,7 +132,7 @@ def count_by_node(step: TraceStep) -> dict[str, dict[str, int]]:
 
 
 def without_empty(data: Data) -> Data:
-    """A step without what it has nothing of."""
+    """Return a step without empty entries."""
     return {
         key: value
         for key, value in data.items()
@@ -141,7 +141,7 @@ def without_empty(data: Data) -> Data:
 
 
 def describe_writers(step: TraceStep) -> dict[str, str]:
-    """Who wrote each key, for a step of several tasks that differ."""
+    """Return who wrote each key, for a step with several different tasks."""
     return {
         drop_illegal(sanitize(key, 80)): drop_illegal(", ".join(names))
         for key, names in writers(step).items()
@@ -149,8 +149,8 @@ def describe_writers(step: TraceStep) -> dict[str, str]:
 
 
 def describe_changes(changes: Iterable[Change]) -> list[list[Any]]:
-    """Changes as rows: [kind, where, ...], and then what was, what is, or how much, and the lines
-    of a text or list that are different."""
+    """Return changes as rows: [kind, where, ...], followed by the old value, the new value, or the
+    amount and the differing lines of a text or list."""
     return [_describe_change(change) for change in changes]
 
 
@@ -173,9 +173,9 @@ def _standing(step: TraceStep) -> str:
 
 
 def list_task_rows(step: TraceStep) -> Iterator[list[str]]:
-    """[node, state, attempts and times, input, result, note] of each task, the last two only where
-    there are any; equal ones share a row. Of very many, those that did not end well are
-    shown rather than others."""
+    """Yield [node, state, attempts and times, input, result, note] of each task, the last two only
+    if they exist; equal ones share a row. If there are too many, those that did not end well are
+    preferred."""
     groups = group(
         ((task.path, task.state, len(task.spans), _in_and_out(task)), task)
         for task in step.all_tasks()
@@ -192,13 +192,14 @@ def list_task_rows(step: TraceStep) -> Iterator[list[str]]:
 
 
 def describe_task(task: TraceTask) -> Data:
-    """One task by itself: its row as in a table, and what leads to more about it."""
+    """Return one task: its row as in a table, and what leads to more about it."""
     row = [task.path, task.state, _describe_times([task], len(task.spans)), *_in_and_out(task)]
     return {"id": task.id, "node": drop_illegal(task.node), "row": [*map(drop_illegal, row)]}
 
 
 def describe_whole_task(task: TraceTask) -> Data:
-    """All that is known of a task; its input and result are as long as they were read."""
+    """Return everything that is known about a task; its input and result are as long as they were
+    read."""
     return {
         **describe_task(task),
         "input": drop_illegal(task.input),
@@ -216,16 +217,16 @@ def describe_whole_task(task: TraceTask) -> Data:
 
 
 def describe_error(error: BaseException) -> str:
-    """An error with its notes and causes, as Python prints it."""
+    """Return an error with its notes and causes, as Python prints it."""
     try:
         lines = traceback.format_exception(error)
-    except Exception:  # a foreign __str__ or __cause__ may do anything
+    except Exception:  # a foreign __str__ or __cause__ may raise anything
         lines = [format_value(error, 400)]
     return drop_illegal(sanitize("".join(lines), 6000).rstrip())
 
 
 def _count_states(step: TraceStep) -> str:
-    """How the tasks of a step stand, if not all of them are done: `2 of 30 failed`."""
+    """Return the states of a step's tasks, if not all of them are done: `2 of 30 failed`."""
     if len(step.tasks) < 2:
         return ""
     states = Counter(task.state for task in step.tasks)
@@ -237,7 +238,7 @@ def _count_states(step: TraceStep) -> str:
 
 
 def _describe_times(tasks: list[TraceTask], attempts: int) -> str:
-    """How many tasks there were, with how many attempts each, and how long these took."""
+    """Return how many tasks there were, with how many attempts each, and how long these took."""
     times = [took for task in tasks for _, took in task.spans]
     parts = [f"{TIMES}{len(tasks):,}"] if len(tasks) > 1 else []
     if attempts > 1:
@@ -250,7 +251,7 @@ def _describe_times(tasks: list[TraceTask], attempts: int) -> str:
 
 
 def _in_and_out(task: TraceTask) -> tuple[str, ...]:
-    """What a task got, and what became of it: its result, and what it raised or asked."""
+    """Return a task's input and its outcome: its result, and what it raised or asked."""
     note = ""
     if task.error is not None:
         note = format_value(task.error, 160)

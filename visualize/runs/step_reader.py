@@ -1,4 +1,4 @@
-"""Reads some steps of a stored thread, and not the others; see `trace_reader`."""
+"""Reads some steps of a stored thread without the others; see `trace_reader`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def read_steps(
     texts: TextLimit | bool = False,
     most_nested: int = MOST_NESTED,
 ) -> tuple[TraceStep, ...]:
-    """Some steps of a long thread, the oldest first, without reading the others.
+    """Return some steps of a long thread, the oldest first, without reading the others.
 
     Args:
-        tip: the checkpoint to which the line leads.
-        rows: of the rows of that line those that are wanted, without gaps.
+        tip: the checkpoint at the end of the line.
+        rows: the wanted rows of that line, without gaps.
         visit: as in `read_trace`.
-        texts: as in `read_trace`, or how many characters of what a task got and wrote are told.
-        most_nested: so many histories of nested graphs are read at most.
+        texts: as in `read_trace`, or how many characters of a task's input and result to return.
+        most_nested: how many histories of nested graphs to read at most.
 
     Raises:
         ValueError: the graph has no saver.
@@ -46,7 +46,7 @@ def read_steps(
     if not rows:
         return ()
     line = index.line(tip)
-    # An input that was dropped is known by what follows it.
+    # An input that was dropped is recognized by what follows it.
     place_of_next = line.checkpoints.index(rows[-1]) + 1
     newest = line.checkpoints[min(place_of_next, len(line.checkpoints) - 1)]
     newer = index.newer(newest)
@@ -72,11 +72,11 @@ def read_open_step(
     *,
     texts: TextLimit | bool = False,
 ) -> tuple[TraceStep | None, Orphans]:
-    """The step that a checkpoint leads to, if there is one, and what was left by another version of
-    the graph.
+    """Return the step that a checkpoint leads to, if any, and what another version of the graph has
+    left.
 
     Args:
-        where: a checkpoint that nothing follows, or the thread for its newest.
+        where: a checkpoint without successors, or the thread for its newest one.
 
     Raises:
         ValueError: the graph has no saver, or nothing is stored for the thread.

@@ -1,4 +1,4 @@
-"""What is seen of a run's tasks: the events, and what they add up to for a node and a superstep."""
+"""The events of a run's tasks, and their sums for each node and superstep."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .pace import Pace
 from .values import count_noun, duration
 
 NOTABLE = 0.05
-"""Seconds that a node must have taken for its mark to tell."""
+"""How many seconds a node must have taken for its mark to show the time."""
 
 
 class TaskStarted(NamedTuple):
     """A task is about to run, or waits for a free worker.
 
     Attributes:
-        at: seconds by the caller's clock.
+        at: the time, in seconds by the caller's clock.
         place: the nodes around it, outermost first.
-        name: of its node.
+        name: the name of its node.
         step: the number of the superstep, in the graph it belongs to.
     """
 
@@ -31,14 +31,14 @@ class TaskStarted(NamedTuple):
 
 
 class TaskEnded(NamedTuple):
-    """A task has run to its end, failed or paused.
+    """A task has run to completion, failed or paused.
 
     Attributes:
         failure: what it raised, as "Type: message"; empty if nothing.
-        paused: it waits for answers, or for a graph in it that stopped at a breakpoint.
-        questions: (id, text) of what it asks.
-        tries: attempts that it took beside those of which `TaskRetried` has told.
-        kept: it was not run: its result was found in the store or a cache.
+        paused: whether it waits for answers, or for a graph in it that stopped at a breakpoint.
+        questions: the (id, text) of its questions.
+        tries: its attempts other than those that `TaskRetried` has reported.
+        kept: whether it was not run because its result was stored or cached.
     """
 
     at: float
@@ -60,7 +60,7 @@ class TaskRetried(NamedTuple):
 
 
 class BreakpointHit(NamedTuple):
-    """A breakpoint has stopped the graph at `place`, with the nodes of these names to follow."""
+    """A breakpoint has stopped the graph at `place` before the nodes with these names."""
 
     at: float
     place: tuple[str, ...]
@@ -72,7 +72,7 @@ Event = TaskStarted | TaskRetried | TaskEnded | BreakpointHit
 
 @dataclass(slots=True)
 class Tally:
-    """What is known of one node. `total`, `done`, `failed` and `paused` count this superstep's
+    """What is known about one node. `total`, `done`, `failed` and `paused` count this superstep's
     tasks, `runs`, `kept` and `retries` those of the whole call; `open` have not ended; `inside`
     counts tasks of graphs that are not shown."""
 
@@ -92,7 +92,7 @@ class Tally:
     since: float = 0.0
 
     def end_task(self, event: TaskEnded) -> None:
-        """One of its tasks has ended."""
+        """Record that one of its tasks has ended."""
         self.open -= 1
         self.done += 1
         self.seconds += 0.0 if self.open else event.at - self.since
@@ -107,16 +107,16 @@ class Tally:
             self.runs += 1
 
     def spent(self, now: float) -> float:
-        """Seconds during which at least one of its tasks was open."""
+        """Return the seconds during which at least one of its tasks was open."""
         return self.seconds + (now - self.since if self.open else 0.0)
 
 
 @dataclass(slots=True)
 class Superstep:
-    """One superstep of the outermost graph: its tasks by node, mid-task calls among them; `halted`
-    says which nodes failed or paused, `kept` how many tasks of a node were not run. `good` counts
-    those that ended well, `retries` the attempts after their first ones. `inside` has the tasks of
-    graphs that these tasks run; None if there are none."""
+    """One superstep of the outermost graph: its tasks by node, including calls of `@task`
+    functions; `halted` says which nodes failed or paused, `kept` how many tasks of a node were not
+    run. `good` counts those that ended well, `retries` the attempts after the first ones. `inside`
+    has the tasks of graphs that these tasks run; None if there are none."""
 
     number: int
     started: float
@@ -136,12 +136,12 @@ class Superstep:
         self.pace = Pace(self.started)
 
     def start_task(self, event: TaskStarted) -> None:
-        """A task starts, or waits for a free worker."""
+        """Record that a task starts, or waits for a free worker."""
         self.total += 1
         self.tasks[event.name] += 1
 
     def end_task(self, event: TaskEnded) -> None:
-        """One of its tasks has ended."""
+        """Record that one of its tasks has ended."""
         self.ended = event.at
         self.done += 1
         self.failed += bool(event.failure)
@@ -155,7 +155,7 @@ class Superstep:
 
 
 def count_tasks(tally: Tally) -> str:
-    """How far a node's tasks have come, if there are several."""
+    """Return how far a node's tasks have come, if there are several."""
     if tally.total > 1:
         return join(
             f"{tally.done:,}/{tally.total:,}", f"{tally.failed} failed" if tally.failed else ""
@@ -164,7 +164,7 @@ def count_tasks(tally: Tally) -> str:
 
 
 def describe_done(tally: Tally) -> str:
-    """How often a node has run, or how long it took; its retries; what was not run."""
+    """Return how often a node has run, or how long it took; its retries; and what was not run."""
     kept = ""
     if tally.kept:
         alone = tally.kept == 1 and not tally.runs

@@ -1,7 +1,8 @@
-"""Where a thread's checkpoints are: which follows which, which steps make up the line to each. Read
-once, then only what is new, so that a page of a long thread costs no more than one of a short one.
+"""An index of a thread's checkpoints: which one follows which, and which steps form the line to
+each. Read once, then only what is new, so that a page of a long thread costs no more than one of a
+short thread.
 
-Knows no states: those are read step by step, see `trace_reader`.
+Holds no states: those are read step by step, see `trace_reader`.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ class Point(NamedTuple):
     """A checkpoint.
 
     Attributes:
-        parent: its id; empty if there is none.
-        number, source: of the step that made it, as its metadata say.
-        next: the nodes to run next, as people call them.
-        starts: whether all that is next is to take an input.
-        began: whether something of what is next has been started.
+        parent: the id of its parent; empty if there is none.
+        number, source: those of the step that made it, according to its metadata.
+        next: the display names of the nodes to run next.
+        starts: whether the only thing to run next is taking an input.
+        began: whether any of the next tasks has been started.
     """
 
     parent: str
@@ -38,13 +39,13 @@ class Point(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What leads to a checkpoint.
+    """The checkpoints that lead to one.
 
     Attributes:
         checkpoints: the oldest first.
         rows: the steps, by the checkpoints that they made: an input's own checkpoint, which only
-            starts the graph, is one with the step that takes it.
-        left: the checkpoints from which a run went on beside the line.
+            starts the graph, is merged with the step that takes it.
+        left: the checkpoints from which another run continued off the line.
         forks: how many branches leave each checkpoint of the line.
     """
 
@@ -58,10 +59,10 @@ class ThreadIndex:
     """The checkpoints of one namespace of a thread.
 
     Attributes:
-        points: by id, the oldest first.
-        is_whole: whether all of them are known; if not, the newest are.
-        revision: of the newest: changes whenever something is recorded beside it; None from savers
-            that do not count.
+        points: the checkpoints by id, the oldest first.
+        is_whole: whether all of them are known; if not, only the newest are.
+        revision: the revision of the newest, which changes whenever something is recorded beside
+            it; None from savers that do not count.
     """
 
     def __init__(self, thread_id: str, ns: str = "") -> None:
@@ -81,11 +82,11 @@ class ThreadIndex:
         return self._order[-1] if self._order else ""
 
     def refresh(self, app: Pregel, newest: int | None = None) -> None:
-        """Read what was stored since the last time. What was deleted meanwhile is forgotten, what a
-        run has taken back too.
+        """Read what was stored since the last time. Checkpoints that were deleted or taken back
+        meanwhile are dropped.
 
         Args:
-            newest: read so many at most, for a first look at a long thread. Only before all are
+            newest: read at most this many, for a first look at a long thread. Only before all are
                 known.
         """
         if not self.is_whole or (self._order and not self._is_stored(app, self._order[0])):
@@ -98,7 +99,7 @@ class ThreadIndex:
         known = 0
         for snapshot in history:
             id = id_of(snapshot)
-            # What the newest is about to do may have begun since.
+            # The next tasks of the newest one may have begun since.
             if id in self._places and id != self.head:
                 known = self._places[id] + 1
                 break
@@ -112,7 +113,7 @@ class ThreadIndex:
             self._add(id, point)
 
     def _read_newest(self, app: Pregel) -> str:
-        """The id of the newest checkpoint, without planning what it does next."""
+        """Return the id of the newest checkpoint, without planning what it does next."""
         saver = app.checkpointer
         if isinstance(saver, BaseCheckpointSaver):
             for found in saver.list(address(self.thread_id, self.ns), limit=1):
@@ -138,12 +139,12 @@ class ThreadIndex:
         self.points[id] = point
 
     def newer(self, id: str) -> str | None:
-        """The checkpoint that was stored next after one, on whatever branch."""
+        """Return the checkpoint that was stored next after one, on any branch."""
         place = self._places[id] + 1
         return self._order[place] if place < len(self._order) else None
 
     def line(self, tip: str) -> Line:
-        """The line to a checkpoint; empty if there is none of this id."""
+        """Return the line to a checkpoint; empty if there is no such checkpoint."""
         known = self._lines.get(tip)
         if known is None:
             known = self._lines[tip] = self._read_line(tip)
@@ -176,16 +177,16 @@ class ThreadIndex:
         return before is not None and before.began
 
     def is_tip(self, id: str) -> bool:
-        """Whether nothing follows a checkpoint."""
+        """Return whether nothing follows a checkpoint."""
         return id in self.points and not self._children()[id]
 
     def tips(self) -> list[str]:
-        """The newest checkpoint of each branch, the oldest branch first."""
+        """Return the newest checkpoint of each branch, the oldest branch first."""
         children = self._children()
         return [id for id in self._order if not children[id]]
 
     def count_own(self, tip: str) -> int:
-        """How many checkpoints lead to one since the last at which branches part."""
+        """Return how many checkpoints lead to one since the last fork."""
         children = self._children()
         own = 0
         while tip in self.points:
@@ -196,20 +197,20 @@ class ThreadIndex:
         return own
 
     def _children(self) -> Counter[str]:
-        """How many checkpoints follow each directly."""
+        """Return how many checkpoints follow each directly."""
         if self._followers is None:
             self._followers = Counter(point.parent for point in self.points.values())
         return self._followers
 
 
 def shared(one: list[str], other: list[str]) -> int:
-    """How many checkpoints two lines have in common."""
+    """Return how many checkpoints two lines have in common."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def id_of(snapshot: StateSnapshot) -> str:
-    """The id of a checkpoint."""
+    """Return the id of a checkpoint."""
     return str(snapshot.config["configurable"]["checkpoint_id"])
 
 
@@ -228,7 +229,7 @@ def _read_point(snapshot: StateSnapshot) -> Point:
 
 
 def list_chains(index: ThreadIndex, after: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
-    """Checkpoints in a row, from where a branch begins to where others leave it."""
+    """Yield consecutive checkpoints, from where a branch begins to where others leave it."""
     for id, point in index.points.items():
         if len(after.get(point.parent, ())) != 1:
             chain = [id]

@@ -1,7 +1,7 @@
 """A stored thread in pieces, as plain data: some of its steps, one step, some of its tasks, one
-value. For views that ask again and again and must not read a long thread as a whole.
+value. For views that poll and must not read a long thread as a whole.
 
-What a piece says and how long its texts are is decided in `step_data`.
+`step_data` decides the content of a piece and the length of its texts.
 """
 
 from __future__ import annotations
@@ -42,19 +42,20 @@ from .trace_reader import TextLimit
 from .values import block
 
 MOST_STEPS: Final = 500
-"""So many steps are told at once."""
+"""How many steps are returned at once."""
 MOST_TASKS: Final = 500
-"""So many tasks are told at once."""
+"""How many tasks are returned at once."""
 MOST_KEYS: Final = 500
-"""Of so many keys of a state the texts are told."""
+"""For how many keys of a state the texts are returned."""
 PREVIEW: Final = 2000
-"""Characters of a value or of what a task got and wrote, unless it is asked for by itself."""
+"""The maximum number of characters of a value, or of a task's input or result, unless it is
+requested by itself."""
 MOST_NESTED: Final = 60
-"""So many histories of nested graphs are read for one answer."""
+"""How many histories of nested graphs are read for one answer."""
 WHOLE: Final = 400_000
-"""Characters of one that is asked for."""
+"""The maximum number of characters of one that is requested by itself."""
 MOST_TREE: Final = 300
-"""A tree of more branches is not drawn: it could not be read."""
+"""A tree with more branches is not drawn, since it would be illegible."""
 
 OPEN: Final = "open"
 """Names the step that has made no checkpoint yet."""
@@ -81,23 +82,25 @@ class _ReadStep(NamedTuple):
 
 
 class ThreadPages:
-    """One thread of a graph. Reads only, through the sync faces of its saver. One reader at a time.
+    """One thread of a graph. Reads only, through the sync methods of its saver. Used by one reader
+    at a time.
 
     Args:
-        index: of the thread; `refresh` it before. Where it knows the newest checkpoints only, the
-            older steps cannot be asked for, and how many they are is an estimate.
+        index: the index of the thread; `refresh` it first. If it has only the newest checkpoints,
+            older steps cannot be requested, and their number is an estimate.
     """
 
     def __init__(self, app: Pregel, index: ThreadIndex) -> None:
         self.app = app
         self._index = index
-        # The step that was read last, and the open one: what is asked next is mostly about it, too.
+        # The step that was read last, and the open one: the next request is usually about the same
+        # step.
         self._closed: tuple[tuple[str, str], _ReadStep] | None = None
         self._opened: tuple[tuple[str, int], _ReadStep] | None = None
 
     def find(self, tip: str = "", at: str = "", number: int | None = None) -> Data:
-        """The place of a step on the line to a checkpoint: of the one that made a checkpoint, or of
-        the first with at least a number."""
+        """Return the index of a step on the line to a checkpoint: the step that made a checkpoint,
+        or the first with at least this number."""
         line = self._index.line(self._tip(tip))
         if number is None:
             if at not in line.checkpoints:
@@ -112,12 +115,13 @@ class ThreadPages:
     def steps(
         self, tip: str = "", first: int | None = None, count: int = 100, *, nested: bool = False
     ) -> Data:
-        """Some steps of the line to a checkpoint, and the open one if it is the newest.
+        """Return some steps of the line to a checkpoint, and the open step if the checkpoint is the
+        newest.
 
         Args:
             tip: the checkpoint's id; the newest by default.
-            first: the place of the first; the last `count` by default.
-            nested: tell of the tasks of nested graphs, too: that costs more.
+            first: the index of the first step; the last `count` steps by default.
+            nested: include the tasks of nested graphs, which costs more.
         """
         tip = self._tip(tip)
         line = self._index.line(tip)
@@ -150,11 +154,12 @@ class ThreadPages:
         }
 
     def step(self, at: str, tip: str = "") -> Data | None:
-        """One step with what it changed and the state after it; None if no step is open any more.
+        """Return one step with its changes and the state after it; None if no step is open any
+        more.
 
         Args:
             at: the checkpoint that it made, or "open".
-            tip: the checkpoint to which the line leads that the step is on; the newest by default.
+            tip: the end of the line that the step is on; the newest checkpoint by default.
         """
         read = self._read_if_there(at, tip)
         if read is None:
@@ -176,7 +181,7 @@ class ThreadPages:
     def tasks(
         self, at: str, tip: str = "", *, first: int = 0, count: int = 100, state: str = ""
     ) -> Data:
-        """Some tasks of a step, with those of nested graphs behind the tasks that ran these."""
+        """Return some tasks of a step, each followed by those of the nested graphs that it ran."""
         read = self._read_if_there(at, tip)
         tasks = () if read is None else _own_tasks(read.step)
         found = [task for task in tasks if not state or task.state == state]
@@ -185,7 +190,7 @@ class ThreadPages:
         return {"count": len(found), "first": max(first, 0), "tasks": rows}
 
     def task(self, at: str, id: str, tip: str = "") -> Data:
-        """One task with all that is known of it."""
+        """Return everything that is known about one task."""
         step = self._read_anew(at, self._tip(tip), lambda task: WHOLE if task.id == id else 0).step
         for task in _own_tasks(step):
             if task.id == id:
@@ -193,7 +198,7 @@ class ThreadPages:
         raise NotThereError(f"the step has no task {id!r}")
 
     def value(self, at: str, key: str, tip: str = "") -> Data:
-        """The value of a key after a step."""
+        """Return the value of a key after a step."""
         state = state_keys(self._read(at, tip).after)
         if key not in state:
             raise NotThereError(f"the state has no key {key!r}")
@@ -202,10 +207,10 @@ class ThreadPages:
     def timeline(
         self, tip: str = "", first: int | None = None, count: int = 60, width: int = 900
     ) -> str:
-        """When some steps ran, as SVG without a style sheet of its own.
+        """Return when some steps ran, as SVG without its own style sheet.
 
         Args:
-            width: in pixels; more where the steps need it.
+            width: in pixels; more if the steps need it.
         """
         tip = self._tip(tip)
         rows = self._index.line(tip).rows
@@ -218,7 +223,7 @@ class ThreadPages:
             _, opened = self._open(tip)
             steps = (*steps, *([opened] if opened else []))
         timeline = self._timeline(steps)
-        if first and steps and steps[0].source == "loop":  # no call begins where the part does
+        if first and steps and steps[0].source == "loop":  # no call begins where this part begins
             timeline = replace(timeline, calls=tuple(c for c in timeline.calls if c.step))
         across = max(16 * len(steps), min(width, 2000), 320)
         return without_style(timeline.draw_svg(width=across))
@@ -226,7 +231,7 @@ class ThreadPages:
     # -- branches ----------------------------------------------------------------------------------
 
     def branches(self) -> Data:
-        """The ends of all branches, the oldest branch first."""
+        """Return the ends of all branches, the oldest branch first."""
         tips = self._index.tips()
         found = [
             {
@@ -241,18 +246,18 @@ class ThreadPages:
         return {"head": self._index.head, "branches": found, "tree": len(tips) <= MOST_TREE}
 
     def tree(self) -> str:
-        """The branches as a tree, as SVG without a style sheet of its own. Its nodes are named by
-        their newest checkpoint.
+        """Return the branches as a tree, as SVG without its own style sheet. Its nodes have the ids
+        of their newest checkpoints.
 
         Raises:
-            NotThereError: there are too many to be drawn.
+            NotThereError: there are too many branches to draw.
         """
         if len(self._index.tips()) > MOST_TREE:
             raise NotThereError(f"a thread of more than {MOST_TREE} branches has no drawing")
         return without_style(draw_svg(draw_branches(self._index).model))
 
     def compare(self, one: str, other: str, most: int = 100) -> Data:
-        """What is different between the lines to two checkpoints, and between their states."""
+        """Return the differences between the lines to two checkpoints, and between their states."""
         first, second = (self._index.line(self._known(id)) for id in (one, other))
         both = {*first.checkpoints[: shared(first.checkpoints, second.checkpoints)]}
         before, after = (self._values(id) for id in (one, other))
@@ -272,7 +277,7 @@ class ThreadPages:
     # -- reading -----------------------------------------------------------------------------------
 
     def _estimate_older(self, line: Line) -> int:
-        """How many steps are older than those that are known: steps count up from 0."""
+        """Estimate how many steps are older than those that are known: steps count up from 0."""
         return max(self._index.points[line.rows[0]].number, 0) if line.rows else 0
 
     def _tip(self, tip: str) -> str:
@@ -287,14 +292,15 @@ class ThreadPages:
         return self.app.get_state(address(self._index.thread_id, self._index.ns, id)).values
 
     def _read(self, at: str, tip: str) -> _ReadStep:
-        """A step, its tasks with short texts; from the last time if it cannot be different now."""
+        """Return a step, with short texts of its tasks; from the cache if it cannot have
+        changed."""
         tip = self._tip(tip)
         if at != OPEN:
             if self._closed is None or self._closed[0] != (at, tip):
                 self._closed = (at, tip), self._read_anew(at, tip)
             return self._closed[1]
-        # What nested graphs do is recorded beside their own checkpoints; and with schedule="ready"
-        # what a task does beside the one at which it has started.
+        # Nested graphs record beside their own checkpoints, and with schedule="ready" a task
+        # records beside the checkpoint at which it has started.
         program, index = self.app.program, self._index
         elsewhere = program.nested or program.starts_ready
         if index.revision is None or elsewhere or tip != index.head:
@@ -336,7 +342,7 @@ class ThreadPages:
         return (Orphans(), None) if read is None else (read.left, read.step)
 
     def _read_if_there(self, at: str, tip: str) -> _ReadStep | None:
-        """A step; None if the open one is asked for, and there is none: it has just ended."""
+        """Return a step; None if the open step is requested and has just ended."""
         try:
             return self._read(at, tip)
         except _EndedError:
@@ -358,19 +364,19 @@ class ThreadPages:
 
 
 def draw_graph(app: Pregel) -> tuple[str, FittedGraph]:
-    """A graph as SVG without a style sheet of its own."""
+    """Return a graph as SVG without its own style sheet."""
     fitted = fit(extract(app, xray=True))
     return without_style(draw_svg(fitted.model, fitted.layout)), fitted
 
 
 def drawing_styles() -> str:
-    """The style sheet of all drawings of this module."""
+    """Return the style sheet for all drawings of this module."""
     return style_sheet("auto").css + style_sheet("auto", timeline_svg.RULES).css
 
 
 def without_style(svg: str) -> str:
-    """A drawing for a page whose policy allows style sheets from files only: without its own, and
-    without styles on elements."""
+    """Return a drawing for a page whose policy allows style sheets only from files: without its own
+    style sheet and without style attributes."""
     svg = re.sub(r"<style>.*?</style>", "", svg, count=1, flags=re.DOTALL)
     return svg.replace(' style="max-width:100%;height:auto"', "", 1)
 
@@ -380,13 +386,13 @@ def _own_tasks(step: TraceStep) -> Iterable[TraceTask]:
 
 
 def _touched(before: Any, after: Any) -> list[str]:
-    """The keys that a step has changed."""
+    """Return the keys that a step has changed."""
     changes: Iterable[Change] = diff(before, after, _FEW)
     return list(dict.fromkeys(drop_illegal(c.path[0]) for c in changes if c.path and c.path[0]))
 
 
 def _preview(key: str, value: Any, touched: set[str]) -> Data:
-    """A key with the beginning of its value. `whole`: there is no more."""
+    """Return a key with the beginning of its value; `whole` says that there is no more."""
     text = drop_illegal(block(value, PREVIEW))
     is_whole = len(text) < PREVIEW // 2
     name = drop_illegal(key)

@@ -1,7 +1,6 @@
-"""When everything in a thread ran: bars, calls and the gaps between them, computed from the stored
-times of a trace.
+"""When everything in a thread ran: bars, calls and gaps, computed from the stored times of a trace.
 
-This module draws only a few lines of text; `timeline_svg` draws the picture.
+Draws only a few lines of text itself; `timeline_svg` draws the picture.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from .trace import Trace, TraceStep
 from .trace_reader import read_trace
 
 IDLE = 1.0
-"""Seconds between two supersteps after which they belong to two calls; nothing that is stored says
-so."""
+"""Seconds between two supersteps after which they are attributed to two calls; the stored data do
+not say so."""
 
 MOST_ROWS = 30
-"""Of more rows than these, those that ran in the same steps become one."""
+"""If there are more rows than this, those that ran in the same steps are folded into one."""
 
 LATE = 0.5
 """Seconds by which a retry may come later than its policy says."""
@@ -48,10 +47,10 @@ LATE = 0.5
 
 @dataclass(frozen=True)
 class Timeline(TimelineModel):
-    """A thread's run through time, which can be drawn; see `TimelineModel`."""
+    """A thread's runs over time, which can be drawn; see `TimelineModel`."""
 
     def draw_svg(self, *, theme: Theme = "auto", width: int | None = None) -> str:
-        """The picture as SVG.
+        """Return the picture as SVG.
 
         Args:
             theme: "light", "dark", or "auto", which follows the page that shows it.
@@ -61,7 +60,7 @@ class Timeline(TimelineModel):
         return timeline_svg.draw_svg(self, theme=theme, width=width)
 
     def draw_text(self, width: int = 100) -> str:
-        """The picture in characters, at most about `width` wide."""
+        """Return the picture in characters, at most about `width` wide."""
         return timeline_text.draw_text(self, width)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
@@ -81,12 +80,12 @@ def timeline(app: Pregel, config: AnyConfig) -> Timeline:
     The times of the attempts show retries and the waits between them. The reason for a gap is not
     stored but inferred: a task with a question waited for its answer; between the attempts of a
     task with a retry policy it waited as the policy says; a second or more between two supersteps
-    means that another call went on. A coroutine that was cancelled because a sibling failed has
+    means that another call continued. A coroutine that was cancelled because a sibling failed has
     stored nothing: it has no bar until it runs again.
 
     Args:
-        config: the thread; with a `checkpoint_id` the line that leads to that checkpoint, else to
-            the newest.
+        config: the thread. A `checkpoint_id` selects the line that leads to that checkpoint; by
+            default, it leads to the newest.
 
     Raises:
         TypeError, ValueError: as `read_trace` does.
@@ -95,7 +94,7 @@ def timeline(app: Pregel, config: AnyConfig) -> Timeline:
 
 
 def build_timeline(trace: Trace) -> Timeline:
-    """The timeline of a thread that has been read already."""
+    """Return the timeline of a thread that has already been read."""
     timed = any(task.spans for step in trace.steps for task in step.tasks)
     gaps, calls = _Clock(timed).measure(trace.steps)
     bars = [
@@ -140,7 +139,8 @@ def _list_bars(place: int, step: TraceStep, gaps: Iterable[Gap], timed: bool) ->
         for number, (began, took) in enumerate(task.spans, 1):
             state = task.state
             if number < count:
-                # Between two attempts it either waited for an answer, or the first one had failed.
+                # Between two attempts it waited for an answer, or else the first attempt had
+                # failed.
                 following = task.spans[number][0]
                 answered = any(began + took <= answer <= following for answer in answers)
                 state = "paused" if task.questions and answered else "failed"
@@ -148,7 +148,8 @@ def _list_bars(place: int, step: TraceStep, gaps: Iterable[Gap], timed: bool) ->
 
 
 def _list_rows(steps: Iterable[TraceStep]) -> tuple[str, ...]:
-    """Nodes in the order in which they are first seen, those of a nested graph below its node."""
+    """Return nodes in the order in which they first appear, those of a nested graph below its
+    node."""
     seen: dict[str, dict[str, Any]] = {}
     ran: set[str] = set()
     for step in steps:
@@ -172,7 +173,7 @@ def _list_paths(level: dict[str, dict[str, Any]], above: str) -> Iterator[str]:
 
 
 class _Clock:
-    """Walks through the steps and says where calls began and where nothing ran."""
+    """Walks through the steps and finds where calls began and where nothing ran."""
 
     def __init__(self, timed: bool) -> None:
         self.timed = timed
@@ -182,7 +183,7 @@ class _Clock:
         self.run_id: Any = None
 
     def measure(self, steps: Iterable[TraceStep]) -> tuple[tuple[Gap, ...], tuple[ThreadCall, ...]]:
-        """The gaps and calls of all steps."""
+        """Return the gaps and calls of all steps."""
         for place, step in enumerate(steps):
             blocks = merge_spans(list_spans(step.tasks)) if self.timed else []
             began = step.at if self.timed else None
@@ -197,14 +198,14 @@ class _Clock:
         return tuple(self.gaps), tuple(self.calls)
 
     def _find_gaps(self, place: int, step: TraceStep, blocks: list[tuple[float, float]]) -> None:
-        """The times within a step in which nothing ran, and the calls that ended them."""
+        """Find the times within a step in which nothing ran, and the calls that ended them."""
         later = _list_later_attempts(step)
         for (_, stop), (start, end) in pairwise(blocks):
             first = bisect_left(later, start, key=lambda attempt: attempt.began)
             last = bisect_right(later, end, key=lambda attempt: attempt.began)
             kind = _explain_gap(later[first:last], stop)
             if kind is None and start - stop > IDLE:
-                kind = "idle"  # an attempt that died with its process has left no time
+                kind = "idle"  # an attempt that died with its process has stored no time
             if kind is not None:
                 self.gaps.append(Gap(place, stop, start, kind))
             if kind in ("answer", "idle"):
@@ -214,7 +215,7 @@ class _Clock:
             self.calls.append(ThreadCall("resume", place, float(place)))
 
     def _enter(self, place: int, step: TraceStep, began: float | None) -> None:
-        """A step begins: a call of its own if it came from outside, or after a stop."""
+        """Record the start of a step: a new call if it came from outside, or after a stop."""
         known = self.run_id
         self.run_id = step.metadata.get("run_id", known)
         quiet = 0.0
@@ -237,11 +238,11 @@ class _Clock:
 
 
 class _LaterAttempt(NamedTuple):
-    """An attempt that was not a task's first.
+    """An attempt other than a task's first.
 
     Attributes:
-        before: when the attempt before it had ended.
-        asked: whether its task has asked.
+        before: when the previous attempt ended.
+        asked: whether its task has asked a question.
         late: whether it came later than a retry would.
     """
 
@@ -252,7 +253,7 @@ class _LaterAttempt(NamedTuple):
 
 
 def _list_later_attempts(step: TraceStep) -> list[_LaterAttempt]:
-    """A step's attempts after the first ones, in the order in which they began."""
+    """Return a step's attempts after the first ones, in the order in which they began."""
     found = []
     for task in step.tasks:
         for (start, took), (began, _), wait in zip(
@@ -265,7 +266,8 @@ def _list_later_attempts(step: TraceStep) -> list[_LaterAttempt]:
 
 
 def _explain_gap(attempts: Iterable[_LaterAttempt], stopped: float) -> GapKind | None:
-    """Why nothing ran before these attempts: by those of tasks that had ended by then, if any."""
+    """Return why nothing ran before these attempts, judged by those whose previous attempt had
+    ended by then."""
     ended = [attempt for attempt in attempts if attempt.before <= stopped]
     if any(attempt.asked for attempt in ended):
         return "answer"

@@ -1,4 +1,4 @@
-"""A thread's run through time, as records: who ran when, what it waited for."""
+"""A thread's runs over time, as records: what ran when, and what it waited for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .trace import TaskState, TraceBranch, TraceStep, TraceTask
 from .values import count_noun, duration
 
 GapKind = Literal["answer", "idle", "retry"]
-"""Why nothing ran: it waited for an answer to a question; nobody ran it; all that was left waited
-for its next try."""
+"""Why nothing ran: `answer`: a question waited for its answer; `idle`: nobody ran the thread;
+`retry`: all remaining tasks waited for their next attempt."""
 
 CallSource = Literal["input", "resume", "update", "fork"]
 
@@ -22,12 +22,12 @@ class Bar(NamedTuple):
 
     Attributes:
         row: the node's id.
-        step: the place of its step in `Timeline.steps`.
-        began: seconds since the epoch; in a timeline without times the place of its step.
+        step: the index of its step in `Timeline.steps`.
+        began: seconds since the epoch; in a timeline without times, the index of its step.
         took: seconds.
         attempt, attempts: the first is 1; 0 of 0 if no time is known, as for a task that has not
             begun.
-        task: its id.
+        task: the task's id.
     """
 
     row: str
@@ -46,7 +46,7 @@ class Bar(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A time in which nothing ran. `step` is the place of the step that goes on after it."""
+    """A time in which nothing ran. `step` is the index of the step that continues after it."""
 
     step: int
     began: float
@@ -55,12 +55,12 @@ class Gap(NamedTuple):
 
     @property
     def took(self) -> float:
-        """Seconds."""
+        """Its duration in seconds."""
         return self.ended - self.began
 
 
 class ThreadCall(NamedTuple):
-    """What set the thread going: from this step on, or from the time within it at which an answer
+    """A call that started or continued the thread: at this step, or within it at the time an answer
     came."""
 
     source: CallSource
@@ -70,16 +70,16 @@ class ThreadCall(NamedTuple):
 
 @dataclass(frozen=True)
 class TimelineModel:
-    """A thread's run through time.
+    """A thread's runs over time.
 
     Attributes:
         rows: the ids of the nodes, in the order in which they first ran; below a node those of its
             nested graph.
         timed: whether times are stored; if not, every step is one unit wide.
-        branches: what is beside the line that is shown.
-        labels: of rows that are not called as their ids are: error handlers.
-        homes: of many nodes that ran in the same steps, the id of the row that they share.
-        remarks: what a reader must know first: that the graph is not the one that made the thread.
+        branches: the branches that are not on the line shown.
+        labels: the labels of rows whose names differ from their ids: error handlers.
+        homes: for each node in a folded row, the id of that row.
+        remarks: what a reader must know first, such as that another graph has made the thread.
     """
 
     name: str
@@ -98,21 +98,21 @@ class TimelineModel:
 
     @property
     def ran(self) -> float:
-        """Seconds in which something ran, or waited for a retry."""
+        """The seconds in which something ran, or waited for a retry."""
         blocks = merge_spans(bar for bar in self.bars if bar.attempts)
         return sum(stop - start for start, stop in blocks) + self._sum("retry")
 
     @property
     def waited(self) -> float:
-        """Seconds spent waiting for answers."""
+        """The seconds spent waiting for answers."""
         return self._sum("answer")
 
     def _sum(self, kind: GapKind) -> float:
         return sum(gap.took for gap in self.gaps if gap.kind == kind)
 
     def took(self, step: int) -> float | None:
-        """Seconds that the step at a place in `steps` took; None if it is not known, or it stopped
-        midway."""
+        """Return the seconds that the step at an index in `steps` took; None if that is unknown, or
+        if it stopped midway."""
         spans = list_spans(self.steps[step].tasks)
         if not spans or step in self._stopped:
             return None
@@ -120,7 +120,7 @@ class TimelineModel:
 
     @cached_property
     def _stopped(self) -> frozenset[int]:
-        """The places of the steps that stopped midway, to go on in another call."""
+        """The indexes of the steps that stopped midway and continued in another call."""
         return frozenset(
             gap.step
             for gap in self.gaps
@@ -130,7 +130,7 @@ class TimelineModel:
 
     @property
     def summary(self) -> str:
-        """The run in one line."""
+        """The runs in one line."""
         parts = [count_noun(len(self.steps), "step"), count_noun(len(self.calls), "call")]
         if self.timed:
             parts.append(f"ran {duration(self.ran)}")
@@ -150,7 +150,7 @@ def list_spans(tasks: Iterable[TraceTask]) -> list[tuple[float, float]]:
 
 
 def merge_spans(spans: Iterable[Any]) -> list[tuple[float, float]]:
-    """The times in which something ran, put together where they meet; bars or (began, ended)
+    """Return the times in which something ran, merged where they meet; takes bars or (began, ended)
     pairs."""
     pairs = sorted((s.began, s.ended) if isinstance(s, Bar) else s for s in spans)
     found: list[tuple[float, float]] = []

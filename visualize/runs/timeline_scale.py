@@ -1,8 +1,8 @@
-"""Time → place along a line: each step has a stretch of its own, long silences are short. Nothing
-is drawn here.
+"""Maps times to positions on a line: each step has its own stretch, and long idle times are
+shortened. Draws nothing.
 
-Within a step distances are true; between steps they are not, so that a step of a microsecond is
-still seen beside one of a minute.
+Distances are to scale within a step, but not between steps, so that a step of a microsecond is
+visible beside one of a minute.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Stretch(NamedTuple):
 
 
 class ScaleRoom(NamedTuple):
-    """What there is to share.
+    """The space to divide.
 
     Attributes:
-        width: of the whole line.
-        least: of a step, however short; less if there are very many.
-        gap: of a silence, however long.
+        width: the width of the whole line.
+        least: the minimum width of a step; less if there are very many.
+        gap: the width of a shortened gap.
     """
 
     width: float
@@ -44,14 +44,14 @@ class ScaleRoom(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Scale:
     """Where everything is on the line. `steps` holds the pieces of each step, in order; `joined`
-    are those in which something ran on that had started in a step before."""
+    are the steps in which tasks continue that had started in an earlier step."""
 
     steps: tuple[tuple[Stretch, ...], ...]
     width: float
     joined: frozenset[int] = frozenset()
 
     def span(self, step: int) -> tuple[float, float]:
-        """Where a step begins and ends, without the silence before it."""
+        """Return where a step begins and ends, without the gap before it."""
         pieces = [
             piece
             for piece in self.steps[step]
@@ -60,7 +60,8 @@ class Scale:
         return pieces[0].x, pieces[-1].x + pieces[-1].width
 
     def place(self, step: int, time: float) -> float:
-        """Where a time within a step is, or before it, if something ran on."""
+        """Return the position of a time within a step, or before it, if a task continued from
+        there."""
         while step in self.joined and time < self.steps[step][0].began:
             step -= 1
         pieces = self.steps[step]
@@ -73,7 +74,7 @@ class Scale:
 
 
 def build_scale(timeline: TimelineModel, room: ScaleRoom) -> Scale:
-    """Share the room between the steps of a timeline, in proportion to the time they took."""
+    """Divide the space among the steps of a timeline, in proportion to the time they took."""
     joined = _find_joined(timeline)
     windows = _list_windows(timeline, joined)
     short = _find_shortened(timeline, windows)
@@ -86,7 +87,7 @@ def build_scale(timeline: TimelineModel, room: ScaleRoom) -> Scale:
     x = 0.0
     steps: list[tuple[Stretch, ...]] = []
     for cut in parts:
-        # What a step gets however short it is, shared by its pieces.
+        # A step's minimum width, divided among its pieces.
         share = least / max(sum(gap is None for _, _, gap in cut), 1)
         pieces: list[Stretch] = []
         for start, stop, gap in cut:
@@ -98,8 +99,8 @@ def build_scale(timeline: TimelineModel, room: ScaleRoom) -> Scale:
 
 
 def _find_joined(timeline: TimelineModel) -> frozenset[int]:
-    """The steps before which something was under way: with schedule="ready" they begin where the
-    one before has ended, whenever their tasks have started."""
+    """Return the steps before which something was running: with schedule="ready", they begin where
+    the previous one has ended, whenever their tasks have started."""
     if not timeline.timed:
         return frozenset()
     steps = timeline.steps
@@ -109,7 +110,8 @@ def _find_joined(timeline: TimelineModel) -> frozenset[int]:
 def _list_windows(
     timeline: TimelineModel, joined: Container[int]
 ) -> list[tuple[float, float]]:
-    """When each step began and ended; one without times stands where the one before it ended."""
+    """Return when each step began and ended; a step without times is placed at the end of the
+    previous one."""
     bars = group((b.step, b) for b in timeline.bars if b.attempts or not timeline.timed)
     found: list[tuple[float, float]] = []
     last = 0.0
@@ -128,8 +130,8 @@ def _list_windows(
 def _find_shortened(
     timeline: TimelineModel, windows: Sequence[tuple[float, float]]
 ) -> dict[int, list[Gap]]:
-    """The gaps that are not drawn at their length, by step: between calls all of them, of others
-    the longest."""
+    """Return the gaps that are not drawn to scale, by step: all gaps between calls, and the longest
+    of the others."""
     kept = [gap for gap in timeline.gaps if gap.kind != "retry"]
     total = sum(stop - start for start, stop in windows)
     total -= sum(gap.took for gap in kept if gap.began >= windows[gap.step][0])
@@ -143,7 +145,7 @@ def _find_shortened(
 def _cut_at_gaps(
     window: tuple[float, float], gaps: Sequence[Gap]
 ) -> list[tuple[float, float, Gap | None]]:
-    """A step cut at its gaps: (began, ended, None or the gap)."""
+    """Split a step at its gaps: (began, ended, None or the gap)."""
     start, stop = window
     found: list[tuple[float, float, Gap | None]] = []
     for gap in gaps:

@@ -1,5 +1,5 @@
-"""A timeline as SVG: a row per node, a column per superstep, a bar per attempt. Only draws what the
-records say."""
+"""A timeline as SVG: a row per node, a column per superstep, a bar per attempt. Only draws the
+records."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .timeline_scale import Scale, ScaleRoom, build_scale
 from .values import count_noun, display_name, duration, sanitize
 
 LANES = 6
-"""Tasks of one node that are drawn below each other; more become one bar with their number."""
+"""How many tasks of one node are drawn below each other; more become one bar with their number."""
 
 MOST_TASKS = 40
-"""The same of tasks that ran one after another."""
+"""The same for tasks that ran one after another."""
 
 WIDEST = 940.0
-"""Pixels of a picture whose width nobody has asked for: what a cell of a notebook has room for."""
+"""The default width in pixels, which fits a notebook cell."""
 
 NARROW = 4.0
-"""Pixels below which steps share a column."""
+"""The width in pixels below which steps share a column."""
 
 _HEAD, _ROW, _LANE, _GAP = 50.0, 26.0, 9.0, 54.0
 RULES = "\n" + read_asset("runs/timeline.css")
@@ -46,7 +46,7 @@ _CHAR = 6.7  # the width of a character of the labels, on average
 
 
 class _Row(NamedTuple):
-    """A node's row: where it stands and the lanes of its tasks; a task beyond them has none."""
+    """A node's row: its position and the lanes of its tasks; tasks beyond `LANES` have none."""
 
     y: float
     height: float
@@ -55,10 +55,10 @@ class _Row(NamedTuple):
 
 
 def draw_svg(timeline: TimelineModel, *, theme: Theme = "auto", width: int | None = None) -> str:
-    """The picture; see `TimelineModel.draw_svg`.
+    """Return the picture; see `TimelineModel.draw_svg`.
 
     Raises:
-        ValueError: the theme is not known.
+        ValueError: there is no such theme.
     """
     style = style_sheet(theme, RULES)
     labels = {row: _label(row, timeline.labels) for row in timeline.rows}
@@ -125,8 +125,8 @@ def _name(row: str, label: str, place: _Row) -> str:
 
 
 def _columns(scale: Scale) -> list[tuple[int, int]]:
-    """The first and last step of each column; neighbours that are too narrow to be seen share
-    one."""
+    """Return the first and last step of each column; neighbours that are too narrow to be visible
+    share one."""
     found: list[tuple[int, int]] = []
     for step in range(len(scale.steps)):
         stop = scale.span(step)[1]
@@ -140,7 +140,7 @@ def _columns(scale: Scale) -> list[tuple[int, int]]:
 def _bands(
     timeline: TimelineModel, scale: Scale, columns: list[tuple[int, int]], bottom: float
 ) -> Iterator[str]:
-    """A column per step."""
+    """Yield a column per step."""
     for shade, (first, last) in enumerate(columns):
         start, stop = scale.span(first)[0], scale.span(last)[1]
         title, shade_of = escape(_step_title(timeline, first, last)), "band" if shade % 2 else "odd"
@@ -155,7 +155,8 @@ def _bands(
 def _numbers(
     timeline: TimelineModel, scale: Scale, columns: list[tuple[int, int]]
 ) -> Iterator[str]:
-    """Above the columns the numbers of the steps and how long they took, where there is room."""
+    """Yield the numbers of the steps and how long they took, above the columns, where there is
+    room."""
     free = 0.0
     for first, last in columns:
         start, stop = scale.span(first)[0], scale.span(last)[1]
@@ -192,7 +193,7 @@ def _took(timeline: TimelineModel, place: int) -> str:
 
 
 def _gap(gap: Gap, x: float, bottom: float) -> str:
-    """A silence that is drawn shorter than it was."""
+    """Return a gap that is drawn shorter than it was."""
     middle = x + _GAP / 2
     words = duration(gap.took).split(" ")
     text = " ".join(words[:2])
@@ -206,8 +207,7 @@ def _gap(gap: Gap, x: float, bottom: float) -> str:
 
 
 def _calls(timeline: TimelineModel, scale: Scale) -> Iterator[str]:
-    """What set the thread going, above the steps; names that would run into each other are left
-    out."""
+    """Yield the calls, above the steps; names that would overlap are left out."""
     free = -1.0
     for number, call in enumerate(timeline.calls, 1):
         x = _began(call, scale)
@@ -245,7 +245,7 @@ def _legend(timeline: TimelineModel, y: float, left: float) -> Iterator[str]:
 
 
 def _rows(timeline: TimelineModel) -> dict[str, _Row]:
-    """Each node's row, with a lane for every task that ran beside another."""
+    """Return each node's row, with a lane for every task that ran beside another."""
     lanes: dict[str, dict[tuple[int, str], int]] = {row: {} for row in timeline.rows}
     crowded: dict[str, set[int]] = {row: set() for row in timeline.rows}
     for (row, step), found in groupby(
@@ -267,7 +267,7 @@ def _rows(timeline: TimelineModel) -> dict[str, _Row]:
 
 
 def _lanes(bars: list[Bar]) -> dict[str, int]:
-    """The lane of each task: the first that is free when it begins."""
+    """Return the lane of each task: the first that is free when it begins."""
     tasks: dict[str, tuple[float, float]] = {}
     for bar in bars:
         start, stop = tasks.get(bar.task, (bar.began, bar.ended))
@@ -307,8 +307,8 @@ def _bars(
 
 
 def _slivers(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
-    """The bars of many narrow steps: one for all that ran, and on it one for all that did not end
-    well."""
+    """Yield the bars of many narrow steps: one for everything that ran and, on top of it, one for
+    everything that did not end well."""
     for good in (True, False):
         ends = [(*_ends(bar, scale), bar.state) for bar in bars if (bar.state == "done") == good]
         if ends:
@@ -319,13 +319,13 @@ def _slivers(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
 
 
 def _single(bars: list[Bar], scale: Scale, row: _Row, titles: bool) -> Iterator[str]:
-    """The attempts of a few tasks of one node and step, each task in its lane; slivers on one spot
-    become one."""
+    """Yield the attempts of a few tasks of one node and step, each task in its lane; slivers in the
+    same place become one."""
     most = max(row.lanes.values()) + 1
     height = {1: 14.0, 2: 9.0}.get(most, _LANE - 1)
     top = row.y + (row.height - (most * (height + 1) - 1)) / 2
     drawn: dict[tuple[int, str], float] = {}
-    before: dict[str, tuple[str, float]] = {}  # of each task: how its last attempt ended, and where
+    before: dict[str, tuple[str, float]] = {}  # task → how its last attempt ended, and where
     for bar in sorted(bars, key=lambda bar: bar.began):
         lane = row.lanes[bar.step, bar.task]
         y = top + lane * (height + 1)
@@ -341,8 +341,8 @@ def _single(bars: list[Bar], scale: Scale, row: _Row, titles: bool) -> Iterator[
 
 
 def _ends(bar: Bar, scale: Scale) -> tuple[float, float]:
-    """Where a bar begins and ends; what is too short to be seen is made a little longer, within its
-    step."""
+    """Return where a bar begins and ends; a bar that is too short to be visible is made a little
+    longer, within its step."""
     left, right = scale.span(bar.step)
     if not bar.attempts and bar.took == 0:
         return (left + 4, min(left + 24, right - 4)) if right - left > 10 else (left, right)
@@ -370,7 +370,7 @@ def _attempt(bar: Bar, box: Box, titles: bool) -> Iterator[str]:
 
 
 def _bundle(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
-    """Many tasks of one node and step as one bar with their number; a mark on it where an attempt
+    """Yield many tasks of one node and step as one bar with their number, marked where an attempt
     failed."""
     ends = [(*_ends(bar, scale), bar.state) for bar in bars]
     left, right = min(start for start, _, _ in ends), max(stop for _, stop, _ in ends)

@@ -1,5 +1,4 @@
-"""A timeline in characters: a line per node, a column per superstep. Only draws what the records
-say."""
+"""A timeline in characters: a line per node, a column per superstep. Only draws the records."""
 
 from __future__ import annotations
 
@@ -27,11 +26,11 @@ _CALLS = {"input": "input", "resume": "resumed", "update": "update", "fork": "fo
 _GAPS = {"answer": "┊ waited for an answer:", "idle": "┊ nobody ran it:"}
 
 MOST_GAPS = 8
-"""So many gaps are listed."""
+"""How many gaps are listed."""
 
 
 def draw_text(timeline: TimelineModel, width: int) -> str:
-    """The picture; see `TimelineModel.draw_text`."""
+    """Return the picture; see `TimelineModel.draw_text`."""
     labels = {row: _label(timeline, row) for row in timeline.rows}
     left = max(map(len, labels.values()), default=0)
     left = max(left, 4) + 2
@@ -61,7 +60,7 @@ def _label(timeline: TimelineModel, row: str) -> str:
 
 
 def _draw_head(timeline: TimelineModel, scale: Scale, left: int) -> Iterator[str]:
-    """The lines with calls and with the numbers of steps."""
+    """Yield the lines with the calls and with the numbers of the steps."""
     columns = int(scale.width) + 2
     calls, steps = [" "] * columns, [" "] * columns
     for call in timeline.calls:
@@ -74,7 +73,7 @@ def _draw_head(timeline: TimelineModel, scale: Scale, left: int) -> Iterator[str
 
 
 def _write(cells: list[str], at: int, text: str) -> None:
-    """Where there is room only."""
+    """Write text into cells, if there is room."""
     wanted = cells[at : at + len(text)]
     if (
         len(wanted) == len(text)
@@ -85,8 +84,8 @@ def _write(cells: list[str], at: int, text: str) -> None:
 
 
 def _draw_row(bars: list[Bar], scale: Scale) -> list[str]:
-    """A mark at the end of an attempt says how it ended; failures and questions stand above what
-    ran beside them."""
+    """Return the cells of a row. A mark at the end of an attempt says how it ended; failures and
+    questions take precedence over what ran at the same time."""
     cells = [" "] * (int(scale.width) + 2)
     for piece in (piece for step in scale.steps for piece in step if piece.gap is not None):
         cells[int(piece.x + piece.width / 2)] = "┊"
@@ -102,7 +101,7 @@ def _draw_row(bars: list[Bar], scale: Scale) -> list[str]:
 
 
 def _find_columns(bar: Bar, scale: Scale) -> tuple[int, int]:
-    """The first column of a bar, and the one after its last."""
+    """Return the first column of a bar, and the one after its last."""
     if bar.attempts == 0 and bar.took == 0:
         first = int(scale.span(bar.step)[0])
         return first, first + 1
@@ -111,7 +110,7 @@ def _find_columns(bar: Bar, scale: Scale) -> tuple[int, int]:
 
 
 def _fill(cells: list[str], first: int, last: int, mark: str, over: str = "") -> None:
-    """Write a mark into columns, never over a failure or a question; with `over` only over that
+    """Write a mark into columns, never over a failure or a question; with `over`, only over that
     mark."""
     for column in range(first, last):
         if cells[column] == over if over else cells[column] not in "✗?":

@@ -1,6 +1,5 @@
-"""What a stored thread went through, as plain records: its steps, their tasks, and where other
-branches leave. Nothing is read here; see `trace_reader`.
-"""
+"""The history of a stored thread, as plain records: its steps, their tasks, and where other
+branches leave. Reads nothing; see `trace_reader`."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from ...pregel.types import Interrupt
 from .values import INSIDE, display_name, sanitize
 
 TaskState = Literal["done", "failed", "paused", "waiting", "lost"]
-"""`paused`: it has asked and waits for an answer. `waiting`: it has not been started, or was cut
-off. `lost`: another one has won its race."""
+"""`paused`: it has asked and waits for an answer. `waiting`: it has not been started, or was
+interrupted. `lost`: another task has won the race."""
 
 Source = Literal["input", "loop", "update", "fork", "dropped", "open"]
-"""How a step came to be, as its checkpoint's metadata say. `dropped`: begun, then a new input came
-instead. `open`: it has made no checkpoint yet."""
+"""The origin of a step, according to its checkpoint's metadata. `dropped`: begun, but then replaced
+by a new input. `open`: it has made no checkpoint yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +25,17 @@ class TraceTask:
     """One task of a step.
 
     Attributes:
-        node: the node's id in a drawing: the name, below the ids of the nodes it is nested in.
-        name: of the node; of an error handler what a drawing calls it.
-        spans: of each attempt when it began, in seconds since the epoch, and how many seconds it
+        node: the node's id in a drawing: its name, after the ids of the enclosing nodes.
+        name: the node's name; for an error handler, its label in drawings.
+        spans: for each attempt, when it began, in seconds since the epoch, and how many seconds it
             took.
-        waits: after each attempt, for how many seconds at most the node's policies let it wait for
-            the next one.
+        waits: for each attempt, the most seconds that the node's policies let it wait for the next
+            one.
         wrote: the keys that it wrote.
-        input, result: what it was called with and what it wrote, as short texts; empty unless they
-            were asked for, and where there is none.
-        steps: of the nested graph that it ran.
-        key: of its `Send`: which memory of that graph it is about.
+        input, result: what it was called with and what it wrote, as short texts; empty if there is
+            none, or unless requested.
+        steps: the steps of the nested graph that it ran.
+        key: the key of its `Send`, which selects the memory of that graph.
     """
 
     id: str
@@ -55,7 +54,7 @@ class TraceTask:
 
     @property
     def path(self) -> str:
-        """What people call it, after the names of the nodes that it is nested in."""
+        """Its display name, after those of the enclosing nodes."""
         key = "" if self.key is None else f" [{sanitize(self.key, 40)}]"
         return INSIDE.join(
             [
@@ -70,10 +69,10 @@ class TraceStep:
     """One superstep: the tasks that ran, and the checkpoint that they made.
 
     Attributes:
-        number: as in the checkpoint's metadata.
-        checkpoint: the id of what it made; None if it is open.
+        number: its number in the checkpoint's metadata.
+        checkpoint: the id of the checkpoint that it made; None if it is open.
         at: when that was stored, in seconds since the epoch.
-        stopped: a breakpoint that the graph was compiled with stands before it.
+        stopped: whether a breakpoint that the graph was compiled with is before it.
     """
 
     number: int
@@ -85,15 +84,16 @@ class TraceStep:
     stopped: bool = False
 
     def all_tasks(self) -> Iterator[TraceTask]:
-        """Its tasks, and behind each those of the graph that it ran, without that graph's input."""
+        """Yield its tasks, each followed by those of the graph that it ran, without that graph's
+        input."""
         for task in self.tasks:
             yield task
             for inner in task.steps:
                 yield from (t for t in inner.all_tasks() if t.name != START)
 
     def own_tasks(self) -> Iterator[TraceTask]:
-        """`all_tasks` without those that a later step shows again: with schedule="ready" a task may
-        start and ask in one step, and end in another. To count tasks."""
+        """Yield `all_tasks` without those that a later step shows again: with schedule="ready", a
+        task may start and ask in one step, and end in another. For counting tasks."""
         for task in self.tasks:
             if self.source == "loop" and task.state in ("paused", "waiting"):
                 continue
@@ -103,12 +103,12 @@ class TraceStep:
 
 
 class TraceBranch(NamedTuple):
-    """Checkpoints beside the line that is told.
+    """Checkpoints that are not on the line.
 
     Attributes:
-        parent: the checkpoint on the line that they leave; None if they leave nothing of it.
-        source: of the first of them.
-        size: how many they are.
+        parent: the checkpoint on the line where they branch off; None if there is none.
+        source: the source of the first of them.
+        size: how many there are.
         tip: the id of the newest.
     """
 
@@ -123,16 +123,16 @@ _STOPPED: tuple[Literal["failed", "paused"], ...] = ("failed", "paused")
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A thread, the oldest step first.
+    """The history of a thread, the oldest step first.
 
     Attributes:
         ns: the namespace that was read; empty at the top.
         checkpoint: the id of the newest checkpoint on the line.
         whole: whether that is the thread's newest one.
-        questions: that wait for an answer.
+        questions: the questions that wait for an answer.
         next: the nodes that would run now.
-        remarks: what a reader must know first: that the graph is not the one that made the thread.
-        unread: nested graphs whose history was left out.
+        remarks: what a reader must know first, such as that another graph has made the thread.
+        unread: the number of nested graphs whose history was left out.
     """
 
     name: str
@@ -149,7 +149,7 @@ class Trace:
 
     @property
     def state(self) -> TaskState:
-        """How the thread stands."""
+        """The state of the thread."""
         open_tasks = [task for step in self.steps if step.source == "open" for task in step.tasks]
         for state in _STOPPED:
             if any(task.state == state for task in open_tasks):

@@ -1,7 +1,7 @@
 """Reads a thread's stored history: the line that leads to one checkpoint, step by step.
 
-Only reads, through the public API that every graph with a saver has. Nothing is measured, compared
-or drawn here.
+Only reads, through the public API that every graph with a saver has. Measures, compares and draws
+nothing.
 """
 
 from __future__ import annotations
@@ -25,42 +25,41 @@ from .trace import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
 from .values import block, format_value
 
 MOST_NESTED = 200
-"""So many histories of nested graphs are read at most."""
+"""How many histories of nested graphs are read at most."""
 
 LONGEST_TEXT = 240
-"""Characters of a task's input, and of its result."""
+"""The maximum number of characters of a task's input and of its result."""
 
 TextLimit = Callable[[PregelTask], int]
-"""How many characters of a task's input and of its result are told; more than `LONGEST_TEXT` are
-told over several lines."""
+"""How many characters of a task's input and of its result to return; if more than `LONGEST_TEXT`,
+over several lines."""
 
 StepVisitor = Callable[[TraceStep, Any, Any], None]
-"""Called with every step, the newest first but an open one last, and the state before and after
+"""Called with every step, the newest first but an open one last, and the states before and after
 it."""
 
 
 def read_trace(
     app: Pregel, config: AnyConfig, visit: StepVisitor | None = None, *, texts: bool = False
 ) -> Trace:
-    """A thread's line up to the checkpoint that `config` names, else to its newest.
+    """Return a thread's line up to the checkpoint that `config` names, by default its newest.
 
-    States are handed to `visit` one after another and not kept: a long thread never lies in memory
-    as a whole.
+    States are passed to `visit` one after another and not kept, so that a long thread is never in
+    memory as a whole.
 
     Args:
-        texts: say what each task got and wrote; the objects in it may take long to show.
+        texts: include each task's input and result; formatting their objects may take long.
 
     Raises:
-        TypeError: `app` is no compiled graph.
-        ValueError: the graph has no saver, or the config names no thread, or one that is not
-            stored.
+        TypeError: `app` is not a compiled graph.
+        ValueError: the graph has no saver, or the config names no stored thread.
     """
     reader = TraceReader(app, config, texts)
     return reader.read(visit or ignore)
 
 
 def read_snapshot(app: Pregel, config: AnyConfig) -> StateSnapshot:
-    """The checkpoint that `config` names, else the thread's newest.
+    """Return the checkpoint that `config` names, by default the thread's newest.
 
     Raises:
         TypeError, ValueError: as `read_trace` does.
@@ -76,10 +75,10 @@ def read_snapshot(app: Pregel, config: AnyConfig) -> StateSnapshot:
 
 
 def check_compiled(app: object) -> None:
-    """Refuse what is no compiled graph.
+    """Check that this is a compiled graph.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not.
     """
     if not isinstance(app, Pregel):
         hint = ": compile() it first" if hasattr(app, "compile") else ""
@@ -87,11 +86,12 @@ def check_compiled(app: object) -> None:
 
 
 def ignore(step: TraceStep, before: Any, after: Any) -> None:
-    """For those who need no states."""
+    """Do nothing, as a `StepVisitor` that needs no states."""
 
 
 class _Transition(NamedTuple):
-    """Two neighbours on a line, and whether the older one has also been gone on from elsewhere."""
+    """Two consecutive checkpoints of a line, and whether another branch has also run on from the
+    older one."""
 
     before: StateSnapshot | None
     after: StateSnapshot
@@ -137,7 +137,7 @@ class TraceReader:
         )  # fmt: skip
 
     def find_left(self, graph: StoredThreads, snapshot: StateSnapshot) -> Orphans:
-        """What tasks of nodes that the graph no longer has have stored."""
+        """Return what is stored for tasks of nodes that the graph no longer has."""
         saver = self.app.checkpointer
         found = saver.get_tuple(snapshot.config) if isinstance(saver, BaseCheckpointSaver) else None
         return Orphans() if found is None else find_orphans(graph.program, found)
@@ -145,9 +145,9 @@ class TraceReader:
     def read_open(
         self, place: TraceLevel, tip: StateSnapshot, left: Orphans, visit: StepVisitor
     ) -> TraceStep:
-        """The open step behind a checkpoint that nothing follows."""
+        """Return the open step after a checkpoint that nothing follows."""
         head = self.app.get_state(address(place.thread_id, place.ns))
-        if _id(head.config) != _id(tip.config):  # of another branch than the newest
+        if _id(head.config) != _id(tip.config):  # on another branch than the newest
             head = tip
         opened = self._open(place, head)
         opened = replace(opened, tasks=(*opened.tasks, *starmap(_build_orphan, left.tasks)))
@@ -157,16 +157,16 @@ class TraceReader:
     def list_steps(
         self, place: TraceLevel, links: Iterator[_Transition], visit: StepVisitor
     ) -> Iterator[TraceStep]:
-        """Newest first. An input's own checkpoint, which only starts the graph, is one with the
-        step that takes it."""
+        """Yield the steps, newest first. An input's own checkpoint, which only starts the graph, is
+        merged with the step that takes it."""
         held: tuple[TraceStep, Any] | None = None
         for link in links:
-            # Before the first checkpoint a state of keys is empty, and any other has no value.
+            # Before the first checkpoint, a state with keys is empty, and any other is None.
             before: Any = {} if isinstance(link.after.values, dict) else None
             if link.before:
                 before = link.before.values
             step, after = self._step(place, link), link.after.values
-            if held is not None:  # by this input
+            if held is not None:  # started by this input
                 whole = replace(held[0], source="input")
                 visit(whole, before, held[1])
                 yield whole
@@ -184,13 +184,13 @@ class TraceReader:
         source = _source(link.after)
         shown = link.before.tasks if link.before else ()
         if source != "loop":
-            # What had been started before the thread was changed from outside, unless another
-            # branch went on from it.
+            # Tasks that had started before the thread was changed from outside, unless another
+            # branch continued them.
             shown = tuple(t for t in shown if t.spans and not link.ran_elsewhere)
         base = _id(link.before.config) if link.before else ""
         together = not place.graph.program.starts_ready
         if source == "loop" and not together:
-            # The others wait, or are under way: they end in a later step.
+            # The others wait, or are running: they end in a later step.
             shown = tuple(t for t in shown if t.spans or t.result is not None or t.lost)
         tasks = self._tasks(
             place, shown, base,
@@ -204,7 +204,8 @@ class TraceReader:
         )  # fmt: skip
 
     def _open(self, place: TraceLevel, head: StateSnapshot) -> TraceStep:
-        """The step that the newest checkpoint leads to, and that has not made one."""
+        """Return the step that the newest checkpoint leads to, and that has not made a
+        checkpoint."""
         base = _id(head.config)
         tasks = self._tasks(place, head.tasks, base, lambda task: task.name not in head.next)
         number = int((head.metadata or {}).get("step", -1)) + 1
@@ -217,7 +218,7 @@ class TraceReader:
         base: str,
         ended: Callable[[PregelTask], bool],
     ) -> tuple[TraceTask, ...]:
-        """In the order in which a reader looks for them: by name, then by path."""
+        """Return tasks in the order in which a reader looks for them: by name, then by path."""
         ordered = sorted(tasks, key=lambda task: natural_key(task.name))
         return tuple(self._task(place, task, base, ended=ended(task)) for task in ordered)
 
@@ -245,7 +246,7 @@ class TraceReader:
         )
 
     def _list_nested(self, place: TraceLevel, task: PregelTask, base: str) -> Iterator[TraceStep]:
-        """The steps of the graphs that a task has run, the oldest first."""
+        """Yield the steps of the graphs that a task has run, the oldest first."""
         if not task.spans and task.result is None:
             return
         for key, child in place.graph.program.nested.items():
@@ -257,16 +258,16 @@ class TraceReader:
                     first = child_ns(place.ns, task.name, task.id, stable=stable, key=task.key)
                     ns = numbered_ns(first, number)
                     inner = TraceLevel(child, place.thread_id, ns, join_id(place.inside, key))
-                    # With schedule="ready" it runs beside the checkpoint at which its task has
-                    # started; that of one task is told by its namespace.
+                    # With schedule="ready" it belongs to the checkpoint at which its task has
+                    # started, so only its namespace identifies it.
                     told = place.graph.program.starts_ready and not stable
                     yield from self._read_nested(inner, place.ns, task, None if told else base)
 
     def _read_nested(
         self, inner: TraceLevel, outer_ns: str, task: PregelTask, base: str | None
     ) -> Iterator[TraceStep]:
-        """The steps of one nested graph that belong to a task; `base` is the outer checkpoint, if
-        others stand in its namespace."""
+        """Yield the steps of one nested graph that belong to a task; `base` is the outer
+        checkpoint, if other tasks share its namespace."""
         thread = address(inner.thread_id, inner.ns)
         mine = (
             snapshot
@@ -284,8 +285,8 @@ class TraceReader:
 
 
 class TraceLevel(NamedTuple):
-    """Whose history is read: the graph, its thread and namespace, and the id of the node that holds
-    it."""
+    """Whose history is read: the graph, its thread and namespace, and the id of the enclosing
+    node."""
 
     graph: StoredThreads
     thread_id: str
@@ -304,8 +305,8 @@ class TraceLevel(NamedTuple):
         )
 
     def label(self, name: str) -> str:
-        """What a drawing calls the node: an error handler by its function, where that has a
-        name."""
+        """Return a node's label in drawings: for an error handler the name of its function, if it
+        has one."""
         node = self.graph.program.nodes.get(name)
         function = ""
         if node is not None and handled_node(name) is not None:
@@ -325,10 +326,11 @@ def list_transitions(
     beside: list[StateSnapshot],
     left: Iterable[str] = (),
 ) -> Iterator[_Transition]:
-    """The line that ends with the checkpoint `wanted`, else the newest; newest first. What is not
-    on it: `beside`. `left` are checkpoints from which another branch is known to have gone on."""
+    """Yield the line that ends with the checkpoint `wanted`, by default the newest; newest first.
+    Other checkpoints are added to `beside`. `left` are checkpoints from which another branch is
+    known to have continued."""
     after: StateSnapshot | None = None
-    ran: set[str | None] = {*left}  # checkpoints from which another branch went on
+    ran: set[str | None] = {*left}  # checkpoints from which another branch continued
     for snapshot in history:
         here = _id(snapshot.config)
         wanted = here if wanted is None else wanted
@@ -345,14 +347,14 @@ def list_transitions(
 
 
 def _show(value: Any, longest: int) -> str:
-    """A value in so many characters; over several lines where there is room for them."""
+    """Return a value in this many characters; over several lines if there is room."""
     if longest <= LONGEST_TEXT:
         return format_value(value, longest) if longest else ""
     return block(value, longest)
 
 
 def _build_orphan(name: str, id: str, stored: TaskRecord) -> TraceTask:
-    """A task of a node that this graph does not have."""
+    """Return a task of a node that this graph does not have."""
     state: TaskState = "waiting"
     if stored.error is not None:
         state = "failed"
@@ -373,7 +375,7 @@ def _build_orphan(name: str, id: str, stored: TaskRecord) -> TraceTask:
 
 
 def _branches(beside: list[StateSnapshot], line: set[str | None]) -> tuple[TraceBranch, ...]:
-    """What is beside the line, put together by where it leaves it; the oldest first."""
+    """Group the checkpoints off the line by where they leave it; the oldest first."""
     roots: dict[str, str] = {}
     found: dict[str, TraceBranch] = {}
     for snapshot in reversed(beside):
@@ -400,5 +402,5 @@ def _source(snapshot: StateSnapshot | None) -> Source:
 def _seconds(created_at: str | None) -> float | None:
     try:
         return datetime.fromisoformat(created_at).timestamp() if created_at else None
-    except ValueError:  # a saver of the user's may write what it likes
+    except ValueError:  # a user's own saver may store anything
         return None

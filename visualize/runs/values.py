@@ -1,8 +1,8 @@
-"""Any value → short text that is safe to show: never raises, however odd the value; never longer
-than asked. Also counts and time spans in words.
+"""Converts any value to short text that is safe to show: never raises, however odd the value; never
+exceeds the requested length. Also counts and durations in words.
 
-Nothing is compared or drawn here. Text is made harmless for a reader (no control or direction
-marks), not for HTML.
+Compares and draws nothing. The text is safe for readers (no control or direction marks), but not
+escaped for HTML.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from ...pregel.names import DEFAULT_HANDLER, NS_END, START, handler_name
 from ..labels import visible
 
-INSIDE = " \u203a "  # between the name of a nested graph's node and that of the node that holds it
+INSIDE = " \u203a "  # between the names of a node and of a node in its nested graph
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _SPOKEN = {START: "input", handler_name(""): "on error of", DEFAULT_HANDLER: "on error"}
 _LINE = 110
@@ -25,7 +25,7 @@ _DEPTH = 12
 
 
 def format_value(value: Any, limit: int = 200) -> str:
-    """A value on one line, as Python writes it, of at most about `limit` characters.
+    """Return a value on one line, as Python writes it, with at most about `limit` characters.
 
     >>> format_value({"a": [1, 2.5, None]})
     "{'a': [1, 2.5, None]}"
@@ -43,12 +43,12 @@ def format_value(value: Any, limit: int = 200) -> str:
 
 
 def format_key(key: Any) -> str:
-    """A key of a dict, as the name of what it leads to."""
+    """Return a key of a dict as a name."""
     return sanitize(key, 80) if isinstance(key, str) and key else format_value(key, 80)
 
 
 def quote(text: str, limit: int = 200) -> str:
-    """A string in quotes, shortened."""
+    """Return a string in quotes, shortened."""
     if len(text) <= limit:
         return repr(str(text))
     kept = repr(text[: max(limit - 10, 8)])
@@ -56,15 +56,15 @@ def quote(text: str, limit: int = 200) -> str:
 
 
 def sanitize(text: str, limit: int = 2000) -> str:
-    """Text as it is, but without marks that could upset a terminal or turn the reading direction;
+    """Return a text without marks that could upset a terminal or change the reading direction,
     shortened."""
     kept = visible(text[:limit])
     return kept if len(text) <= limit else f"{kept}… ({len(text):,} characters)"
 
 
 def block(value: Any, limit: int = 4000) -> str:
-    """A value over several lines where one is not enough, of at most about `limit` characters;
-    texts line by line.
+    """Return a value with at most about `limit` characters, over several lines if one is not
+    enough; texts line by line.
 
     >>> print(block({"name": "n" * 60, "log": [{"text": "t" * 50}, {"text": "done"}]}))
     name: 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn'
@@ -82,7 +82,7 @@ def block(value: Any, limit: int = 4000) -> str:
 
 
 def _lines(value: Any, name: str, indent: str, limit: int) -> Iterator[str]:
-    """The lines of a value; `name` stands in front of the first."""
+    """Yield the lines of a value; `name` precedes the first."""
     kind = type(value)
     if kind is str and not name:
         yield sanitize(value, limit)
@@ -105,14 +105,14 @@ def _lines(value: Any, name: str, indent: str, limit: int) -> Iterator[str]:
 
 
 def _is_flat(value: Any) -> bool:
-    """Whether it is no container, or a list of nothing that has parts."""
+    """Return whether it is not a container, or is a list of items without parts."""
     if type(value) not in (dict, list, tuple):
         return True
     return type(value) is not dict and not any(isinstance(i, _PARTED) for i in value[:_ITEMS])
 
 
 def display_name(node: str) -> str:
-    """A node's name as people say it; of a nested one the last part.
+    """Return a node's name in words; of a nested node, the last part.
 
     >>> names = ("plan", "holder:plan", "__start__", "__error_handler__plan")
     >>> [display_name(name) for name in names]
@@ -130,13 +130,13 @@ def display_name(node: str) -> str:
 
 
 def without_address(text: str) -> str:
-    """The default repr of an object, without where it lay in memory: that tells nothing and differs
+    """Return the default repr of an object without its memory address, which is useless and differs
     every time."""
     return _ADDRESS.sub("", text)
 
 
 def duration(seconds: float) -> str:
-    """A time span as people say it.
+    """Return a duration in words.
 
     >>> [duration(s) for s in (0, 0.0000042, 0.0123, 1.5, 75, 4000, 200000)]
     ['0 s', '4 µs', '12 ms', '1.5 s', '1 min 15 s', '1 h 7 min', '2 d 8 h']
@@ -160,11 +160,12 @@ _LONG_UNITS = (
     ("h", "min", 3600, 60, 86400.0),
     ("d", "h", 86400, 3600, inf),
 )
-"""A unit and its smaller one, their seconds, and from how many seconds on the next one is used."""
+"""A unit and its smaller one, their seconds, and the number of seconds from which the next unit is
+used."""
 
 
 def count_noun(count: int, word: str, plural: str = "") -> str:
-    """A count with its noun: `1 step`, `2 steps`."""
+    """Return a count with its noun: `1 step`, `2 steps`."""
     return f"{count:,} {word if count == 1 else plural or word + 's'}"
 
 
@@ -173,7 +174,7 @@ class _FullError(Exception):
 
 
 class _Writer:
-    """Gathers pieces of text until there is no room."""
+    """Collects pieces of text until there is no room."""
 
     def __init__(self, room: int) -> None:
         self.parts: list[str] = []
@@ -191,7 +192,7 @@ class _Writer:
             self._write(value, depth)
         except _FullError:
             raise
-        except Exception:  # a foreign __repr__, __len__, … may do anything
+        except Exception:  # a foreign __repr__, __len__, … may raise anything
             self.put(f"<{type(value).__name__}>")
 
     def _write(self, value: Any, depth: int) -> None:
@@ -236,7 +237,8 @@ _BRACKETS: dict[type, tuple[str, str]] = {
 
 
 def _ordered(value: Iterable[Any]) -> Iterable[Any]:
-    """Sets have no order of their own; a shown one must not change from run to run."""
+    """Return items in a stable order: sets have none, but their text must not change from run to
+    run."""
     if isinstance(value, set | frozenset) and len(value) <= _ITEMS:
         return sorted(value, key=lambda item: format_value(item, 60))
     return value
