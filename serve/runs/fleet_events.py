@@ -4,6 +4,7 @@ server."""
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from .events import PING, PING_SECONDS, frame
 _EACH: Final = 4
 """How many ids are reserved for a chunk, which makes at most three events. Those of chunk 0 are for
 the event `metadata`."""
+_MOST_AHEAD: Final = 1000
+"""How many chunks are read before a slow reader takes them."""
 
 
 async def read_events(
@@ -37,9 +40,9 @@ async def read_events(
         yield frame(0, "metadata", {"run_id": run_id, "attempt": 1})
     events = ChunkEvents(record["kwargs"])
     last = after = 0 if events.has_memory else max(0, start // _EACH - 1)
-    chunks = queue.astream(thread_id, run_id=run_id, after=after)
+    reader = _Reader(queue.astream(thread_id, run_id=run_id, after=after), stopping)
     try:
-        async for chunk in _with_pauses(chunks, stopping):
+        async for chunk in reader:
             if chunk is None:
                 yield PING
                 continue
@@ -51,7 +54,7 @@ async def read_events(
         yield frame(None, "error", {"error": "TooSlow", "message": str(error)})
         return
     finally:
-        await chunks.aclose()  # type: ignore[attr-defined]
+        reader.leave()
     if stopping.is_set():
         return
     found = await queue.aresult(thread_id, run_id=run_id, wait=0)
@@ -59,33 +62,54 @@ async def read_events(
         yield frame((last + 1) * _EACH, "error", describe_error(found.error))
 
 
-async def _with_pauses(
-    chunks: AsyncIterator[StreamChunk], stopping: asyncio.Event
-) -> AsyncIterator[StreamChunk | None]:
-    """Yield chunks until there are no more, or until it is time to stop; None whenever none has
-    come for a while."""
-    stop: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
-    following: asyncio.Future[Any] | None = None
-    try:
-        while True:
-            following = following or asyncio.ensure_future(anext(chunks, _END))
-            await asyncio.wait(
-                [following, stop], timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
-            )
-            if not following.done():
-                if stop.done():
-                    return
-                yield None
-                continue
-            chunk, following = following.result(), None
-            if chunk is _END:
+class _Reader:
+    """Reads the chunks of a run in a task of its own: when a client leaves, its request is
+    cancelled at every `await`, so it could not wait until the read in progress has ended.
+
+    Args:
+        stopping: no more chunks are yielded once it is set.
+    """
+
+    def __init__(self, chunks: AsyncIterator[StreamChunk], stopping: asyncio.Event) -> None:
+        self._stopping = stopping
+        self._found: deque[StreamChunk] = deque()
+        self._wake, self._space = asyncio.Event(), asyncio.Event()
+        self._reading = asyncio.create_task(self._read(chunks))
+        self._stop = asyncio.create_task(stopping.wait())
+        for task in (self._reading, self._stop):
+            task.add_done_callback(self._on_done)
+
+    async def __aiter__(self) -> AsyncIterator[StreamChunk | None]:
+        """Yield the chunks, and None whenever none has come for a while."""
+        while not self._stopping.is_set():
+            if self._found:
+                yield self._found.popleft()
+                self._space.set()
+            elif self._reading.done():
+                self._reading.result()
                 return
-            yield chunk
-    finally:
-        stop.cancel()
-        if following is not None:
-            following.cancel()
-            await asyncio.wait([following])
+            else:
+                self._wake.clear()
+                try:
+                    async with asyncio.timeout(PING_SECONDS):
+                        await self._wake.wait()
+                except TimeoutError:
+                    yield None
 
+    def leave(self) -> None:
+        """Stop reading."""
+        self._stop.cancel()
+        self._reading.cancel()
 
-_END: Final[Any] = object()
+    async def _read(self, chunks: AsyncIterator[StreamChunk]) -> None:
+        async for chunk in chunks:
+            self._found.append(chunk)
+            self._wake.set()
+            if len(self._found) >= _MOST_AHEAD:
+                self._space.clear()
+                await self._space.wait()
+
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled():
+            task.exception()  # otherwise asyncio logs it as never retrieved
+        self._wake.set()

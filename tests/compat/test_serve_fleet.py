@@ -3,6 +3,7 @@ reader gets each event once."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -12,13 +13,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import cluster
 import pytest
 from cluster import free_port
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import ConflictError
 
-from .serving import as_url
+from stategraph.serve.runs.fleet_events import read_events
+from stategraph.workers import Queue
+
+from .serving import Gates, as_url, make_flow
 from .test_serve_restarts import GRAPH, process
 
 postgres = cluster.postgres
@@ -150,3 +155,26 @@ def test_a_job_is_submitted_by_another_server_if_its_own_died_before_it_could(
         _, client = stack.enter_context(server(tmp_path, url))
         assert client.runs.join(thread, run)["log"] == ["in", *STEPS]
         assert client.runs.get(thread, run)["status"] == "success"
+
+
+def test_a_reader_who_leaves_is_no_fault(postgres: str) -> None:
+    """When a client disconnects, Starlette cancels the request again and again until it has ended."""
+
+    async def read(queue: Queue, record: Any, begun: anyio.Event) -> None:
+        async for _ in read_events(queue, record, 0, asyncio.Event()):
+            begun.set()
+
+    async def leave() -> None:
+        with Queue.from_conn_string(postgres, make_flow(Gates())) as queue:
+            queue.setup()
+            run_id = queue.submit("t", {"log": []}, stream_mode=["values"])
+            record = {"thread_id": "t", "run_id": run_id, "kwargs": {"stream_mode": ["values"], "subgraphs": False}}
+            for seconds in (0.0, 0.05, 0.3):  # while the database is asked, and while nothing comes
+                async with anyio.create_task_group() as requests:
+                    begun = anyio.Event()
+                    requests.start_soon(read, queue, record, begun)
+                    await begun.wait()
+                    await anyio.sleep(seconds)
+                    requests.cancel_scope.cancel()
+
+    asyncio.run(leave())
