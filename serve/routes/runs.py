@@ -209,9 +209,10 @@ class RunRoutes:
         try:
             async for frame in self._runs.events(record, start):
                 yield frame
-        finally:
+        except (asyncio.CancelledError, GeneratorExit):  # the client has left
             if cancels:
                 self._runs.cancel_soon(record)
+            raise
 
 
 _EVENTS = "text/event-stream"

@@ -364,7 +364,9 @@ class FleetRuns:
             self._looking.cancel()
         await asyncio.to_thread(self._threads.join, seconds)
         if left := {*self._background, *([self._looking] if self._looking else [])}:
-            await asyncio.wait(left)
+            _, late = await asyncio.wait(left, timeout=seconds)
+            for task in late:  # the database does not answer
+                task.cancel()
         for queue in self._queues.values():
             await asyncio.to_thread(queue.close)
 

@@ -439,7 +439,7 @@ class Runs:
             if execution.task is not None:
                 execution.task.cancel()
         if left_over := {*workers, *self._background}:
-            await asyncio.wait(left_over)
+            await asyncio.wait(left_over, timeout=seconds)  # a database may not answer
 
     @property
     def _is_stopping(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 import anyio
 import cluster
+import httpx
 import pytest
 from cluster import free_port
 from langgraph_sdk import get_sync_client
@@ -178,3 +180,23 @@ def test_a_reader_who_leaves_is_no_fault(postgres: str) -> None:
                     requests.cancel_scope.cancel()
 
     asyncio.run(leave())
+
+
+def test_sigterm_ends_a_server_whose_database_is_gone(tmp_path: Path) -> None:
+    """Readers have left meanwhile, whose runs cannot be cancelled."""
+    database = cluster.Cluster(cluster.programs() or pytest.skip("no Postgres server"))
+    port = free_port()
+    try:
+        with ExitStack() as stack:
+            running = stack.enter_context(process(tmp_path, as_url(database.schema()), port))
+            http = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30))
+            body = {"assistant_id": "flow", "input": {"log": [], "pace": 60}, "if_not_exists": "create", "on_disconnect": "cancel"}
+            with ExitStack() as readers:
+                for thread in range(60):
+                    readers.enter_context(http.stream("POST", f"/threads/{thread}/runs/stream", json=body))
+                database.stop("immediate")
+            time.sleep(1)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(60) == 0
+    finally:
+        database.remove()
