@@ -7,32 +7,20 @@ from 1; the numbers continue when another worker takes the job over.
 
 from __future__ import annotations
 
-import logging
-import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from threading import Condition
 from typing import Any, Final, NamedTuple
 
 from ..checkpoint.base import INTERRUPT, SLEEP
-from ..checkpoint.errors import StorageError, UnserializableError
-from ..pregel.drivers.pool import POOL
+from ..checkpoint.errors import UnserializableError
 from ..pregel.types import GraphOutput
 from .database import JobDatabase
 from .jobs import OPEN, Job, JobCodec, JobName
-
-LOG = logging.getLogger("stategraph.workers")
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """How many bytes of a job's stream are kept: the oldest chunks are dropped first. Also how many
 bytes may wait to be stored before the run has to wait."""
 MOST_READ: Final = 1000
 """How many chunks are read at once."""
-TRIES: Final = 5
-"""How often storing chunks is attempted."""
-SECONDS_TO_GATHER: Final = 0.02
-"""How long chunks wait for others, so that one statement stores several. When a run ends, its
-chunks do not wait."""
 
 
 class ChunksGoneError(LookupError):
@@ -55,6 +43,23 @@ class StreamChunk(NamedTuple):
     data: Any
 
 
+Found = tuple[bool, list[StreamChunk]]
+"""Whether more chunks may follow, and the chunks."""
+
+
+class Asked(NamedTuple):
+    """What a reader asks for.
+
+    Attributes:
+        id, name: of the job.
+        after: the number of the last chunk that it has.
+    """
+
+    id: int
+    name: JobName
+    after: int
+
+
 class ChunkTable:
     """The stored chunks of jobs of one graph. Any thread may use it."""
 
@@ -68,11 +73,13 @@ class ChunkTable:
         except UnserializableError:
             return self._codec.write("chunk", name, (ns, mode, str(data)))
 
-    def add(self, job: Job, chunks: list[bytes]) -> int | None:
-        """Store chunks, and notify their readers. Return the number of the last one; None if the
-        job has another claim or has ended."""
-        ((last, *_),) = self._database.rows("add_chunks", job.id, job.attempt, chunks)
-        return None if last is None else int(last)
+    def add(self, chunks: Sequence[tuple[Job, bytes]]) -> dict[int, int]:
+        """Store chunks of several jobs, and notify their readers. Return the number of the last
+        chunk of each job, by its id; nothing of a job that has another claim or has ended."""
+        ids = [job.id for job, _ in chunks]
+        attempts = [job.attempt for job, _ in chunks]
+        data = [chunk for _, chunk in chunks]
+        return {id: last for id, last, *_ in self._database.rows("add_chunks", ids, attempts, data)}
 
     def trim(self, job: Job, last: int) -> None:
         """Delete the chunks up to this number."""
@@ -83,102 +90,43 @@ class ChunkTable:
         ((last,),) = self._database.look_up("last_chunk", id)
         return int(last)
 
-    def read(self, id: int, name: JobName, after: int) -> tuple[bool, list[StreamChunk]]:
-        """Return whether more chunks may follow, and the chunks after the one with this number.
+    def read(self, asked: Asked) -> Found:
+        """Return whether more chunks may follow, and the chunks after the one asked for.
 
         Raises:
             ChunksGoneError: some of them were dropped.
             LookupError: the job has been deleted.
         """
-        rows = self._database.look_up("chunks", id, after, MOST_READ)
+        (found,) = self.read_many([asked])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def read_many(self, asked: Sequence[Asked]) -> list[Found | Exception]:
+        """`read` for several readers with one statement. What it would raise for one of them is
+        returned in its place."""
+        ids, afters = [each.id for each in asked], [each.after for each in asked]
+        rows: list[list[Any]] = [[] for _ in asked]
+        for place, *row in self._database.look_up("chunks", ids, afters, MOST_READ):
+            rows[place - 1].append(row)
+        return [self._decode(*pair) for pair in zip(asked, rows, strict=True)]
+
+    def _decode(self, asked: Asked, rows: Sequence[Any]) -> Found | Exception:
         if not rows:
-            raise LookupError(f"{name} has been deleted")
-        found = [
-            StreamChunk(seq, *self._codec.read("chunk", name, data))
-            for _, seq, data in rows
-            if seq is not None
-        ]
-        if found and found[0].seq != after + 1:
-            raise ChunksGoneError(
-                f"the chunks {after + 1} to {found[0].seq - 1} of {name} are not kept any more"
-            )
+            return LookupError(f"{asked.name} has been deleted")
+        try:
+            found = [
+                StreamChunk(seq, *self._codec.read("chunk", asked.name, data))
+                for _, seq, data in rows
+                if seq is not None
+            ]
+        except Exception as error:
+            return error
+        if found and found[0].seq != asked.after + 1:
+            first, last = asked.after + 1, found[0].seq - 1
+            return ChunksGoneError(f"the chunks {first} to {last} of {asked.name} were dropped")
         # There may be more than were read.
         return rows[0][0] in OPEN or len(found) == MOST_READ, found
-
-
-class ChunkWriter:
-    """Stores the chunks of one run, on a thread of the pool. Chunks that arrive soon after one
-    another share a statement.
-
-    Args:
-        most_bytes: see `MOST_BYTES`.
-    """
-
-    def __init__(self, table: ChunkTable, job: Job, most_bytes: int = MOST_BYTES) -> None:
-        self._table, self._job, self._most_bytes = table, job, most_bytes
-        self._changed = Condition()
-        self._waiting: list[bytes] = []
-        self._bytes = 0  # of the waiting chunks
-        self._is_storing = self._is_closing = False
-        self._stored: deque[tuple[int, int]] = deque()  # numbers and sizes of kept chunks
-        self._stored_bytes = 0
-
-    def add(self, ns: tuple[str, ...], mode: str, data: Any) -> None:
-        """Add a chunk. Blocks while too many bytes wait to be stored."""
-        chunk = self._table.encode(self._job.name, ns, mode, data)
-        with self._changed:
-            self._changed.wait_for(lambda: self._bytes < self._most_bytes)
-            self._waiting.append(chunk)
-            self._bytes += len(chunk)
-            if not self._is_storing:
-                self._is_storing = True
-                POOL.submit(self._store_all)
-
-    def close(self) -> None:
-        """Store all remaining chunks, and wait until that is done."""
-        with self._changed:
-            self._is_closing = True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._is_storing)
-
-    def _store_all(self) -> None:
-        while True:
-            with self._changed:
-                if self._waiting:
-                    self._changed.wait_for(lambda: self._is_closing, SECONDS_TO_GATHER)
-                chunks, self._waiting, self._bytes = self._waiting, [], 0
-                if not chunks:
-                    self._is_storing = False
-                self._changed.notify_all()
-            if not chunks:
-                return
-            try:
-                self._store(chunks)
-            except Exception:  # a run must not fail because of its stream
-                LOG.exception("chunks of the stream of %s are lost", self._job.name)
-
-    def _store(self, chunks: Sequence[bytes]) -> None:
-        for attempt in range(TRIES):
-            try:
-                last = self._table.add(self._job, [*chunks])
-            except StorageError:
-                if attempt == TRIES - 1:
-                    raise
-                time.sleep(0.05 * 2**attempt)
-                continue
-            if last is not None:
-                self._trim(last, sum(map(len, chunks)))
-            return
-
-    def _trim(self, last: int, size: int) -> None:
-        self._stored.append((last, size))
-        self._stored_bytes += size
-        gone = 0
-        while self._stored_bytes > self._most_bytes and len(self._stored) > 1:
-            gone, size = self._stored.popleft()
-            self._stored_bytes -= size
-        if gone:
-            self._table.trim(self._job, gone)
 
 
 class RunReader:

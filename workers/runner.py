@@ -25,7 +25,8 @@ from ..pregel.program.program import is_async
 from ..pregel.run.config import merge_configs
 from ..pregel.superstep.interrupts import looks_like_answers
 from ..pregel.types import Command, GraphOutput, Interrupt, RunnableConfig
-from .chunks import ChunkTable, ChunkWriter, RunReader
+from .chunk_batches import ChunkWriter, ChunkWrites
+from .chunks import ChunkTable, RunReader
 from .jobs import Job, JobCodec, JobDeadlineError, JobEnd, Status
 from .saver import WorkerSaver
 from .turns import find_start
@@ -61,7 +62,8 @@ class JobRunner:
     ) -> None:
         assert isinstance(graph.checkpointer, BaseCheckpointSaver)
         self._graph, self._saver = graph, graph.checkpointer
-        self._codec, self._store_task, self._chunks = codec, store_task, chunks
+        self._codec, self._store_task = codec, store_task
+        self._writes = None if chunks is None else ChunkWrites(chunks)
         self._loop = asyncio.new_event_loop() if is_async(graph.program) else None
         self._tasks: dict[Job, asyncio.Task[Any] | None] = {}  # used on the loop only
         self._thread = threading.Thread(target=self._run_loop, name="stategraph-loop", daemon=True)
@@ -239,8 +241,8 @@ class JobRunner:
         self, job: Job, wanted: dict[str, Any], input: Any, config: RunnableConfig, **options: Any
     ) -> GraphOutput[Any]:
         """Do the same as `_invoke`, and store what the run sends."""
-        assert self._chunks is not None
-        writer = ChunkWriter(self._chunks, job)
+        assert self._writes is not None
+        writer = ChunkWriter(self._writes, job)
         reader = RunReader(wanted["modes"], wanted["subgraphs"], writer.add)
         options |= {"stream_mode": reader.modes, "subgraphs": reader.looks_inside}
         try:

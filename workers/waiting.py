@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from threading import Event
 from typing import Any
 
-from .chunks import ChunkTable, StreamChunk
+from .chunk_batches import ChunkReads
+from .chunks import Asked, ChunkTable, StreamChunk
 from .database import JobDatabase
 from .jobs import JobCodec, JobName, JobResult, check_thread, hash_name, read_result
 from .listener import Listener
@@ -34,6 +35,7 @@ class ResultWaiter:
         self._database, self._graph, self._codec = database, graph, codec
         self._listener = listener
         self._chunks = ChunkTable(database, codec)
+        self._reads = ChunkReads(self._chunks)
 
     def wait(self, thread_id: str, run_id: str | None, seconds: float | None) -> JobResult:
         """Return the status of a job at its end, or after this many seconds; None to wait as long
@@ -98,7 +100,7 @@ class ResultWaiter:
             is_open = True
             while is_open:
                 news.clear()
-                is_open, chunks = self._chunks.read(id, name, after)
+                is_open, chunks = self._chunks.read(Asked(id, name, after))
                 for chunk in chunks:
                     after = chunk.seq
                     yield chunk
@@ -117,7 +119,7 @@ class ResultWaiter:
             is_open = True
             while is_open:
                 news.clear()
-                is_open, chunks = await call(self._chunks.read, id, name, after)
+                is_open, chunks = await self._reads.read(Asked(id, name, after))
                 for chunk in chunks:
                     after = chunk.seq
                     yield chunk

@@ -15,7 +15,9 @@ from typing_extensions import TypedDict
 
 from stategraph import START, Command, StateGraph, get_stream_writer, interrupt
 from stategraph.workers import Queue, Worker
-from stategraph.workers.chunks import ChunksGoneError, ChunkWriter
+from stategraph.workers.chunk_batches import ChunkWriter, ChunkWrites
+from stategraph.workers.chunks import Asked, ChunksGoneError, ChunkTable
+from stategraph.workers.jobs import JobName
 
 postgres = cluster.postgres
 
@@ -106,6 +108,8 @@ def test_a_stream_is_read_while_the_job_runs_and_afterwards(postgres: str, is_as
         assert queue.forget() == 1
         with pytest.raises(LookupError):
             [*queue.stream("t", run_id=run)]
+        gone, unknown = queue.chunk_table().read_many([Asked(id, JobName("flow", "t", run), 0) for id in (1, 2)])
+        assert isinstance(gone, LookupError) and isinstance(unknown, LookupError)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -141,6 +145,52 @@ def test_a_stream_goes_on_when_another_worker_takes_the_job_over(postgres: str) 
     assert [(each.seq, each.data) for each in found] == [(1, {"a": {"log": ["a"]}}), (2, {"b": {"log": ["b"]}})]
 
 
+def test_streams_share_statements_and_each_reader_gets_its_own(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 40 runs side by side, each with two readers."""
+    gate = Gate()
+    gate.opened.clear()
+    read, adds, reads = ChunkTable.read_many, [], []
+
+    def slow(self: Any, asked: Any) -> Any:
+        reads.append(len(asked))
+        threading.Event().wait(0.02)
+        return read(self, asked)
+
+    monkeypatch.setattr(ChunkTable, "read_many", slow)
+    add = ChunkTable.add
+    monkeypatch.setattr(ChunkTable, "add", lambda self, chunks: [adds.append(len(chunks)), add(self, chunks)][1])
+    graph = make_graph(gate, is_async=True)
+
+    async def follow(queue: Any, name: str) -> list[Any]:
+        return [(each.seq, each.data) async for each in queue.astream(name)]
+
+    async def follow_all(queue: Any, names: list[str]) -> list[Any]:
+        readers = [asyncio.create_task(follow(queue, name)) for name in names]
+        while not gate.reached.is_set():
+            await asyncio.sleep(0.01)
+        gate.opened.set()
+        return await asyncio.gather(*readers)
+
+    names = [f"t{number}" for number in range(40)]
+    worker = Worker(graph, postgres, poll=0.1, concurrency=20)
+    thread = threading.Thread(target=worker.run)
+    with Queue.from_conn_string(postgres, graph) as queue:
+        for name in names:
+            queue.submit(name, {"log": [name]}, stream_mode="values")
+        thread.start()
+        try:
+            found = asyncio.run(follow_all(queue, names * 2))
+        finally:
+            gate.opened.set()
+            worker.stop()
+            thread.join(60)
+    for name, chunks in zip(names * 2, found, strict=True):
+        logs = [[name], [name, "a"], [name, "a", "b"]]
+        assert chunks == [(seq, {"log": log}) for seq, log in enumerate(logs, 1)]
+    assert sum(adds) == 3 * 40 and len(adds) < 3 * 40 and max(adds) > 10
+    assert max(reads) > 20
+
+
 def test_what_is_kept_of_a_stream_is_bounded(postgres: str) -> None:
     graph = make_graph(Gate(), is_async=False)
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
@@ -155,17 +205,17 @@ def test_what_is_kept_of_a_stream_is_bounded(postgres: str) -> None:
         def encode(self, name: Any, ns: Any, mode: str, data: Any) -> bytes:
             return bytes(data)
 
-        def add(self, job: Any, chunks: list[bytes]) -> int:
-            for chunk in chunks:
+        def add(self, chunks: list[tuple[Any, bytes]]) -> dict[int, int]:
+            for _, chunk in chunks:
                 self.kept[max(self.kept, default=0) + 1] = chunk
-            return max(self.kept)
+            return {1: max(self.kept)}
 
         def trim(self, job: Any, last: int) -> None:
             self.kept = {seq: chunk for seq, chunk in self.kept.items() if seq > last}
 
     table: Any = Table()
-    job: Any = type("Job", (), {"name": "job", "lost": False})
-    writer = ChunkWriter(table, job, most_bytes=100)
+    job: Any = type("Job", (), {"name": "job", "id": 1})
+    writer = ChunkWriter(ChunkWrites(table), job, most_bytes=100)
     for _ in range(20):
         writer.add((), "values", b"x" * 30)
         writer.close()
@@ -191,24 +241,27 @@ def test_a_stream_mode_that_does_not_exist_is_refused() -> None:
 
 
 def test_chunks_that_come_soon_after_one_another_are_stored_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    stored: list[list[bytes]] = []
+    stored: list[list[Any]] = []
 
     class Table:
         def encode(self, name: Any, ns: Any, mode: str, data: Any) -> bytes:
             return bytes(data)
 
-        def add(self, job: Any, chunks: list[bytes]) -> int:
-            stored.append(chunks)
-            return sum(map(len, stored))
+        def add(self, chunks: list[tuple[Any, bytes]]) -> dict[int, int]:
+            stored.append([(job.id, chunk) for job, chunk in chunks])
+            return {}
 
-    monkeypatch.setattr("stategraph.workers.chunks.SECONDS_TO_GATHER", 60.0)  # what ends does not wait for it
+    monkeypatch.setattr("stategraph.workers.chunk_batches.SECONDS_TO_GATHER", 60.0)  # what ends does not wait for it
     table: Any = Table()
-    job: Any = type("Job", (), {"name": "job"})
-    writer = ChunkWriter(table, job)
-    for number in range(5):
-        writer.add((), "values", b"%d" % number)
-    writer.close()
-    assert stored == [[b"0", b"1", b"2", b"3", b"4"]]
+    jobs: Any = [type("Job", (), {"name": "job", "id": id}) for id in (1, 2)]
+    writes = ChunkWrites(table)
+    first, second = (ChunkWriter(writes, job) for job in jobs)
+    for number in range(3):
+        first.add((), "values", b"%d" % number)
+        second.add((), "values", b"%d" % number)
+    first.close()
+    assert stored == [[(id, b"%d" % number) for id in (1, 2) for number in range(3)]], "also those of another run"
+    second.close()
 
 
 @pytest.mark.parametrize("is_async", [False, True])
