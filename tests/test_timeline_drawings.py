@@ -47,6 +47,12 @@ def test_attempts_are_bars_and_the_wait_between_them_a_line() -> None:
     assert [float(n) for n in re.findall(r"[\d.]+", line.get("d", ""))[::2]] == [end, start]
 
 
+def test_the_picture_says_whose_timeline_it_is() -> None:
+    root = drawn(told_of(START, step(1, task("a", (100, 4)))))
+    titles = [*(each.text or "" for each in root.iter(f"{SVG}title")), root.get("aria-label", "")]
+    assert any(text.startswith("Timeline of ") for text in titles)
+
+
 def test_a_bar_is_as_long_as_its_time_within_a_step() -> None:
     root = drawn(told_of(START, step(1, task("a", (100, 4)), task("b", (100, 2)))))
     [(_, a0, a1)], [(_, b0, b1)] = boxes(root, "a"), boxes(root, "b")

@@ -90,7 +90,7 @@ def draw_svg(timeline: TimelineModel, *, theme: Theme = "auto", width: int | Non
         *_legend(timeline, bottom + 16, left),
     ]
     moved = [part.replace("<g>", f'<g transform="translate({left:.0f} 0)">', 1) for part in body]
-    title = f"TimelineModel of {timeline.name}, thread {timeline.thread}: {timeline.summary}"
+    title = f"Timeline of {timeline.name}, thread {timeline.thread}: {timeline.summary}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{style.name}" role="img" '
         f'width="{total:.0f}" height="{height:.0f}" viewBox="0 0 {total:.0f} {height:.0f}">'
