@@ -145,6 +145,10 @@ class Service:
             raise Refused(409, f"the graph {name!r} is not served any more; served are: {known}")
         return self.graphs[name]
 
+    def graph_of_thread(self, thread: Record) -> Pregel | None:
+        """Return the graph that ran last on a thread; None before its first run."""
+        return self.graphs.get(thread["metadata"].get("graph_id", ""))
+
     async def assistant(self, id: str, owner: str | None) -> Record:
         """Return an assistant, by its id or the name of a graph.
 

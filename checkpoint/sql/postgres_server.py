@@ -46,15 +46,7 @@ from .postgres_wire import (
 )
 from .redact import redact
 
-__all__ = [
-    "ConnectionLostError",
-    "Server",
-    "Target",
-    "Wire",
-    "POOL_SIZE",
-    "SECONDS",
-    "is_clash",
-]
+__all__ = ["POOL_SIZE", "SECONDS", "ConnectionLostError", "Server", "Target", "Wire", "is_clash"]
 
 Target = str | Connection[Any] | ConnectionPool[Any]
 """A connection string or URL, an open connection, or a pool of them."""
@@ -443,6 +435,11 @@ _UNKNOWN = (
 
 
 def is_clash(error: BaseException) -> bool:
-    """Return whether the database rolled back because of other transactions: repeated, it will most
-    likely succeed."""
-    return isinstance(error.__cause__, errors.DeadlockDetected | errors.SerializationFailure)
+    """Return whether an error, or one that caused it, says that Postgres rolled back because of
+    other transactions (codes 40001 and 40P01): repeated, it will most likely succeed."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, errors.DeadlockDetected | errors.SerializationFailure):
+            return True
+        found = found.__cause__
+    return False

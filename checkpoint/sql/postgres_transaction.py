@@ -12,7 +12,7 @@ from psycopg import Connection, OperationalError, errors
 
 from ..errors import StorageError
 from ..records import TaskWrites, Transacted, TransactionPlace
-from .postgres_server import ConnectionLostError
+from .postgres_server import ConnectionLostError, is_clash
 from .postgres_session import PostgresSession, decode_names
 from .postgres_wire import transaction
 from .transaction import Undone, UserFunction, check_methods, tell_run, transact_in
@@ -38,17 +38,6 @@ def check_isolation(isolation: str | None) -> None:
         raise ValueError(f"isolation must be one of {names} on Postgres, got {isolation!r}")
 
 
-def was_in_the_way(error: BaseException) -> bool:
-    """Return whether Postgres has rolled back a transaction because of others (codes 40001 and
-    40P01): as the error itself, or as one of its causes."""
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, errors.SerializationFailure | errors.DeadlockDetected):
-            return True
-        found = found.__cause__
-    return False
-
-
 class Tries:
     """Counts how often a transaction may be retried."""
 
@@ -67,7 +56,7 @@ class Tries:
                 raise error
             self._lost = True
             return
-        if not was_in_the_way(error) or not self._left:
+        if not is_clash(error) or not self._left:
             raise error
         self._left -= 1
         time.sleep(random.uniform(0, self._seconds))
@@ -86,7 +75,7 @@ def transact_on_postgres(
             done = _transact_once(saver, place, UserFunction(saver, function))
             return tell_run(saver, place, done)
         except StorageError as error:
-            if lost is not None and not was_in_the_way(error):
+            if lost is not None and not is_clash(error):
                 raise lost from error  # whether it was recorded is unknown
             if isinstance(error, ConnectionLostError):
                 lost = error

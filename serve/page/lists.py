@@ -66,7 +66,7 @@ class PageLists:
         threads = await self._sorted(owner, body.status)
         begin = 0
         if body.further is not None:
-            begin = sum(_place(each) >= body.further for each in threads)
+            begin = sum(_sort_key(each) >= body.further for each in threads)
         text = body.text.lower()
         named = [_names(each, text) for each in threads]
         states, end = await self._search_states(threads, named, text, begin)
@@ -81,7 +81,7 @@ class PageLists:
                 "has_more": len(hits) > body.limit,
                 "searched": end,
                 "of": len(threads),
-                "further": _place(threads[end - 1]) if 0 < end < len(threads) else None,
+                "further": _sort_key(threads[end - 1]) if 0 < end < len(threads) else None,
             }
         )
 
@@ -92,7 +92,7 @@ class PageLists:
         records = await self._service.records.search("threads", owner=owner)
         threads = [_with_status(each, busy) for each in records]
         wanted = [each for each in threads if status in (None, each["status"])]
-        return sorted(wanted, key=_place, reverse=True)
+        return sorted(wanted, key=_sort_key, reverse=True)
 
     async def _search_states(
         self, threads: Sequence[Record], named: Sequence[bool], text: str, begin: int
@@ -160,11 +160,11 @@ class PageLists:
 
     async def _has(self, thread: Record, text: str) -> bool:
         """Return whether a thread's state contains a text."""
-        app = self._service.graphs.get(thread["metadata"].get("graph_id", ""))
+        app = self._service.graph_of_thread(thread)
         if app is None:
             return False
         config: Any = {"configurable": {"thread_id": thread["thread_id"]}}
-        return _holds((await app.aget_state(config)).values, text)
+        return _contains((await app.aget_state(config)).values, text)
 
 
 def _job(job: JobResult) -> Record:
@@ -179,26 +179,26 @@ def _job(job: JobResult) -> Record:
     }
 
 
-def _place(thread: Record) -> tuple[str, str]:
+def _sort_key(thread: Record) -> tuple[str, str]:
     """Return a thread's sort key in the search."""
     return str(thread["updated_at"]), thread["thread_id"]
 
 
 def _names(thread: Record, text: str) -> bool:
     """Return whether a thread's record contains a text."""
-    return _holds({name: thread[name] for name in ("thread_id", "metadata", "error")}, text)
+    return _contains({name: thread[name] for name in ("thread_id", "metadata", "error")}, text)
 
 
 def _with_status(thread: Record, busy: Container[str]) -> Record:
     return {**thread, "status": "busy" if thread["thread_id"] in busy else thread["status"]}
 
 
-def _holds(value: Any, text: str) -> bool:
+def _contains(value: Any, text: str) -> bool:
     """Return whether a text, given in lower case, occurs anywhere in a value, ignoring case."""
     if isinstance(value, str):
         return text in value.lower()
     if isinstance(value, dict):
-        return any(_holds(each, text) for pair in value.items() for each in pair)
+        return any(_contains(each, text) for pair in value.items() for each in pair)
     if isinstance(value, list):
-        return any(_holds(each, text) for each in value)
+        return any(_contains(each, text) for each in value)
     return value is not None and text in str(value).lower()

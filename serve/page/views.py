@@ -124,7 +124,7 @@ class Views:
         owner = await self._service.user(request)
         id = request.path_params["thread_id"]
         thread = await self._service.records.get("threads", id, owner=owner)
-        app = self._service.graphs.get(thread["metadata"].get("graph_id", ""))
+        app = self._service.graph_of_thread(thread)
         if app is None:
             raise Refused(404, "no graph has run on this thread yet")
         return id, app

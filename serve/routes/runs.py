@@ -52,7 +52,7 @@ class RunRoutes:
     async def create(self, request: Request) -> Response:
         """Begin a run without waiting for it."""
         record, _ = await self._begin(request)
-        return answer(await self._shown(record), headers=_place(record))
+        return answer(await self._shown(record), headers=_location(record))
 
     async def create_many(self, request: Request) -> Response:
         """Begin several runs. If one is refused, those before it have already begun."""
@@ -68,7 +68,7 @@ class RunRoutes:
         record, body = await self._begin(request)
         if body.on_disconnect == "cancel":
             await self._wait_or_cancel(record, request)
-        return _json(await self._answer(record), _place(record, "/join"))
+        return _json(await self._answer(record), _location(record, "/join"))
 
     async def _wait_or_cancel(self, record: Record, request: Request) -> None:
         """Wait until a run ends; cancel it if the client disconnects first."""
@@ -199,7 +199,7 @@ class RunRoutes:
 
     def _streaming(self, record: Record, start: int | None, *, cancels: bool) -> Response:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        headers |= _place(record, "/stream")
+        headers |= _location(record, "/stream")
         frames = self._frames(record, start, cancels)
         return StreamingResponse(frames, media_type=_EVENTS, headers=headers)
 
@@ -241,7 +241,7 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
-def _place(record: Record, end: str = "") -> dict[str, str]:
+def _location(record: Record, end: str = "") -> dict[str, str]:
     """Return headers with the address of a run, and the address to which a client that has lost the
     connection goes."""
     place = f"/threads/{record['thread_id']}/runs/{record['run_id']}"

@@ -226,7 +226,7 @@ class Threads:
                 yield page
                 continue
             for each in page:
-                if _holds(await self._values(each), body.values):
+                if _matches(await self._values(each), body.values):
                     yield [each]
 
     async def _conditions(self, body: ThreadSearch) -> dict[str, Any]:
@@ -259,7 +259,7 @@ class Threads:
 
     async def _shown(self, thread: Record) -> Record:
         """Return a thread with its state."""
-        app = self._graph(thread)
+        app = self._service.graph_of_thread(thread)
         if app is None:
             return {**await self._bare(thread), "values": None, "interrupts": {}}
         state = await app.aget_state(_config(thread["thread_id"]))
@@ -268,7 +268,7 @@ class Threads:
         return {**bare, "values": values, "interrupts": describe_interrupts(state)}
 
     async def _values(self, thread: Record) -> Any:
-        app = self._graph(thread)
+        app = self._service.graph_of_thread(thread)
         return None if app is None else (await app.aget_state(_config(thread["thread_id"]))).values
 
     # -- states ------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class Threads:
         return await self._state(thread, body.checkpoint, body)
 
     async def _state(self, thread: Record, at: Mapping[str, Any], wanted: StateQuery) -> Response:
-        app = self._graph(thread)
+        app = self._service.graph_of_thread(thread)
         if app is None:
             return answer(select_fields(_NO_STATE, wanted.select))
         config = _config(thread["thread_id"], at)
@@ -301,7 +301,7 @@ class Threads:
             return await self._update(await self._one(request), body)
 
     async def _update(self, thread: Record, body: StateBody) -> Response:
-        app = self._graph(thread)
+        app = self._service.graph_of_thread(thread)
         if app is None:
             raise Refused(409, "no graph has run on this thread yet: run one first")
         await self._refuse_busy(thread["thread_id"])
@@ -337,7 +337,7 @@ class Threads:
             body = await self._service.body(request, HistoryBody)
         else:
             body = self._service.query(request, HistoryBody)
-        app = self._graph(thread)
+        app = self._service.graph_of_thread(thread)
         if app is None:
             return answer([])
         before = body.before
@@ -354,10 +354,6 @@ class Threads:
             return [select_fields(describe_snapshot(each), body.select) async for each in steps]
 
         return answer(await refusing(read()))
-
-    def _graph(self, thread: Record) -> Pregel | None:
-        """Return the graph that ran last on a thread; None before the first run."""
-        return self._service.graphs.get(thread["metadata"].get("graph_id", ""))
 
     def _saver(self) -> BaseCheckpointSaver:
         saver: Any = next(iter(self._service.graphs.values())).checkpointer
@@ -402,10 +398,10 @@ def _config(thread_id: str, at: Mapping[str, Any] | None = None) -> Any:
     return {"configurable": place}
 
 
-def _holds(value: Any, part: Any) -> bool:
+def _matches(value: Any, part: Any) -> bool:
     """Return whether a value contains a part: objects may have more keys than the part."""
     if isinstance(part, Mapping):
         return isinstance(value, Mapping) and all(
-            key in value and _holds(value[key], each) for key, each in part.items()
+            key in value and _matches(value[key], each) for key, each in part.items()
         )
     return bool(value == part)

@@ -18,7 +18,7 @@ from ..errors import Refused
 from ..records import Record
 from .events import PING
 from .runner import Runner
-from .thread_runs import OPEN, Begin, ThreadRuns, moment_of
+from .thread_runs import Begin, Ended, ThreadRuns, moment_of
 
 ThreadMode = Literal["run_modes", "lifecycle", "state_update"]
 """What is sent: the events of the runs and their ends; only their beginnings and ends; or the
@@ -84,37 +84,25 @@ class ThreadEvents:
         elif last.number is not None:
             async for part in self._run(last.begin, last.number + 1):
                 yield part
-        after = last.begin
-        while not self._runner.stopping.is_set():
-            news = self._runs.news
-            begin = await self._runs.next(after)
-            if begin is not None:
-                start = None if begin.run_id in joined else 0
-                async for part in self._run(begin, start):
-                    yield part
-                after = begin
-            elif not await self._runs.wait(news):
+        async for begin in self._runs.follow(last.begin):
+            if begin is None:
                 yield PING
+                continue
+            async for part in self._run(begin, None if begin.run_id in joined else 0):
+                yield part
 
     async def _run(self, begin: Begin, start: int | None) -> AsyncIterator[bytes]:
         """Yield the events of one run, and those for its end."""
-        run_id = begin.run_id
-        record = await self._runs.find(run_id)
+        record = await self._runs.find(begin.run_id)
         if record is None:
             return
         if start is None and await self._runner.status(record) == "pending":
             start = 0
-        status = "pending"
-        for first in (start, None):  # a reader that is too slow continues with new events
-            async for part in self._runner.events(record, first):
-                if told := self._renumber(begin, part):
-                    yield told
-            record = await self._runs.find(run_id) or record
-            status = await self._runner.status(record)
-            if self._runner.is_left(record) or status not in OPEN:
-                break
-        if not self._runner.is_left(record) and status not in OPEN:
-            yield await self._end(begin, record, status)
+        async for part in self._runs.read(record, start):
+            if isinstance(part, Ended):
+                yield await self._end(begin, *part)
+            elif told := self._renumber(begin, part):
+                yield told
 
     def _renumber(self, begin: Begin, part: bytes) -> bytes:
         """Return the requested events of a part, with their ids in the thread's stream."""

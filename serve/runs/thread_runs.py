@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -24,6 +25,13 @@ class Begin(NamedTuple):
 
     moment: int
     run_id: str
+
+
+class Ended(NamedTuple):
+    """The end of a run."""
+
+    record: Record
+    status: str
 
 
 class ThreadNews:
@@ -55,11 +63,6 @@ class ThreadRuns:
         self._records, self._runner, self._news = records, runner, news
         self._thread_id = thread_id
 
-    @property
-    def news(self) -> asyncio.Event:
-        """The event that the next run sets. Get it before you look for runs."""
-        return self._news.of(self._thread_id)
-
     async def find(self, run_id: str) -> Record | None:
         """Return the record of a run; None if this thread no longer has it."""
         record = await self._records.find("runs", run_id, self._thread_id)
@@ -67,7 +70,36 @@ class ThreadRuns:
         is_mine = record is not None and record["thread_id"] == self._thread_id
         return record if is_mine else None
 
-    async def wait(self, news: asyncio.Event) -> bool:
+    async def follow(self, after: Begin) -> AsyncIterator[Begin | None]:
+        """Yield the runs that begin after another one, in order, until the server stops; None
+        whenever a heartbeat is due."""
+        while not self._runner.stopping.is_set():
+            news = self._news.of(self._thread_id)
+            begin = await self.next(after)
+            if begin is not None:
+                yield begin
+                after = begin
+            elif not await self._wait(news):
+                yield None
+
+    async def read(self, record: Record, start: int | None) -> AsyncIterator[bytes | Ended]:
+        """Yield what a run sends, and then its end; no end if the next server continues the run.
+
+        Args:
+            start: see `Runner.events`.
+        """
+        for first in (start, None):  # a reader that is too slow continues with new events
+            async for part in self._runner.events(record, first):
+                yield part
+            record = await self.find(record["run_id"]) or record
+            status = await self._runner.status(record)
+            if self._runner.is_left(record):
+                return
+            if status not in OPEN:
+                yield Ended(record, status)
+                return
+
+    async def _wait(self, news: asyncio.Event) -> bool:
         """Wait until there may be a next run; return False if it is time for a heartbeat."""
         waits = [asyncio.ensure_future(each.wait()) for each in (news, self._runner.stopping)]
         seconds = PING_SECONDS if self._runner.queue is None else SECONDS_BETWEEN_LOOKS

@@ -120,7 +120,7 @@ class Commands:
         thread = await self._service.records.find("threads", self._thread_id)
         if thread is None or not may_see(thread, self._owner):
             return set()
-        app = self._service.graphs.get(thread["metadata"].get("graph_id", ""))
+        app = self._service.graph_of_thread(thread)
         if app is None:
             return set()
         state = await app.aget_state({"configurable": {"thread_id": self._thread_id}})

@@ -18,7 +18,7 @@ from ..errors import Refused
 from ..records import Record, may_see
 from ..runs.events import PING
 from ..runs.frames import HEARTBEAT, split_frames
-from ..runs.thread_runs import OPEN, Begin, ThreadRuns, begin_of
+from ..runs.thread_runs import Begin, Ended, ThreadRuns, begin_of
 from ..service import Service
 from .translate import Event, Translator
 
@@ -90,7 +90,7 @@ class Subscription:
     def __init__(
         self, service: Service, thread_id: str, owner: str | None, wanted: Wanted
     ) -> None:
-        self._service, self._runner = service, service.runs
+        self._service = service
         self._thread_id, self._owner, self._wanted = thread_id, owner, wanted
         self._runs = ThreadRuns(service.records, service.runs, service.news, thread_id)
 
@@ -108,15 +108,12 @@ class Subscription:
             known, after = await self._runs.since(moment), Begin(moment, "")
         if known:
             after = known[0]._replace(run_id="")
-        while not self._runner.stopping.is_set():
-            news = self._runs.news
-            begin = await self._runs.next(after)
-            if begin is not None:
-                async for part in self._run(begin, since or 0):
-                    yield part
-                after = begin
-            elif not await self._runs.wait(news):
+        async for begin in self._runs.follow(after):
+            if begin is None:
                 yield PING
+                continue
+            async for part in self._run(begin, since or 0):
+                yield part
 
     async def _run(self, begin: Begin, since: int) -> AsyncIterator[bytes]:
         """Yield the events of one run. Its whole log is read, since a protocol event depends on the
@@ -125,28 +122,24 @@ class Subscription:
         if record is None or not may_see(record, self._owner):
             return
         translator = Translator(begin.run_id, record["graph_id"], self._wanted.channels)
-        place, status = first_seq(begin.moment), "pending"
-        for first in (0, None):  # a reader that is too slow continues with new events
-            async for part in self._runner.events(record, first):
-                parts = []
-                for frame in split_frames(part):
-                    if frame.event == HEARTBEAT:
-                        parts.append(PING)
-                    elif frame.id is not None:
-                        place = _place_of(begin, frame.id)
-                        events = translator.of(frame.event, frame.data)
-                        last, id = place + _AN_EVENT - 1, f"{begin.run_id}:{frame.id}"
-                        parts += self._number(place, last, since, id, events)
-                if parts:
-                    yield b"".join(parts)
-            record = await self._runs.find(begin.run_id) or record
-            status = await self._runner.status(record)
-            if self._runner.is_left(record) or status not in OPEN:
-                break
-        if not self._runner.is_left(record) and status not in OPEN:
-            events = translator.end(status, await self._is_paused())
-            id = f"{begin.run_id}:end"
-            yield b"".join(self._number(place + _AN_EVENT, sys.maxsize, since, id, events))
+        place = first_seq(begin.moment)
+        async for part in self._runs.read(record, 0):
+            if isinstance(part, Ended):
+                end = translator.end(part.status, await self._is_paused())
+                id = f"{begin.run_id}:end"
+                yield b"".join(self._number(place + _AN_EVENT, sys.maxsize, since, id, end))
+                return
+            parts = []
+            for frame in split_frames(part):
+                if frame.event == HEARTBEAT:
+                    parts.append(PING)
+                elif frame.id is not None:
+                    place = _place_of(begin, frame.id)
+                    last, id = place + _AN_EVENT - 1, f"{begin.run_id}:{frame.id}"
+                    events = translator.of(frame.event, frame.data)
+                    parts += self._number(place, last, since, id, events)
+            if parts:
+                yield b"".join(parts)
 
     def _number(
         self, place: int, last: int, since: int, id: str, events: Iterator[Event]
