@@ -190,30 +190,24 @@ class Queue(QueueResults):
             StorageError: the database refused or is out of reach; nothing is submitted.
         """
         check_multitask(multitask)
+        wait, when = check_debounce(debounce, debounce_max), check_when(delay, at)
         call = check_call(interrupt_before, interrupt_after, stream_mode, subgraphs)
+        how = {**self._check_how(priority, config, context, durability), **call}
+        named = str(uuid4()) if run_id is None else run_id
         if multitask != "enqueue":
             check_no_time(delay=delay, at=at, debounce=debounce)
             check_thread(thread_id)
-            named = str(uuid4()) if run_id is None else run_id
             check_names(named)
-            how = self._check_how(priority, config, context, durability)
-            given = {"input": input, **how, **call}
-            job = (thread_id, named, priority, given)
+            job = (thread_id, named, priority, {"input": input, **how})
             self._database.retry_once(
                 submit_in_turn, self._database, self._submitter, job, multitask
             )
-            return named
-        wait = check_debounce(debounce, debounce_max)
-        if wait is not None:
+        elif wait is not None:
             check_alone(run_id=run_id, delay=delay, at=at)
             check_thread(thread_id)
-            how = self._check_how(priority, config, context, durability)
-            given = {"input": input, **how, **call}
-            return self._submitter.debounce(thread_id, priority, given, wait)
-        named = str(uuid4()) if run_id is None else run_id
-        how = self._check_how(priority, config, context, durability)
-        when = check_when(delay, at)
-        self._submit([(thread_id, input)], [named], priority, {**how, **call}, when)
+            return self._submitter.debounce(thread_id, priority, {"input": input, **how}, wait)
+        else:
+            self._submit([(thread_id, input)], [named], priority, how, when)
         return named
 
     def submit_many(
