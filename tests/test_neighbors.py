@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -74,6 +75,22 @@ def test_notices_of_others_wake_nobody_and_end_nothing(
             queue.submit("t", GIVEN)
             assert queue.result("t", wait=30).status == "done"
     assert "did not come from a worker" in caplog.text
+
+
+def test_a_notice_that_came_with_an_answer_is_not_slept_over(postgres: str, queue: Queue) -> None:
+    """libpq has read it behind the answer to a statement, so the socket has nothing more to read."""
+    wake, waker = socket.socketpair()
+    with wake, waker, closing(WorkerSession(postgres, TERMS).open()) as session:
+        assert session.claim(1) == [], "from now on it knows that nothing comes due"
+        queue.submit("t", GIVEN)
+        connection = session._connection
+        assert connection is not None and select.select([connection.pgconn.socket], [], [], 30)[0]
+        connection.pgconn.consume_input()
+        late = threading.Timer(5, waker.send, [b"!"])
+        late.start()
+        session.wait(wake, 60)
+        late.cancel()
+        assert not select.select([wake], [], [], 0)[0], "it was slept over"
 
 
 def test_a_lock_that_a_neighbor_holds_is_not_waited_for(

@@ -108,11 +108,12 @@ class Listener:
             selector.register(self._stopped, selectors.EVENT_READ)
             selector.register(connection.fileno(), selectors.EVENT_READ)
             while True:
+                # Also those that came with the last answer: no socket reports them.
+                while (notice := connection.pgconn.notifies()) is not None:
+                    self._on_notice(notice.extra)
                 if any(key.fileobj is self._stopped for key, _ in selector.select()):
                     return
                 connection.pgconn.consume_input()
-                while (notice := connection.pgconn.notifies()) is not None:
-                    self._on_notice(notice.extra)
 
     def _on_notice(self, payload: bytes) -> None:
         try:

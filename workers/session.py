@@ -371,7 +371,12 @@ class WorkerSession:
         poller, end = select.poll(), wake.fileno()
         for number in (end, pgconn.socket):
             poller.register(number, select.POLLIN)
-        while not self._notified:
+        while True:
+            # Those that came with the last answer are in libpq's buffer: no socket reports them.
+            while (notice := pgconn.notifies()) is not None:
+                self._on_notice(notice.extra)
+            if self._notified:
+                break
             # Plus a millisecond, because poll() truncates fractions and would return too early.
             left = min(seconds, self._next_wake - monotonic() + 0.001)
             ready = [number for number, _ in poller.poll(max(0, left) * 1000)]
@@ -381,8 +386,6 @@ class WorkerSession:
             if not ready or end in ready:
                 break
             pgconn.consume_input()
-            while (notice := pgconn.notifies()) is not None:
-                self._on_notice(notice.extra)
         self._notified = False
 
     def _on_notice(self, payload: bytes) -> None:
