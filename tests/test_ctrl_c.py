@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import operator
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import pytest
 from typing_extensions import TypedDict
 
-from stategraph import START, StateGraph
+from stategraph import START, InMemorySaver, StateGraph
 from stategraph.checkpoint.sql.sqlite_database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.drivers import journal
 from stategraph.pregel.drivers.pool import POOL
+from stategraph.pregel.run import loop
 from stategraph.pregel.superstep.machine import Machine
 
 CFG: Any = {"configurable": {"thread_id": "1"}}
@@ -111,3 +113,41 @@ def test_what_stops_a_save_in_the_background_is_raised_by_the_run_alone(
         with pytest.raises(Stop):
             drive.invoke(app, {"log": ["in"]}, CFG, durability="async")
     assert not printed
+
+
+def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise all tasks would be recorded as finished, and nobody would end their superstep: the thread would stand."""
+    saver, gate, held = InMemorySaver(), threading.Event(), []
+    commit, end_by_force = saver.commit, loop._end_by_force
+
+    def slow(state: State) -> State:
+        gate.wait(20)
+        return {"log": ["slow"]}
+
+    def interrupt(run: Any, tasks: Any) -> None:
+        if any(task.name == "quick" for task in tasks):
+            raise KeyboardInterrupt
+
+    def end(run: Any, machine: Any, tasks: Any) -> Any:
+        held.extend(tasks)
+        return end_by_force(run, machine, tasks)
+
+    def store(given: Any) -> None:
+        gate.set()
+        until = time.monotonic() + 20
+        while held and not all(task.finished for task in held) and time.monotonic() < until:
+            time.sleep(0.001)
+        commit(given)
+
+    graph = StateGraph(State).add_node("quick", lambda state: {"log": ["quick"]}).add_node("slow", slow)
+    graph.add_node("last", lambda state: {"log": ["last"]})
+    graph.add_edge(START, "quick").add_edge(START, "slow").add_edge(["quick", "slow"], "last")
+    app = graph.compile(saver)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "show_ends", interrupt)
+        patch.setattr(loop, "_end_by_force", end)
+        patch.setattr(saver, "commit", store)
+        with pytest.raises(KeyboardInterrupt):
+            [*app.stream({"log": []}, CFG, durability="exit")]
+    assert len(held) == 2 and app.get_state(CFG).next == ("slow",)
+    assert app.invoke(None, CFG) == {"log": ["quick", "slow", "last"]}

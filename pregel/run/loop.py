@@ -1,8 +1,7 @@
 """ONE generator that owns the order of effects: load, plan, run, keep, apply, save, emit.
 
 It asks for effects and never performs one: no await, no thread, no I/O. A driver fills each
-effect's answer slots and resumes it; a driver that fails throws the exception in here, so that what
-was done is still kept.
+effect's answer slots and resumes it; if it fails, it throws the exception in here, to keep work.
 
 Theory of operation: only `_end_superstep` moves the state, as the last thing. So wherever a run
 ends before that, the state is the one of the last commit, and what tasks have done stands beside it
@@ -79,8 +78,7 @@ def _end(run: Run, *, finished: bool) -> Effects:
 
 
 def _loop(run: Run, machine: Machine, passed_tick: int) -> Effects:
-    """Superstep after superstep, until nothing is left, a question is open, or the limit is
-    reached.
+    """Superstep after superstep, until nothing is left, a question is open, or the limit is met.
 
     What a run does not use costs one look per superstep here, and no call (benchmarks P1, P2).
 
@@ -164,11 +162,13 @@ def _end_by_force(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
     """Keep what has finished when the reader leaves or the driver fails amid a superstep. If all
     tasks have, the superstep ends: otherwise `get_state` would not show what their writes lead to.
     """
+    # Looked at once: Ctrl-C in this loop leaves threads at work, whose tasks may finish meanwhile.
+    finished = {task for task in tasks if task.finished}
     # What an abandoned run has done must not move the thread: nobody waits for it any more.
-    if all(task.finished for task in tasks) and not run.abandoned:
+    if len(finished) == len(tasks) and not run.abandoned:
         yield from _end_superstep(run, machine, tasks)
     else:
-        yield from _record_unfinished(run, tasks)
+        yield from _record_unfinished(run, tasks, finished)
 
 
 def show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
@@ -398,7 +398,7 @@ def _end_unfinished(
     failed = [t for t in tasks if t.error is not None]
     if races is not None:
         failed = [t for t in failed if races.has_failed(t, tasks)]
-    yield from _record_unfinished(run, tasks)
+    yield from _record_unfinished(run, tasks, {t for t in tasks if t.finished})
     if failed:
         from .failures import choose_error
 
@@ -407,8 +407,8 @@ def _end_unfinished(
     run.output.keep_preview(machine, [pair for t in tasks if t.finished for pair in t.writes])
 
 
-def _record_unfinished(run: Run, tasks: Sequence[Task]) -> Effects:
-    """Record how far each task of an unfinished superstep has come."""
+def _record_unfinished(run: Run, tasks: Sequence[Task], finished: Collection[Task]) -> Effects:
+    """Record how far each task of an unfinished superstep has come; of those at work, nothing."""
     if run.thread.saver is None or run.abandoned:
         return
     # With durability "exit" the checkpoint beside which the records stand is not stored yet.
@@ -419,7 +419,7 @@ def _record_unfinished(run: Run, tasks: Sequence[Task]) -> Effects:
         yield Save(commit)
     records = list(commits.exit_records)
     for task in tasks:
-        if task.finished:
+        if task in finished:
             if not task.recorded:
                 records.append(commits.encode_writes(task))
         # What was only restored stands in the store as it is.
