@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from stategraph import START, InMemorySaver, StateGraph
 from stategraph.checkpoint.sql.sqlite_database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.drivers import journal
+from stategraph.pregel.drivers.batch import Batch
 from stategraph.pregel.drivers.pool import POOL
 from stategraph.pregel.run import loop
 from stategraph.pregel.superstep.machine import Machine
@@ -151,3 +153,43 @@ def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch: pyt
             [*app.stream({"log": []}, CFG, durability="exit")]
     assert len(held) == 2 and app.get_state(CFG).next == ("slow",)
     assert app.invoke(None, CFG) == {"log": ["quick", "slow", "last"]}
+
+
+def test_ctrl_c_while_ends_are_taken_is_not_waited_for_ever() -> None:
+    """At each call that `take` makes, in turn."""
+
+    def interrupt(number: int) -> bool:
+        """Whether there is such a call."""
+        seen = [0]
+
+        def profile(frame: Any, event: str, arg: Any) -> None:
+            if frame.f_code is Batch.take.__code__ and event in ("call", "c_return"):
+                seen[0] += 1
+                if seen[0] == number:
+                    sys.setprofile(None)
+                    raise KeyboardInterrupt
+
+        graph = StateGraph(State)
+        for name in ("a", "b", "c"):
+            graph.add_node(name, lambda state: {"log": ["x"]}).add_edge(START, name)
+        app = graph.compile()
+
+        def run() -> None:
+            sys.setprofile(profile)
+            try:
+                app.invoke({"log": []})
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.setprofile(None)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive(), f"it waits for ever after call {number}"
+        return seen[0] == number
+
+    number = 1
+    while interrupt(number):
+        number += 1
+    assert number > 2

@@ -50,7 +50,7 @@ class Batch(Generic[Job]):
         self._done = done
         self._lock = threading.Lock()
         self._surplus = max(0, len(jobs) - limit)
-        self.ended: deque[Job] = deque()
+        self.ended: list[Job] = []
         self.open: int = len(jobs)
 
     def start(self, *, here: bool = False) -> None:
@@ -100,10 +100,12 @@ class Batch(Generic[Job]):
 
     def take(self, most: int | None = None) -> list[Job]:
         """The jobs that have ended since the last time, or the first of them."""
-        count = len(self.ended)
-        taken = [self.ended.popleft() for _ in range(count if most is None else min(most, count))]
+        # Nothing is called between the last two: Ctrl-C there would let `join` wait for ever.
         with self._lock:
-            self.open -= len(taken)
+            taken = self.ended[:most]
+            count = len(taken)
+            del self.ended[:count]
+            self.open -= count
         return taken
 
     def stop(self, *, at_once: bool) -> None:
