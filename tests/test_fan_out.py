@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import threading
+import time
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -27,17 +28,25 @@ def fan_out(node: Any) -> Any:
 
 
 class Fails:
-    """The first fails at once, the first time; the others only note that they were started."""
+    """The first fails at once, the first time; the others only note that they were started. If `slow`, they end
+    after it: on a busy machine its thread may begin last.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *, slow: bool) -> None:
         self.started: list[int] = []
         self.left = 1
+        self.failed = threading.Event()
+        self.slow = slow
 
     def __call__(self, state: State) -> State:
         self.started.append(state["number"])
         if state["number"] == 0 and self.left:
             self.left -= 1
+            self.failed.set()
             raise ValueError("the first")
+        if self.slow:
+            assert self.failed.wait(30)
+            time.sleep(0.02)
         return {"done": [state["number"]]}
 
 
@@ -57,7 +66,7 @@ def test_what_could_be_started_together_is_started_though_the_first_fails(
     """All of them, or the first `max_concurrency`: what they did is kept, and only the others run on a resume."""
     if is_coroutine and not drive.is_async:
         return
-    body = Fails()
+    body = Fails(slow=not is_coroutine)
     app = fan_out(coroutine(body) if is_coroutine else body)
     config = CONFIG if limit is None else {**CONFIG, "max_concurrency": limit}
     with pytest.raises(ValueError, match="the first"):
@@ -74,7 +83,7 @@ def test_what_could_be_started_together_is_started_though_the_first_fails(
 
 
 def test_coroutines_that_wait_are_started_then_cancelled_and_run_again() -> None:
-    body, cancelled = Fails(), []
+    body, cancelled = Fails(slow=False), []
 
     async def node(state: State) -> State:
         result = body(state)

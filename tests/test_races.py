@@ -128,10 +128,19 @@ def test_the_first_that_finishes_wins_and_nobody_waits_for_the_others(drive: Any
         assert sorted(track.stopped) == ["hang1", "hang2"], "coroutines are cancelled"
 
 
-def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver: Any, track: Track) -> None:
+def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver: Any, track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
     class Sync:
         is_async = False
 
+    begun = threading.Event()
+
+    def plan(name: str) -> str:
+        if name == "hang":
+            begun.set()
+        assert begun.wait(WAIT)  # else `win` may have won before `hang` begins, which then never does
+        return name
+
+    monkeypatch.setattr(track, "plan", plan)
     app = make_app(Sync, track, ["hang", "win"], saver)
     assert app.invoke({}, CFG)["log"] == ["win"]
     track.release.set()
