@@ -76,7 +76,8 @@ def create_app(
         store: holds assistants, threads and runs, and is what nodes find as `runtime.store`; in
             memory by default.
         auth: identifies the sender of a request: it takes the request and returns the user's id, or
-            None to refuse it. It may be a coroutine function. Each user sees its own threads only.
+            None to refuse it; anything else is an error, and nobody gets in. It may be a coroutine
+            function. Each user sees its own threads only.
         hosts: the host names that requests may use; others get 403, which keeps pages of other
             sites away from a server on loopback. None allows any name, and requires `auth`.
         most_bytes: the maximum size of a request's body.
@@ -103,11 +104,14 @@ def create_app(
     Raises:
         ValueError: there is no graph, a webhook prefix is not a plain URL, or `hosts` is None
             without `auth`.
+        TypeError: `auth` is no function.
     """
     if not graphs:
         raise ValueError("graphs must name at least one graph")
     if hosts is None and auth is None:
         raise ValueError("hosts=None needs auth=: without it everybody could use the server")
+    if auth is not None and not callable(auth):
+        raise TypeError(f"auth must be a function that takes a request, got {auth!r}")
     saver = checkpointer or InMemorySaver()
     memory = store or InMemoryStore()
     bound = {

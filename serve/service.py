@@ -73,6 +73,7 @@ class Service:
         Raises:
             Refused: the user is unknown or has too many requests, or the server is not open, since
                 the app around it did not run its lifespan.
+            TypeError: `auth` has returned neither a str nor None.
         """
         if not self.is_open:
             raise Refused(503, "the server is not open: an app around it must run its lifespan")
@@ -80,9 +81,12 @@ class Service:
             return None
         found = self.auth(request)
         user = await found if inspect.isawaitable(found) else found
+        if not isinstance(user, str | None):  # its text might be the same for several users
+            wanted = "the user's id as a str, or None to refuse the request"
+            raise TypeError(f"auth must return {wanted}, got a {type(user).__name__}")
         if not user:
-            raise Refused(401, "log in first")
-        self.requests.name(request.scope, str(user))
+            raise Refused(401, "auth does not know the sender of this request")
+        self.requests.name(request.scope, user)
         return str(user)
 
     async def body(self, request: Request, kind: type[Asked]) -> Asked:
