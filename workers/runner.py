@@ -110,6 +110,8 @@ class JobRunner:
                     start = find_start(self._saver, config, task["instead_of"], was_begun)
                 output = self._try(job, task, start, was_begun)
                 break
+            except _Overtaken as end:
+                raise end.conflict from None
             except (CheckpointConflictError, StorageError) as error:
                 # Another run uses the thread, such as that of a worker whose death was not noticed
                 # yet, or the database is out of reach. Both are temporary. Work that was already
@@ -153,6 +155,8 @@ class JobRunner:
         # added a checkpoint, `find_rest` would take the command for a new one.
         if isinstance(task["input"], Command):
             task["input"] = self._prepare(job, task, config, was_begun)
+        elif was_begun and was_edited(self._graph, task, config):
+            task["input"] = None  # it was taken: the run goes on from the edit
         options: dict[str, Any] = {"control": job.control}
         options["durability"] = task.get("durability")  # jobs of earlier versions lack it
         if task["context"] is not None:
@@ -283,6 +287,43 @@ class JobRunner:
         self._store_task(job, self._codec.write("task", job.name, bound))
         task |= bound  # only after it was stored: if that fails, the next attempt binds it again
         return command
+
+
+class _Overtaken(Exception):
+    """Carries a conflict that no repetition of the run would end."""
+
+    def __init__(self, thread_id: str, stopped: str, head: str) -> None:
+        self.conflict = CheckpointConflictError(thread_id, "", stopped, head)
+
+
+def was_edited(graph: Pregel, task: dict[str, Any], config: RunnableConfig) -> bool:
+    """Return whether the thread was edited since the run of an input stopped short of its end. The
+    run itself would take what followed for calls that came after it, and show what it had.
+
+    Raises:
+        _Overtaken: another run has gone on from there, or the edit has left nothing to do.
+    """
+    run_id, saver = str(config["run_id"]), graph.checkpointer
+    assert isinstance(saver, BaseCheckpointSaver)
+    head = found = saver.get_tuple(config)
+    if head is None or head.metadata.get("run_id") == run_id or _may_stop_early(task, config):
+        return False
+    mine = saver.run_of(config, run_id)
+    left = None if mine is None else graph.get_state(mine.config)
+    if mine is None or left is None or left.interrupts or not left.next:
+        return False
+    while found and found.metadata.get("source") == "update" and found.parent_config:
+        found = saver.get_tuple(found.parent_config)
+    if found and found.metadata.get("run_id") == run_id and graph.get_state(config).next:
+        return True
+    thread_id = config["configurable"]["thread_id"]
+    raise _Overtaken(thread_id, mine.checkpoint["id"], head.checkpoint["id"])
+
+
+def _may_stop_early(task: dict[str, Any], config: RunnableConfig) -> bool:
+    """Whether a run may end where something is left to do: at a breakpoint, or on a branch."""
+    names = "interrupt_before" in task or "interrupt_after" in task
+    return names or "checkpoint_id" in config["configurable"]
 
 
 def find_rest(
