@@ -177,13 +177,20 @@ class ChunkReads:
                 self._is_reading = bool(taken)
             if not taken:
                 return
-            try:
-                found = self._table.read_many([asked for asked, *_ in taken])
-            except Exception as error:
-                found = [error] * len(taken)
+            found = self._read_together([asked for asked, *_ in taken])
             answers: dict[asyncio.AbstractEventLoop, list[Answer]] = {}
             for (_, loop, future), each in zip(taken, found, strict=True):
                 pair = (None, each) if isinstance(each, Exception) else (each, None)
                 answers.setdefault(loop, []).append((future, *pair))
             for loop, ready in answers.items():
                 answer_on(loop, ready)
+
+    def _read_together(self, asked: Sequence[Asked]) -> list[Found | Exception]:
+        """Read for several readers with one statement. If it fails because of what one of them asks
+        for, the others get their chunks."""
+        try:
+            return self._table.read_many(asked)
+        except Exception as error:
+            if len(asked) == 1 or isinstance(error, StorageError):
+                return [error] * len(asked)
+        return [found for each in asked for found in self._read_together([each])]

@@ -14,6 +14,7 @@ from ..bodies import BatchBody, CancelBody, CancelQuery, JoinQuery, RunBody, Run
 from ..encode import encode
 from ..errors import Refused
 from ..records import Record, may_see, select
+from ..runs.events import read_id
 from ..runs.new_runs import begin_run
 from ..service import Service, answer
 
@@ -226,9 +227,9 @@ def _next_id(last: str) -> int:
         Refused: it is not an id.
     """
     try:
-        return max(int(last) + 1, 0)
+        return max(read_id(last) + 1, 0)
     except ValueError:
-        raise Refused(422, f"last-event-id must be an integer, got {last!r}") from None
+        raise Refused(422, f"last-event-id must be the id of an event, got {last!r}") from None
 
 
 def _json(body: bytes, headers: Mapping[str, str] | None = None) -> Response:

@@ -18,6 +18,20 @@ PING_SECONDS: Final = 15.0
 """Seconds without an event after which a reader gets a comment, so that proxies keep the connection
 open."""
 PING: Final = b": heartbeat\n\n"
+MOST_ID: Final = 2**63 - 1
+"""The highest id of an event: a database counts with 64 bits."""
+
+
+def read_id(text: str) -> int:
+    """Parse the id of an event that a reader has seen.
+
+    Raises:
+        ValueError: it is not an integer, or too high.
+    """
+    id = int(text)
+    if id > MOST_ID:
+        raise ValueError(f"an id must be at most {MOST_ID}")
+    return id
 
 
 def frame(id: int | None, event: str, data: Any) -> bytes:

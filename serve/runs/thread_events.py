@@ -16,7 +16,7 @@ from ...pregel.app import Pregel
 from ..encode import describe_snapshot, encode
 from ..errors import Refused
 from ..records import Record
-from .events import PING
+from .events import PING, read_id
 from .runner import Runner
 from .thread_runs import Begin, Ended, ThreadRuns, moment_of
 
@@ -44,7 +44,8 @@ class EventId(NamedTuple):
             return cls(Begin(-1, ""), None)
         try:
             moment, number, run_id = text.split(".", 2)
-            return cls(Begin(int(moment), run_id), None if number == _END else int(number))
+            seen = None if number == _END else read_id(number)
+            return cls(Begin(read_id(moment), run_id), seen)
         except ValueError:
             why = f"last-event-id must be the id of an event of the thread, or -1, got {text!r}"
             raise Refused(422, why) from None

@@ -106,13 +106,25 @@ def test_a_run_is_found_in_its_own_thread_only() -> None:
     with_two_users(check)
 
 
-@pytest.mark.parametrize("last", ["-7", "10" * 2000, "²", "x", "1e3", "0\x85"])
+@pytest.mark.parametrize("last", ["-7", "10" * 3000, "²", "x", "1e3", "0\x85"])
 def test_a_forged_event_id_is_refused_or_begins_somewhere(last: str) -> None:
     async def check(ann: Client, _: Client) -> None:
         thread = await ann.thread()
         place = f"/threads/{thread}/runs/{await ann.run_of(thread)}/stream"
         headers: Any = {"last-event-id": last.encode()}
         assert (await ann.ask("GET", place, **headers)).status_code in (200, 422)
+
+    with_two_users(check)
+
+
+@pytest.mark.parametrize("last", [str(2**63), "10" * 2000])
+def test_an_event_id_that_no_database_counts_to_is_refused(last: str) -> None:
+    async def check(ann: Client, _: Client) -> None:
+        thread = await ann.thread()
+        run = await ann.run_of(thread)
+        for place, id in ((f"runs/{run}/stream", last), ("stream", f"{last}.1.{run}"), ("stream", f"1.{last}.{run}")):
+            answered = await ann.ask("GET", f"/threads/{thread}/{place}", **{"last-event-id": id})
+            assert answered.status_code == 422 and "must be the id of an event" in answered.text
 
     with_two_users(check)
 

@@ -191,6 +191,40 @@ def test_streams_share_statements_and_each_reader_gets_its_own(postgres: str, mo
     assert max(reads) > 20
 
 
+def test_a_reader_who_asks_for_what_cannot_be_is_no_fault_of_the_others(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = make_graph(Gate(), is_async=False)
+    sizes: list[int] = []
+    begun, read = threading.Event(), ChunkTable.read_many
+
+    def slow(self: Any, asked: Any) -> Any:
+        sizes.append(len(asked))
+        assert begun.wait(60)
+        return read(self, asked)
+
+    async def follow(queue: Any, after: int) -> list[int]:
+        return [each.seq async for each in queue.astream("t", after=after)]
+
+    async def follow_all(queue: Any) -> list[Any]:
+        readers = [asyncio.create_task(follow(queue, 0))]
+        while not sizes:  # from here on it holds up the others
+            await asyncio.sleep(0.005)
+        readers += [asyncio.create_task(follow(queue, after)) for after in (1, 10**25, 0)]
+        while len(queue._waiter._reads._asked) < 3:
+            await asyncio.sleep(0.005)
+        begun.set()
+        return await asyncio.gather(*readers, return_exceptions=True)
+
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        queue.submit("t", {"log": ["x"]}, stream_mode="updates")
+        [*queue.stream("t")]
+        monkeypatch.setattr(ChunkTable, "read_many", slow)
+        one, other, wrong, third = asyncio.run(follow_all(queue))
+    assert (one, other, third) == ([1, 2], [2], [1, 2]) and isinstance(wrong, Exception)
+    assert sizes[1] == 3
+
+
 def test_what_is_kept_of_a_stream_is_bounded(postgres: str) -> None:
     graph = make_graph(Gate(), is_async=False)
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
