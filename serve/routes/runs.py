@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -245,5 +246,6 @@ async def _disconnect(request: Request) -> None:
 def _location(record: Record, end: str = "") -> dict[str, str]:
     """Return headers with the address of a run, and the address to which a client that has lost the
     connection goes."""
-    place = f"/threads/{record['thread_id']}/runs/{record['run_id']}"
+    thread_id = quote(record["thread_id"], safe="")  # a header has ASCII only
+    place = f"/threads/{thread_id}/runs/{record['run_id']}"
     return {"Location": f"{place}{end}", "Content-Location": place}

@@ -3,8 +3,10 @@ fails does to them."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -17,6 +19,7 @@ from stategraph.serve.runs.ended import EndedRuns
 from stategraph.serve.runs.execution import Execution
 from stategraph.store import InMemoryStore
 
+from .in_process import asking
 from .serving import Gates, make_flow, serving
 
 
@@ -132,6 +135,21 @@ def test_a_run_that_has_ended_is_not_rolled_back(gates: Gates) -> None:
         with pytest.raises(ConflictError, match="has ended"):
             client.runs.cancel(thread, run["run_id"], action="rollback")
         assert client.threads.get_state(thread)["values"]["log"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("thread", ["日本", "a?b#c d", "50%25", "ü;=@"])
+def test_the_address_of_a_run_holds_any_id_of_a_thread(thread: str) -> None:
+    async def run() -> None:
+        async with asking(create_app({"flow": make_flow(Gates())})) as client:
+            begins = {"assistant_id": "flow", "input": {"log": ["x"]}, "if_not_exists": "create"}
+            for end in ("", "/wait", "/stream"):
+                begun = await client.post(f"/threads/{quote(thread)}/runs{end}", json=begins)
+                assert begun.status_code == 200
+                found = await client.get(begun.headers["content-location"])
+                assert found.json()["thread_id"] == thread
+                assert (await client.get(begun.headers["location"])).status_code == 200
+
+    asyncio.run(asyncio.wait_for(run(), 30))
 
 
 def test_runs_of_a_graph_that_is_not_served_stay_pending(gates: Gates, caplog: pytest.LogCaptureFixture) -> None:
