@@ -21,6 +21,7 @@ from ...pregel.app import Pregel
 from ...visualize.runs.thread_index import ThreadIndex
 from ...visualize.runs.thread_pages import NotThereError, ThreadPages, draw_graph
 from ..errors import Refused
+from ..records import Record
 from ..service import Service, answer
 from .files import POLICY
 
@@ -87,13 +88,13 @@ class Views:
         return _drawing((await self._graph(request))[0])
 
     async def nodes(self, request: Request) -> Response:
-        """Send the name of the graph, and, for nodes that its drawing folds, the ids of the nodes
-        that represent them."""
+        """Send the name under which the graph is served, and, for nodes that its drawing folds, the
+        ids of the nodes that represent them."""
         return answer((await self._graph(request))[1])
 
     async def _graph(self, request: Request) -> tuple[str, dict[str, Any]]:
-        _, app = await self._find(request)
-        name = str(app.program.name)
+        thread, app = await self._find(request)
+        name = thread["metadata"]["graph_id"]
         if name not in self._graphs:
             svg, fitted = await self._work(lambda: draw_graph(app))
             self._graphs[name] = svg, {"name": name, "homes": fitted.homes}
@@ -103,7 +104,8 @@ class Views:
         """Return the handler of a view that reads the thread."""
 
         async def handle(request: Request) -> Response:
-            id, app = await self._find(request)
+            thread, app = await self._find(request)
+            id = thread["thread_id"]
             known = self._known.pop(id, None)
             if known is None or known.pages.app is not app:
                 known = _Known(id, app)
@@ -115,8 +117,8 @@ class Views:
 
         return handle
 
-    async def _find(self, request: Request) -> tuple[str, Pregel]:
-        """Return the thread's id, and the graph that ran last on it.
+    async def _find(self, request: Request) -> tuple[Record, Pregel]:
+        """Return the thread's record, and the graph that ran last on it.
 
         Raises:
             Refused: there is no such thread, it is another user's, or nothing has run on it.
@@ -127,7 +129,7 @@ class Views:
         app = self._service.graph_of_thread(thread)
         if app is None:
             raise Refused(404, "no graph has run on this thread yet")
-        return id, app
+        return thread, app
 
     async def _work(self, function: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)

@@ -83,6 +83,19 @@ def test_a_thread_on_which_nothing_ran_has_no_views(stack: ExitStack) -> None:
     assert client.get("/page/threads/other/steps").status_code == 404
 
 
+def test_each_graph_has_its_own_drawing_though_neither_was_compiled_with_a_name(stack: ExitStack) -> None:
+    graphs = {
+        name: StateGraph(told.Log).add_node(node, told.note(node)).add_edge(START, node).compile()
+        for name, node in {"trips": "plan", "slow": "nap"}.items()
+    }
+    url = stack.enter_context(serving(create_app(graphs)))
+    client = stack.enter_context(httpx.Client(base_url=url, timeout=30))
+    for name, node in {"trips": "plan", "slow": "nap"}.items():
+        client.post("/threads", json={"thread_id": name, "metadata": {"graph_id": name}}).raise_for_status()
+        assert f'data-node="{node}"' in client.get(f"/page/threads/{name}/graph").text
+        assert client.get(f"/page/threads/{name}/nodes").json()["name"] == name
+
+
 def test_threads_are_read_off_the_event_loop(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     read = ThreadPages.steps
