@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..pregel.errors import GraphWarning
 from ..pregel.names import START
-from ..pregel.program.flow import find_holders, make_flow
+from ..pregel.program.flow import find_gathering, find_holders, make_flow
 from ..pregel.run.checks import check_schedule
 from ..pregel.run.ready_loop import ready_steps
 from ..pregel.superstep.flow_machine import FlowMachine
@@ -62,9 +62,11 @@ class ReadyCompiler(Compiler):
         # Who waits at one that opens for any, or for some, does not wait for the rest.
         waiting = tuple(join for join in self.spec.joins if join.kind != "count")
         ways = complete_successors(replace(self.spec, joins=waiting))
+        gathering = [join for join in self.joins if join.kind == "all"]
         return replace(
             make_flow(self.joins, successors, triggers, ReadyMachine, FlowMachine),
             holders=find_holders(ways, plain, START),
+            gathering=tuple(find_gathering(join, ways, START) for join in gathering),
             loop=ready_steps,
         )
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import flow_graphs
 import pytest
-from ready_graphs import by_order, ends_by, ends_together, show
+from ready_graphs import build, by_order, ends_by, ends_together, sends, show, times
 from test_flow import CASES
 
-from stategraph import Command, InMemorySaver
+from stategraph import Command, InMemorySaver, Overwrite, interrupt
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
 EMPTY: Any = {"log": []}
@@ -78,3 +78,45 @@ def test_what_is_late_is_late_after_an_edit(drive: Any) -> None:
     assert state.next == ("b",)
     result = drive.invoke(app, Command(resume="yes"), CONFIG)
     assert [text for _, text in result["log"]] == ["a", "d(a)", "c", "b"]
+
+
+# -- joins that wait for all ---------------------------------------------------------------------------------------
+
+THREE = {"p": sends("w", 1, 2, 3)}
+GATHERED = {
+    "several tasks of a source": ("S>p S>db r:p=w w+db>d", THREE, ["p", "db", "d"], "p / db / w1 / w2 / w3 / d"),
+    "what leads to a source": ("S>p S>x>y>w S>db r:p=w w+db>d", {"p": sends("w", 1)}, ["p", "w1", "db", "d"], "p / w1 / db / x / y / w / d"),
+    "an edge beside the open join": ("S>p S>db>d r:p=w w+db>d", THREE, ["p", "w1", "db", "d"], "p / w1 / db / w2 / w3 / d"),
+    "what the sources lead back to is the next turn": (
+        "S>s r:s=a|b|E a>s b>s a+b>d", {"s": times(3, "a", "b", node="s")}, ["a", "b", "d", "s"],
+        "s / a / b / d / s / a / b / d / s",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("graph", "routes", "order", "steps"), GATHERED.values(), ids=GATHERED)
+def test_a_join_for_all_waits_for_what_still_leads_to_its_sources(
+    drive: Any, graph: str, routes: Any, order: list[str], steps: str
+) -> None:
+    def rank(task: Any) -> int:
+        number = task.send.arg["n"] if task.send else ""
+        return order.index(each) if (each := f"{task.name}{number}") in order else len(order)
+
+    app = build(graph, routes).compile(InMemorySaver(), schedule="ready")
+    for turn in (1, 2):  # nothing that has arrived is left over for the second one
+        with ends_by(rank):
+            result = drive.invoke(app, {"log": Overwrite([])}, CONFIG)
+        assert result["log"] == steps.replace(" / ", " ").split(), turn
+
+
+def test_a_join_for_all_waits_for_a_source_that_asks(drive: Any) -> None:
+    def ask(state: Any) -> Any:
+        return {"log": [interrupt("?") if state["n"] == 2 else "w"]}
+
+    app = build("S>p S>db r:p=w w+db>d", THREE, {"w": ask}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("p", "db", "d")):
+        drive.invoke(app, EMPTY, CONFIG)
+        state = drive.get_state(app, CONFIG)
+        assert (state.values["log"], state.next) == (["p", "db", "w", "w"], ("w", "d"))
+        assert app.explain(CONFIG)["d"].why == "it was triggered and waits for what leads to it: w"
+        assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"][-2:] == ["yes", "d"]

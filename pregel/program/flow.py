@@ -7,11 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...channels.base import Channel
 from ..errors import warn
 from .join import Join
+
+
+class Gathering(NamedTuple):
+    """A join that waits for all, with schedule="ready".
+
+    Attributes:
+        channel, target: of the join.
+        holders: the nodes that hold the target back, too, while the join is open: they may still
+            lead to one of its sources.
+    """
+
+    channel: str
+    target: str
+    holders: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +44,7 @@ class Flow:
         warned: the channels of joins of which it was said that too few came.
         holders: with schedule="ready", node → the nodes that hold it back while they are under way;
             else None.
+        gathering: with schedule="ready", the joins that wait for all.
         loop: what carries a run from step to step; None for supersteps.
     """
 
@@ -41,12 +56,24 @@ class Flow:
     resting: Any
     warned: set[str] = field(default_factory=set)
     holders: Mapping[str, frozenset[str]] | None = None
+    gathering: tuple[Gathering, ...] = ()
     loop: Any = None
 
     @property
     def reachable(self) -> Iterator[Join]:
         """The joins that open when nobody else can come."""
         return (join for join in self.joins if join.channel in self.feeders)
+
+    def find_holders_in(self, channels: Mapping[str, Channel]) -> Mapping[str, frozenset[str]]:
+        """`holders` in a state: what an open join may still gather holds its target back, too."""
+        assert self.holders is not None
+        opened = [each for each in self.gathering if channels[each.channel].is_available()]
+        if not opened:
+            return self.holders
+        found = dict(self.holders)
+        for each in opened:
+            found[each.target] = found.get(each.target, frozenset()) | each.holders
+        return found
 
     def warn_of_unmet(self, channels: Mapping[str, Channel]) -> None:
         """Say which joins have got fewer than the number they wait for, once per graph."""
@@ -167,6 +194,28 @@ def find_holders(
     return {
         name: frozenset(walk(before, sources) - {name}) for name, before in last.items()
     }
+
+
+def find_gathering(
+    join: Join, successors: Mapping[str, Iterable[str]], start: str
+) -> Gathering:
+    """What may lead to the sources of a join for all: these, as several tasks of one may be under
+    way, and what leads to them in the same turn of a loop.
+
+    >>> edges = {"S": "s", "s": "xy", "x": "w", "y": "w", "w": "sd"}
+    >>> sorted(find_gathering(Join(("w",), "d"), edges, "S").holders)
+    ['S', 'w', 'x', 'y']
+    """
+    onward = _without_loops(successors, start)
+    before: dict[str, list[str]] = {}
+    for name, ends in onward.items():
+        for end in ends:
+            before.setdefault(end, []).append(name)
+    found = walk(join.sources, before, without=join.target)
+    for name in walk(join.sources, onward):
+        # The next turn begins with what the sources lead back to.
+        found -= {*successors.get(name, ())}.difference(onward[name])
+    return Gathering(join.channel, join.target, frozenset(found.union(join.sources)))
 
 
 def _without_loops(successors: Mapping[str, Iterable[str]], start: str) -> dict[str, list[str]]:

@@ -77,11 +77,12 @@ def _explain_ready(
     """What differs with schedule="ready": what has started goes on, and what is due may have to
     wait for what leads to it."""
     flow = program.flow
-    assert flow is not None and flow.holders is not None
+    assert flow is not None
     started = {each["id"] for each in find_under_way(found.checkpoint).values()}
     running = {task.name for task in seen.tasks if task.id in started or task.send is not None}
     due = [task.name for task in seen.tasks if task.name not in running and not task.node.hidden]
-    free = find_free(due, running, flow.holders)
+    holders = flow.find_holders_in(seen.machine.channels)
+    free = find_free(due, running, holders)
     for task in seen.tasks:
         name = task.name
         # Other words are of what was recorded: a question, a sleep, an error.
@@ -92,7 +93,7 @@ def _explain_ready(
         elif name in free or task.send is not None:
             yield name, NodeStatus("next", "it starts with the next call")
         else:
-            held = sorted(flow.holders[name].intersection({*running, *due}) - {name})
+            held = sorted(holders[name].intersection({*running, *due}) - {name})
             why = f"it was triggered and waits for what leads to it: {', '.join(held)}"
             yield name, NodeStatus("waiting", why, tuple(held))
 

@@ -241,14 +241,14 @@ class ReadyMachine(FlowMachine):
     ) -> list[str]:
         """The nodes among these that nothing holds back: not what is under way, nor what is due."""
         flow = self.program.flow
-        assert flow is not None and flow.holders is not None
+        assert flow is not None
         if not names:
             return []
         stopped = set(due).difference(names)  # at a breakpoint: what comes behind it waits, too
         running = {*self.under_way.nodes, *(send.node for send in sends), *stopped}
         # A node that runs is started again only when it has ended.
         waiting = [name for name in names if not self.under_way.is_pulled(name)]
-        return find_free(waiting, running, flow.holders)
+        return find_free(waiting, running, flow.find_holders_in(self.channels))
 
     def plan(
         self,
