@@ -647,7 +647,8 @@ def test_what_was_not_streamed_is_found_once_and_in_order() -> None:
     writes = [("messages", [a, b]), ("other", c), ("messages", c), ("n", 1), ("text", "hi"), ("cls", Model)]
     assert unstreamed({}, writes, set()) == [a, b, c]
     assert unstreamed({}, writes, {"a", "c"}) == [b]
-    assert unstreamed({}, [("messages", Overwrite([a, c]))], ()) == [a, c]
+    for write in (Overwrite([a, c]), {"__overwrite__": [a, c]}, {"type": "__overwrite__", "value": [a, c]}):
+        assert unstreamed({}, [("messages", write)], ()) == [a, c]
     assert unstreamed({}, [("messages", [RemoveMessage("a"), {"role": "remove", "id": "a", "content": ""}])], ()) == []
 
 

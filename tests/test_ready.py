@@ -20,6 +20,7 @@ from stategraph import (
     InvalidGraphError,
     InvalidUpdateError,
     NodeError,
+    Overwrite,
     StateGraph,
     interrupt,
 )
@@ -140,6 +141,16 @@ def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive: Any) -> No
     with ends_by(by_order("a", "b")), pytest.raises(ConcurrentUpdateError):
         drive.invoke(app, None, CONFIG)
     assert drive.get_state(app, CONFIG).values["last"] == "a"
+
+
+@pytest.mark.parametrize(
+    "write", [Overwrite(["a"]), {"__overwrite__": ["a"]}, {"type": "__overwrite__", "value": ["a"]}], ids=repr
+)
+def test_nor_is_a_reducer_bypassed_in_any_form(drive: Any, write: Any) -> None:
+    app = build("S>a S>b", nodes={"a": lambda _: {"log": write}}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert drive.get_state(app, CONFIG).values == {"log": ["b"]}
 
 
 def test_one_after_the_other_a_plain_key_may_be_written(drive: Any) -> None:

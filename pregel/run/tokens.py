@@ -16,11 +16,11 @@ from functools import lru_cache
 from typing import Any, Final
 from uuid import uuid4
 
+from ...channels.aggregate import is_overwrite, overwritten_value
 from ...checkpoint.serde.class_codecs import is_pydantic, pydantic_fields
 from ..program.results import is_record, record_items
 from ..program.writes import Pair
 from ..runtime import Running
-from ..types import Overwrite
 
 NOSTREAM: Final = "nostream"
 """A task with this tag sends no tokens; a message that it returns is still sent whole."""
@@ -231,8 +231,8 @@ def _messages_below(task_input: Any) -> Iterator[Any]:
 def messages_in(value: Any) -> Iterator[Any]:
     """The messages in a written value, one level deep: it is one, or a list of them, or an
     `Overwrite` of either."""
-    if isinstance(value, Overwrite):
-        value = value.value
+    if is_overwrite(value):
+        value = overwritten_value(value)
     for item in value if isinstance(value, (list, tuple)) else (value,):
         if is_message(item):
             yield item

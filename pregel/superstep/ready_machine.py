@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
-from ...channels.aggregate import Overwrite
+from ...channels.aggregate import is_overwrite
 from ...channels.base import Channel
 from ...channels.last_value import LastValue
 from ...channels.named_barrier import Late
@@ -303,7 +303,7 @@ class ReadyMachine(FlowMachine):
         for name, value in task.writes:
             if name == TASKS:
                 continue
-            plain = self.channels[name].__class__ is LastValue or isinstance(value, Overwrite)
+            plain = self.channels[name].__class__ is LastValue or is_overwrite(value)
             if plain and (name in earlier or self.versions.get(name, 0) > started_at):
                 by = earlier.get(name) or self.writers.get(name, "another task")
                 return ConcurrentUpdateError(name, task.name, by)
