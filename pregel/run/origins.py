@@ -32,7 +32,7 @@ from ..superstep.task import Task
 from ..superstep.under_way import UnderWayRecord, find_origin, find_under_way
 from .effects import Effect, Effects, Load, Save
 from .run import Run, run_of
-from .task_records import kept_ids, read_records
+from .task_records import NOTHING_RECORDED, bring_back, kept_ids, read_records
 
 
 def load_origins(load: Load) -> Generator[Effect, None, None]:
@@ -167,4 +167,5 @@ def _pin_to(run: Run, origin: CheckpointTuple) -> Callable[[UnderWayRecord], Tas
     records = read_records(origin.pending_writes or ())
     step = origin.metadata["step"] + 1
     machine = ReadyMachine(run.program, origin.checkpoint, step, kept_ids(records))
+    bring_back(machine, records.get(NULL_TASK_ID, NOTHING_RECORDED))
     return partial(machine.rebuild_task, run.pin_to(machine, origin))
