@@ -6,18 +6,18 @@ import operator
 from typing import Annotated, Any
 
 import pytest
-from ready_graphs import by_order, ends_by
 from typing_extensions import TypedDict
 
-from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrupt
+from stategraph import START, Command, InMemorySaver, RemainingSteps, Send, StateGraph, interrupt
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
+CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 10}
 EMPTY: Any = {"log": []}
 
 
 class State(TypedDict, total=False):
     log: Annotated[list[str], operator.add]
     x: Any
+    left: RemainingSteps
 
 
 def graph_that_asks(ask: Any) -> Any:
@@ -44,3 +44,17 @@ def test_it_reads_what_a_command_had_brought(drive: Any, schedule: Any) -> None:
     assert (len(asked), sorted(read)) == (3, [5, 5, 7])
     drive.invoke(app, Command(resume=dict.fromkeys(asked, "answer")), CONFIG)
     assert sorted(read) == [5, 5, 5, 5, 7, 7]
+
+
+@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+def test_it_may_take_all_steps_of_the_call(drive: Any, schedule: Any) -> None:
+    left = []
+
+    def ask(state: Any) -> Any:
+        left.append(state["left"])
+        return {"log": [interrupt("?")]}
+
+    app = graph_that_asks(ask).compile(InMemorySaver(), schedule=schedule)
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.invoke(app, Command(resume="answer"), CONFIG)
+    assert left == [10, 10]

@@ -168,4 +168,4 @@ def _pin_to(run: Run, origin: CheckpointTuple) -> Callable[[UnderWayRecord], Tas
     step = origin.metadata["step"] + 1
     machine = ReadyMachine(run.program, origin.checkpoint, step, kept_ids(records))
     bring_back(machine, records.get(NULL_TASK_ID, NOTHING_RECORDED))
-    return partial(machine.rebuild_task, run.pin_to(machine, origin))
+    return partial(machine.rebuild_task, run.pin_to(machine, origin), run.settings.limit)

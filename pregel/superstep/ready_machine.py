@@ -150,12 +150,14 @@ class ReadyMachine(FlowMachine):
         # One that is under way, and was triggered again, starts again when it has ended.
         self.already_started = {name for name in begun if not self.under_way.is_pulled(name)}
 
-    def rebuild_task(self, run: TaskContext[Task], known: UnderWayRecord) -> Task:
+    def rebuild_task(self, run: TaskContext[Task], limit: int, known: UnderWayRecord) -> Task:
         """A task that has started in this state, as it was.
 
         Args:
             run: as it sees it.
+            limit: how many generations the call may take, in which it is of the first.
         """
+        self.remaining = limit
         node, send = self.program.nodes[known["node"]], known["send"]
         tasks: list[Task] = []
         if send is not None:
