@@ -55,9 +55,12 @@ def _run_steps(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effec
     while True:
         if moved:
             may_start = progress.decide_starts(run)
-            starting += machine.start(run.pin_to, run.settings.limit, may_start)
-            if machine.over_limit and progress.limit is None:
-                progress.reach_limit(limit_reached(run, upcoming(run, machine)))
+            try:
+                starting += machine.start(run.pin_to, run.settings.limit, may_start)
+            except Exception as error:  # what runs ends, and is applied
+                progress.stop_starting(error)
+            if machine.over_limit and progress.start_error is None:
+                progress.stop_starting(limit_reached(run, upcoming(run, machine)))
             if run.output.streams:
                 show_checkpoint(run, [*machine.under_way, *machine.just_started])
         ended = (yield from _start(run, starting, progress)) if starting else []
@@ -242,8 +245,8 @@ def _end(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
         failed = [task for task in failed if progress.races.has_failed(task)]
     if failed:
         raise choose_error(failed)
-    if progress.limit is not None:
-        raise progress.limit
+    if progress.start_error is not None:
+        raise progress.start_error
     waits = machine.held or machine.kept_sends
     if progress.drained is not None and (unfinished or waits):
         raise GraphDrained(progress.drained)

@@ -27,7 +27,8 @@ class LoopProgress:
         store: stores what is to be stored.
         unfinished: those that have ended and not finished; they stay under way.
         failed: one of these holds back all that has not started.
-        limit: the error of a call that has come to its recursion limit, or None.
+        start_error: why nothing more can start, and with what the call ends; None as long as it
+            can.
         drained: why the call is to end early, or None.
         order: a number by which tasks are sorted as they have started.
         passed_tick: the machine's tick up to which breakpoints count as passed.
@@ -42,12 +43,12 @@ class LoopProgress:
         "effect",
         "failed",
         "held_back",
-        "limit",
         "order",
         "passed_tick",
         "posts",
         "races",
         "serial_queue",
+        "start_error",
         "store",
         "unfinished",
     )  # fmt: skip
@@ -63,7 +64,7 @@ class LoopProgress:
         self.serial_queue: list[tuple[int, Task]] | None = [] if alone else None
         self.unfinished: list[Task] = []
         self.failed: bool = False
-        self.limit: Exception | None = None
+        self.start_error: Exception | None = None
         self.drained: str | None = None
         self.races: ReadyRaces | None = None
         self.posts: Sequence[Post] = ()
@@ -76,7 +77,7 @@ class LoopProgress:
         self.drained = settings.control.drain_reason
         if self.drained is None and START not in machine.expiring:  # the input comes in
             self.drained = settings.ending.reason
-        stops = self.failed or self.limit is not None or self.drained is not None
+        stops = self.failed or self.start_error is not None or self.drained is not None
         nodes, before = run.program.nodes, settings.interrupt_before
 
         def may_start(node: str, version: int) -> bool:
@@ -107,9 +108,10 @@ class LoopProgress:
         error handler has the place of its task, so that the order is the same after a crash."""
         return [heappop(self.serial_queue)[1]] if self.serial_queue and not self.failed else ()
 
-    def reach_limit(self, error: Exception) -> None:
-        """Note that the call has come to its recursion limit."""
-        self.limit = error
+    def stop_starting(self, error: Exception) -> None:
+        """Note that nothing more can start: the call has come to its recursion limit, or a node
+        refuses its input."""
+        self.start_error = error
 
     def note_breakpoints(self, run: Run, tasks: Sequence[Task]) -> None:
         """Hold back, in this call, what tasks lead to that have a breakpoint behind them."""

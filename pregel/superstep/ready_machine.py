@@ -185,22 +185,31 @@ class ReadyMachine(FlowMachine):
             limit: how many generations the call may take. Where they are more, nothing starts, and
                 `over_limit` says what would.
             may_start: whether a node may, by its name and the version of what starts it.
+
+        Raises:
+            Exception: the schema of a node refuses its input. Nothing has started.
         """
         nodes, starts = self.program.nodes, self.starts
+        held = self.held
         names, sends = self._choose(may_start)
         found = [starts.next_generation(nodes[name]) for name in names]
         found += [starts.next_generation(nodes[send.node], send) for send in sends.values()]
         if found and max(found) > limit:
             self.over_limit = sorted({*names, *(send.node for send in sends.values())})
-            names, sends = self._choose(_never)
+            self._hold_all(held)
+            return []
         if not names and not sends:
             return []
         self.remaining = limit - max(found) + 1
         # They read this state as long as they run, while this machine goes on.
         run = pin_to(Machine.copy(self))
         tasks = [Task(nodes[each.node], i, each.arg, run, each) for i, each in sends.items()]
-        for name in names:
-            self._add_pulled(nodes[name], tasks, run, coerce=True)
+        try:
+            for name in names:
+                self._add_pulled(nodes[name], tasks, run, coerce=True)
+        except BaseException:  # a schema refuses an input, or Ctrl-C
+            self._hold_all(held)
+            raise
         for task in tasks:
             starts.enter(task)
         self.racing = self.racing or any(send.race is not None for send in sends.values())
@@ -237,6 +246,15 @@ class ReadyMachine(FlowMachine):
         kept = ((place, each) for place, each in enumerate(pending) if place not in sends)
         self.kept_sends = dict(kept)
         return names, sends
+
+    def _hold_all(self, held: set[str]) -> None:
+        """Let all wait that is due, after it has been chosen what would start.
+
+        Args:
+            held: the nodes that waited before.
+        """
+        self.held = held
+        self._choose(_never)
 
     def _find_free(
         self, names: Sequence[str], due: Sequence[str], sends: Sequence[Any]
