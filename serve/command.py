@@ -6,18 +6,19 @@ Only parses the command line; other modules do the work.
 from __future__ import annotations
 
 import argparse
-import gc
+import errno
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.command import open_saver
 from ..checkpoint.encryption import KEYS_HELP, encryption_of_keys
 from ..checkpoint.errors import StorageError
+from ..checkpoint.printable import printable
 from ..checkpoint.serde import Serializer
 from ..checkpoint.sql.redact import is_conninfo
 from ..extras import install_command
@@ -33,13 +34,13 @@ _SERVE = (
     "same database continues it. A second signal ends the server at once."
 )
 
-_COLLECTOR = (10_000, 5, 50)
-"""The thresholds of the garbage collector; Python's own are (700, 10, 10). The second is low, so
-that what open streams and runs hold moves soon to the oldest generation: these objects are alive,
-so a look at them finds little and takes long."""
-
 _DRAIN_SECONDS = 10
 """How many seconds runs may take to reach their next step when the server stops."""
+
+_LAST_PORT = 65_535
+
+_MISTAKES = (OSError, ImportError, StateGraphError, StorageError, TypeError, ValueError)
+"""What a wrong command line raises."""
 
 
 def add_command(_: str, parser: argparse.ArgumentParser) -> None:
@@ -51,7 +52,7 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     place = "where threads and runs are stored: an SQLite file, or postgresql://..."
     add("--db", metavar="FILE-OR-URL", help=f"{place} (default: in memory)")
     add("--host", default="127.0.0.1", help="the address to listen on (%(default)s)")
-    add("--port", type=int, default=2024, help="the port; 0 takes any free one (%(default)s)")
+    add("--port", type=_port, default=2024, help="the port; 0 takes any free one (%(default)s)")
     who = "a function that takes a request and returns the user's id, or None to refuse it"
     add("--auth", metavar="MODULE:NAME", help=f"{who}; required unless --host is loopback")
     name = "a host name under which clients reach the server, besides loopback; may be repeated"
@@ -69,88 +70,92 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_serve)
 
 
+def _port(word: str) -> int:
+    port = int(word) if word.isdecimal() and len(word) < 6 else -1
+    if not 0 <= port <= _LAST_PORT:
+        raise argparse.ArgumentTypeError(f"must be a port from 0 to {_LAST_PORT}, got {word!r}")
+    return port
+
+
 def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     try:
-        import uvicorn  # noqa: F401 - to say what is missing before graphs are loaded
-
-        from .app import LOOPBACK, create_app
-        from .store_lock import StoreLock
+        from .app import LOOPBACK
+        from .listening import listen
     except ImportError as error:
         parser.error(f"serving needs {error.name}: {install_command('serve')}")
     if asked.host not in LOOPBACK and not asked.auth:
         why = "without it, whoever reaches the port can use the server"
         parser.error(f"--host {asked.host} needs --auth: {why}")
-    try:
-        graphs = _graphs(asked.graphs)
-        for observer in asked.observer:
-            add_observer(observer)
-        auth = _load(asked.auth) if asked.auth else None
-        serde = next(iter(graphs.values())).serde
-        with _storage(asked, serde) as (saver, store):
-            queue = asked.db if asked.db and is_conninfo(asked.db) else None
-            if store is not None and queue is None:
-                with StoreLock(store):  # fails here with a message, later with a trace
-                    pass
-            app = create_app(
-                graphs,
-                checkpointer=saver,
-                store=store,
-                auth=auth,
-                webhooks=asked.webhooks,
-                hosts=frozenset({*LOOPBACK, asked.host, *asked.name}),
+    with ExitStack() as stack:
+        try:
+            graphs = _graphs(asked.graphs)
+            for observer in asked.observer:
+                add_observer(observer)
+            auth = _load(asked.auth) if asked.auth else None
+            sockets = _open_sockets(parser, asked)  # before the database is touched
+            for each in sockets:
+                stack.enter_context(each)
+            app = _make_app(asked, graphs, auth, stack)
+        except _MISTAKES as error:
+            parser.error(str(error))
+        names = ", ".join(graphs)
+        try:
+            listen(
+                app,
+                sockets,
+                announce=lambda url: print(f"stategraph serves {names} at {url}", flush=True),
                 drain_seconds=_DRAIN_SECONDS,
-                queue=queue,
-                workers=asked.workers,
-                integrity=encryption_of_keys(asked.keys, os.environ),
+                access_log=asked.access_log,
             )
-            return _listen(app, graphs, asked)
-    except (OSError, StateGraphError, StorageError, TypeError, ValueError) as error:
-        parser.error(str(error))
+        except StorageError as error:
+            _fail(parser, str(error))
+    return 0
 
 
-def _listen(app: Any, graphs: Iterable[str], asked: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT. Runs then pause at once, without waiting for the last client
-    to close its stream. A second signal ends the server without waiting for the runs."""
-    import uvicorn
+def _open_sockets(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> Any:
+    from .listening import open_sockets
 
-    class Server(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            app.state.begin_to_stop()
-            if self.should_exit:
-                self.force_exit = True
-                super().handle_exit(sig, frame)  # uvicorn re-raises it, which ends the process
-            else:
-                self.should_exit = True  # a clean exit, once everything is closed
+    try:
+        return open_sockets(asked.host, asked.port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            way_out = "stop the program that listens there, or choose another port with --port"
+            _fail(parser, f"port {asked.port} of {asked.host} is in use: {way_out}")
+        unknown = isinstance(error, socket.gaierror)
+        why = error.strerror if unknown else os.strerror(error.errno or 0)
+        parser.error(f"port {asked.port} of {asked.host!r} cannot be used: {why}")
 
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets)
-            if self.started:
-                _calm_collector()
-                place = self.servers[0].sockets[0].getsockname()
-                address = f"[{place[0]}]" if ":" in place[0] else place[0]
-                names = ", ".join(graphs)
-                print(f"stategraph serves {names} at http://{address}:{place[1]}", flush=True)
 
-    config = uvicorn.Config(
-        app,
-        host=asked.host,
-        port=asked.port,
-        log_level="info",
-        access_log=asked.access_log,
-        timeout_graceful_shutdown=_DRAIN_SECONDS + 5,
+def _fail(parser: argparse.ArgumentParser, why: str) -> NoReturn:
+    """End with exit code 1 and one line: the command line is right, but the server cannot start."""
+    parser.exit(1, f"{parser.prog}: error: {printable(' '.join(why.split()))}\n")
+
+
+def _make_app(
+    asked: argparse.Namespace, graphs: Mapping[str, Pregel], auth: Any, stack: ExitStack
+) -> Any:
+    """Create the app and open its database, which the stack closes."""
+    from .app import LOOPBACK, create_app
+    from .store_lock import StoreLock
+
+    serde = next(iter(graphs.values())).serde
+    saver, store = stack.enter_context(_storage(asked, serde))
+    queue = asked.db if asked.db and is_conninfo(asked.db) else None
+    if store is not None and queue is None:
+        with StoreLock(store):  # fails here with a message, later with a trace
+            pass
+    return create_app(
+        graphs,
+        checkpointer=saver,
+        store=store,
+        auth=auth,
+        webhooks=asked.webhooks,
+        hosts=frozenset({*LOOPBACK, asked.host, *asked.name}),
+        drain_seconds=_DRAIN_SECONDS,
+        queue=queue,
+        workers=asked.workers,
+        integrity=encryption_of_keys(asked.keys, os.environ),
     )
-    server = Server(config)
-    with suppress(KeyboardInterrupt):
-        server.run()
-    return 0 if server.started else 1
-
-
-def _calm_collector() -> None:
-    """Make the garbage collector run less often and skip all objects that exist now: each
-    collection stops all requests, and these objects live until the server ends."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_COLLECTOR)
 
 
 def _graphs(targets: Sequence[str]) -> dict[str, Pregel]:

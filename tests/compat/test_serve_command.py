@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import pytest
 from cluster import free_port
 from langgraph_sdk import get_sync_client
 
+from stategraph.__main__ import main
 from stategraph.serve.command import _load, _name_of
 
 from .serving import as_url
@@ -96,3 +98,54 @@ def test_a_misspelt_function_of_auth_is_named(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="got 'doors.py:aut'; did you mean 'auth'"):
         _load("doors.py:aut")
+
+
+@pytest.fixture
+def flows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a graph in it."""
+    (tmp_path / "flows.py").write_text(GRAPH)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str]:
+    """The exit code of a server that does not start, and its last word."""
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", *arguments])
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    return ended.value.code, told.splitlines()[-1].partition("error: ")[2]
+
+
+@pytest.mark.parametrize("port", ["99999999", "65536", "-5", "x", "²", ""])
+def test_a_port_that_is_none_is_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = refused(capsys, "flows.py:flow", "--port", port)
+    assert (code, told) == (2, f"argument --port: must be a port from 0 to 65535, got {port!r}")
+
+
+@pytest.mark.parametrize(
+    ("host", "why"), [("192.0.2.1", "Cannot assign requested address"), ("no-such-host.invalid", "")]
+)
+def test_a_host_that_is_not_of_this_machine_is_refused(
+    flows: Path, capsys: pytest.CaptureFixture[str], host: str, why: str
+) -> None:
+    (flows / "doors.py").write_text("def auth(request): ...\n")
+    code, told = refused(capsys, "flows.py:flow", "--host", host, "--port", "2024", "--auth", "doors.py:auth")
+    assert code == 2 and told.startswith(f"port 2024 of {host!r} cannot be used: {why}")
+
+
+def test_a_port_in_use_is_found_out_before_the_database_is_touched(
+    flows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, told = refused(capsys, "flows.py:flow", "--db", "q.db", "--port", str(port))
+    way_out = "stop the program that listens there, or choose another port with --port"
+    assert (code, told) == (1, f"port {port} of 127.0.0.1 is in use: {way_out}")
+    assert not [*flows.glob("q.db*")]
+
+
+def test_a_database_that_cannot_be_reached_is_one_line(flows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = refused(capsys, "flows.py:flow", "--db", "postgresql://127.0.0.1:1/x", "--port", "0")
+    assert code == 1 and told.startswith("the Postgres server cannot be reached: connection failed")
+    assert len(told) < 300
