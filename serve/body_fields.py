@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+import re
+from difflib import get_close_matches
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator
 
+from ..checkpoint.records import RunnableConfig
 from .parts import check_paths, check_state_fields
 from .sessions.translate import CHANNELS, CUSTOM
 
@@ -23,6 +26,7 @@ Mode = Literal[
 ]
 Order = Literal["asc", "desc"]
 Many = dict[str, Any]
+_SETTINGS: Final = (*RunnableConfig.__annotations__,)
 LATEST_SECONDS = 100 * 365 * 24 * 3600.0
 """The longest delay of a run: a hundred years, which every clock and database can represent."""
 
@@ -51,9 +55,13 @@ def _check_graph_id(metadata: Many) -> Many:
 
 
 def _check_config(config: Many) -> Many:
-    """Check the types of the config keys that a run reads; all others are for the nodes."""
-    configurable, tags = config.get("configurable"), config.get("tags")
-    if not isinstance({} if configurable is None else configurable, dict):
+    """Check the names of the settings in a config, and the types of those that a run reads. A name
+    in the form of JavaScript (`recursionLimit`) is translated, and null means the default. Other
+    keys are ignored, since newer clients may send more."""
+    named = {_name_setting(name, config): value for name, value in config.items()}
+    config = {name: value for name, value in named.items() if value is not None}
+    configurable, tags = config.get("configurable", {}), config.get("tags")
+    if not isinstance(configurable, dict):
         raise ValueError(f"configurable must be an object, got {configurable!r}")
     if tags is not None and not (isinstance(tags, list) and all(isinstance(t, str) for t in tags)):
         raise ValueError(f"tags must be a list of strings, got {tags!r}")
@@ -62,6 +70,23 @@ def _check_config(config: Many) -> Many:
         if number is not None and (type(number) is not int or number < 1):
             raise ValueError(f"{name} must be an integer >= 1, got {number!r}")
     return config
+
+
+def _name_setting(name: str, config: Many) -> str:
+    """Return the name of a setting as Python writes it.
+
+    Raises:
+        ValueError: it is almost, but not quite, the name of a setting.
+    """
+    if name in _SETTINGS:
+        return name
+    plain = re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+    if plain in _SETTINGS:
+        return name if plain in config else plain
+    meant = get_close_matches(plain, _SETTINGS, n=1, cutoff=0.85)
+    if meant:
+        raise ValueError(f"{name!r} is not a setting; did you mean {meant[0]!r}?")
+    return name
 
 
 def _check_place(place: Many) -> Many:

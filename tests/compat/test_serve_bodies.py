@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stategraph.serve import create_app
-from stategraph.serve.bodies import CommandBody, CronBody, RunBody
+from stategraph.serve.bodies import (
+    AssistantBody,
+    AssistantChange,
+    CommandBody,
+    CronBody,
+    CronChange,
+    RunBody,
+)
 
 from .in_process import asking, routes_of
 from .serving import Gates, make_flow
@@ -54,6 +61,53 @@ def test_a_field_whose_name_is_almost_that_of_a_known_one_is_refused() -> None:
     with pytest.raises(ValueError, match="no field 'inputs'; did you mean 'input'"):
         RunBody.model_validate({"assistant_id": "flow", "inputs": {}})
     RunBody.model_validate({"assistant_id": "flow", "checkpoint_during": True, "what_newer_clients_send": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("recursion_limt", "recursion_limit"),
+        ("recursionLimt", "recursion_limit"),
+        ("tag", "tags"),
+        ("configuable", "configurable"),
+        ("max_concurency", "max_concurrency"),
+    ],
+)
+@pytest.mark.parametrize("kind", [RunBody, AssistantBody, AssistantChange, CronBody, CronChange])
+def test_a_misspelt_setting_is_refused(kind: Any, name: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' is not a setting; did you mean '{meant}'"):
+        kind.model_validate({"assistant_id": "flow", "graph_id": "flow", "schedule": "* * * * *", "config": {name: 3}})
+
+
+def test_what_programs_put_into_a_config_passes() -> None:
+    """Settings of LangChain's configs, and what newer clients may send."""
+    known = {
+        "tags": ["x"], "metadata": {}, "callbacks": [], "run_name": "x", "run_id": "x", "max_concurrency": 2,
+        "recursion_limit": 3, "configurable": {"recursion_limt": 3, "mine": 1},
+    }  # fmt: skip
+    others = {"thread_id": "t", "streamMode": "values", "signal": {}, "": 1, "mine": 2}
+    config = RunBody(assistant_id="flow", config={**known, **others}).config
+    assert config == {**known, **others}
+
+
+def test_a_setting_of_none_has_its_default() -> None:
+    async def ask() -> Any:
+        async with asking(create_app({"flow": make_flow(Gates())})) as client:
+            config = dict.fromkeys(("configurable", "tags", "recursion_limit"))
+            run = {"assistant_id": "flow", "input": {"log": []}, "config": config}
+            return (await client.post("/runs/wait", json=run)).json()
+
+    assert asyncio.run(ask()) == {"log": ["a", "b"]}
+
+
+def test_a_setting_in_the_form_of_javascript_is_obeyed() -> None:
+    async def ask(name: str) -> Any:
+        async with asking(create_app({"flow": make_flow(Gates())})) as client:
+            run = {"assistant_id": "flow", "input": {"log": []}, "config": {name: 1}}
+            return (await client.post("/runs/wait", json=run)).json()
+
+    for name in ("recursion_limit", "recursionLimit"):
+        assert asyncio.run(ask(name))["__error__"]["error"] == "GraphRecursionError"
 
 
 @pytest.mark.parametrize("path", ROUTES)
