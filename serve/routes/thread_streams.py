@@ -10,7 +10,6 @@ from starlette.routing import Route
 
 from ..bodies import ThreadStreamQuery
 from ..runs.thread_events import EventId, ThreadEvents
-from ..runs.thread_runs import ThreadRuns
 from ..service import Service, read_json, validate
 
 
@@ -32,9 +31,7 @@ class ThreadStreams:
         thread = await service.records.get("threads", request.path_params["thread_id"], owner=owner)
         wanted = validate(ThreadStreamQuery, {"stream_mode": _read_modes(request)})
         last = request.headers.get("last-event-id")
-        id = thread["thread_id"]
-        runs = ThreadRuns(service.records, service.runs, service.news, id)
-        events = ThreadEvents(runs, service.runs, service.graphs, id, wanted.stream_mode)
+        events = ThreadEvents(service, thread["thread_id"], owner, wanted.stream_mode)
         return StreamingResponse(
             events.read(None if last is None else EventId.parse(last)),
             media_type="text/event-stream",

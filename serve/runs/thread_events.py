@@ -8,16 +8,15 @@ runs themselves.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
-from ...pregel.app import Pregel
 from ..encode import describe_snapshot, encode
 from ..errors import Refused
-from ..records import Record
+from ..records import Record, may_see
+from ..service import Service
 from .events import PING, read_id
-from .runner import Runner
 from .thread_runs import Begin, Ended, ThreadRuns, moment_of
 
 ThreadMode = Literal["run_modes", "lifecycle", "state_update"]
@@ -55,23 +54,20 @@ class ThreadEvents:
     """The events of a thread for one reader.
 
     Args:
-        graphs: the graphs by name.
+        owner: the user who reads; None if there are no users.
         modes: the requested stream modes.
     """
 
     def __init__(
-        self,
-        runs: ThreadRuns,
-        runner: Runner,
-        graphs: Mapping[str, Pregel],
-        thread_id: str,
-        modes: Sequence[ThreadMode],
+        self, service: Service, thread_id: str, owner: str | None, modes: Sequence[ThreadMode]
     ) -> None:
-        self._runs, self._runner = runs, runner
-        self._graphs, self._thread_id, self._modes = graphs, thread_id, modes
+        self._service = service
+        self._thread_id, self._owner, self._modes = thread_id, owner, modes
+        self._runs = ThreadRuns(service.records, service.runs, service.news, thread_id)
 
     async def read(self, last: EventId | None) -> AsyncIterator[bytes]:
-        """Yield the events as parts of a `text/event-stream`, until the server stops.
+        """Yield the events as parts of a `text/event-stream`, until the server stops, or a run
+        begins after the thread was deleted and another user has made one with the same id.
 
         Args:
             last: the last event that the reader has seen; None for only those still to come.
@@ -89,15 +85,22 @@ class ThreadEvents:
             if begin is None:
                 yield PING
                 continue
+            if not await self._is_visible():
+                return
             async for part in self._run(begin, None if begin.run_id in joined else 0):
                 yield part
+
+    async def _is_visible(self) -> bool:
+        """Return whether the thread is still there, and the reader's."""
+        thread = await self._service.records.find("threads", self._thread_id)
+        return thread is not None and may_see(thread, self._owner)
 
     async def _run(self, begin: Begin, start: int | None) -> AsyncIterator[bytes]:
         """Yield the events of one run, and those for its end."""
         record = await self._runs.find(begin.run_id)
-        if record is None:
+        if record is None or not may_see(record, self._owner):
             return
-        if start is None and await self._runner.status(record) == "pending":
+        if start is None and await self._service.runs.status(record) == "pending":
             start = 0
         async for part in self._runs.read(record, start):
             if isinstance(part, Ended):
@@ -123,10 +126,11 @@ class ThreadEvents:
     async def _end(self, begin: Begin, record: Record, status: str) -> bytes:
         """Return the events for the end of a run; only the last one has an id."""
         told = []
-        if "state_update" in self._modes and record["graph_id"] in self._graphs:
-            app = self._graphs[record["graph_id"]]
+        app = self._service.graphs.get(record["graph_id"])
+        if "state_update" in self._modes and app is not None:
             state = await app.aget_state({"configurable": {"thread_id": self._thread_id}})
-            told.append(("state_update", encode(describe_snapshot(state))))
+            if await self._is_visible():  # asked last: the state read before is the reader's too
+                told.append(("state_update", encode(describe_snapshot(state))))
         if {"run_modes", "lifecycle"} & {*self._modes}:
             done = {"run_id": begin.run_id, "thread_id": self._thread_id, "status": status}
             told.append(("run_done", encode(done)))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from ..records import Record, Records, pointer_to
+from ..records import PAGE, Record, Records, pointer_to
 from .events import PING_SECONDS
 from .runner import Runner
 
@@ -65,21 +65,20 @@ class ThreadRuns:
 
     async def find(self, run_id: str) -> Record | None:
         """Return the record of a run; None if this thread no longer has it."""
-        record = await self._records.find("runs", run_id, self._thread_id)
-        record = record or self._runner.recall(run_id)
-        is_mine = record is not None and record["thread_id"] == self._thread_id
-        return record if is_mine else None
+        return await find_run(self._records, self._runner, run_id, self._thread_id)
 
     async def follow(self, after: Begin) -> AsyncIterator[Begin | None]:
         """Yield the runs that begin after another one, in order, until the server stops; None
         whenever a heartbeat is due."""
         while not self._runner.stopping.is_set():
             news = self._news.of(self._thread_id)
-            begin = await self.next(after)
-            if begin is not None:
+            begun = await self._begun(after)
+            for begin in begun:
+                if self._runner.stopping.is_set():
+                    return
                 yield begin
                 after = begin
-            elif not await self._wait(news):
+            if not begun and not await self._wait(news):
                 yield None
 
     async def read(self, record: Record, start: int | None) -> AsyncIterator[bytes | Ended]:
@@ -88,8 +87,10 @@ class ThreadRuns:
         Args:
             start: see `Runner.events`.
         """
-        for first in (start, None):  # a reader that is too slow continues with new events
-            async for part in self._runner.events(record, first):
+        while True:
+            has_parts = False
+            async for part in self._runner.events(record, start):
+                has_parts = True
                 yield part
             record = await self.find(record["run_id"]) or record
             status = await self._runner.status(record)
@@ -98,6 +99,11 @@ class ThreadRuns:
             if status not in OPEN:
                 yield Ended(record, status)
                 return
+            if not has_parts:  # the run goes on without events, such as one of a graph not served
+                return
+            if start is None:  # it may be too slow at once, again and again: no busy loop
+                await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+            start = None  # a reader that was too slow continues with new events
 
     async def _wait(self, news: asyncio.Event) -> bool:
         """Wait until there may be a next run; return False if it is time for a heartbeat."""
@@ -115,22 +121,19 @@ class ThreadRuns:
             for each in waits:
                 each.cancel()
 
-    async def next(self, after: Begin) -> Begin | None:
-        """Return the earliest run that has begun after another one."""
-        ended = await self.ended(after)
-        known = min([*ended, *await self.open(after)], default=None)
-        is_there = known is not None and known.moment <= moment_of(datetime.now(UTC))
-        return known if is_there else None
+    async def _begun(self, after: Begin) -> list[Begin]:
+        """Return the runs that have begun after another one, in order."""
+        # The runs that have not ended are read first: one that ends meanwhile is found twice, and
+        # not missed.
+        known = {*await self.open(after), *await self._ended_since(after.moment)}
+        now = moment_of(datetime.now(UTC))
+        return sorted(each for each in known if after < each and each.moment <= now)
 
     async def open(self, after: Begin) -> list[Begin]:
         """Return the later runs that have not ended, in order."""
         found = await self._records.search("unfinished", self._thread_id)
         begins = [Begin(moment_of(each["begins_at"]), each["run_id"]) for each in found]
         return sorted(each for each in begins if each > after)
-
-    async def ended(self, after: Begin) -> list[Begin]:
-        """Return the later runs that have ended."""
-        return [each for each in await self._ended_since(after.moment) if each > after]
 
     async def since(self, moment: int) -> list[Begin]:
         """Return the runs that were running at a moment, in order."""
@@ -149,14 +152,24 @@ class ThreadRuns:
         """Return the runs that have ended since a moment. A run's record is written when it ends,
         so only records written since then are read."""
         begins: list[Begin] = []
-        offset, is_last = 0, False
+        offset, limit, is_last = 0, _SOME, False
         while not is_last:
-            found = await self._records.search("runs", self._thread_id, limit=_SOME, offset=offset)
+            found = await self._records.search("runs", self._thread_id, limit=limit, offset=offset)
             recent = [each for each in found if moment_of(each["updated_at"]) >= moment - _SKEW]
             begins += [begin_of(each) for each in recent if each["status"] not in OPEN]
-            offset += _SOME
-            is_last = len(recent) < _SOME
+            is_last = len(recent) < limit
+            offset, limit = offset + limit, min(2 * limit, PAGE)
         return begins
+
+
+async def find_run(
+    records: Records, runner: Runner, run_id: str, thread_id: str
+) -> Record | None:
+    """Return the record of a run of a thread; None if there is none. A run whose record is not kept
+    is found for as long as it is in memory."""
+    record = await records.find("runs", run_id, thread_id) or runner.recall(run_id)
+    is_there = record is not None and record["thread_id"] == thread_id
+    return record if is_there else None
 
 
 def begin_of(record: Record) -> Begin:

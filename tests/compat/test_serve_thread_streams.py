@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,15 @@ import pytest
 from langgraph_sdk import get_sync_client
 
 from stategraph.serve import create_app
+from stategraph.serve.records import Records, now, pointer_to
+from stategraph.serve.runs import thread_runs
+from stategraph.serve.runs.events import frame
+from stategraph.serve.runs.thread_events import EventId, ThreadEvents
+from stategraph.serve.runs.thread_runs import Begin, Ended, ThreadNews, ThreadRuns
+from stategraph.serve.service import Service
+from stategraph.store import InMemoryStore, SearchOp
 
+from .in_process import asking
 from .serving import Gates, as_url, make_flow, serving
 from .test_serve_fleet import server, worker
 
@@ -200,6 +209,147 @@ def test_an_id_leads_to_no_run_of_another_thread(scene: Scene) -> None:
     scene.thread = scene.client.threads.create()["thread_id"]
     own = scene.run()
     assert runs_of(scene.read(4, last_event_id=theirs)) == [own]
+
+
+@pytest.mark.parametrize("seen", [0, 1])
+def test_a_stream_ends_when_the_thread_belongs_to_somebody_else(seen: int) -> None:
+    """The reader has deleted the thread, and another user has made one with the same id."""
+
+    async def read() -> str:
+        app = create_app({"flow": make_flow(Gates())}, auth=lambda asked: asked.headers["x-user"], hosts=None)
+        async with asking(app) as client:
+
+            async def run(user: str, text: str) -> None:
+                headers, sent = {"x-user": user}, {"assistant_id": "flow", "input": {"log": [text]}}
+                await client.post("/threads", json={"thread_id": "t"}, headers=headers)
+                (await client.post("/threads/t/runs/wait", json=sent, headers=headers)).raise_for_status()
+
+            await run("ann", "hers")
+            events = ThreadEvents(service_of(app), "t", "ann", ["run_modes", "lifecycle", "state_update"])
+            stream = events.read(EventId.parse("-1"))
+            told = [await anext(stream) for _ in range(seen)]
+            assert (await client.delete("/threads/t", headers={"x-user": "ann"})).status_code == 204
+            await run("bob", "his secret")
+            return b"".join([*told, *[part async for part in stream]]).decode()
+
+    told = asyncio.run(asyncio.wait_for(read(), 20))
+    assert "his secret" not in told and ("hers" in told) == bool(seen)
+
+
+def service_of(app: Any) -> Service:
+    [streams] = [each.endpoint.__self__ for each in app.routes if each.path == "/threads/{thread_id}/stream"]
+    found: Service = streams._service
+    return found
+
+
+class Slow:
+    """A runner of one run, whose reader gets these events each time it begins to read."""
+
+    queue = None
+
+    def __init__(self, reads: list[list[bytes]]) -> None:
+        self._reads, self.stopping = reads, asyncio.Event()
+
+    async def events(self, record: Any, start: int | None) -> Any:
+        for part in self._reads.pop(0):
+            yield part
+
+    async def status(self, record: Any) -> str:
+        return "running" if self._reads else "success"
+
+    def is_left(self, record: Any) -> bool:
+        return False
+
+    def recall(self, run_id: str) -> None:
+        return None
+
+
+GONE, TOLD = frame(None, "error", {"error": "TooSlow"}), frame(7, "updates", {})
+
+
+@pytest.mark.parametrize("reads", [[[GONE], [TOLD, GONE], [TOLD, GONE], [TOLD]], [[GONE], [GONE], [GONE], []]])
+def test_who_is_too_slow_again_and_again_still_gets_the_end(
+    reads: list[list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread_runs, "SECONDS_BETWEEN_LOOKS", 0.001)
+    expected = [part for each in reads for part in each]
+
+    async def read() -> list[Any]:
+        runs: Any = ThreadRuns(Records(InMemoryStore()), Slow([*reads]), ThreadNews(), "t")  # type: ignore[arg-type]
+        return [part async for part in runs.read({"run_id": "r"}, 0)]
+
+    *parts, end = asyncio.run(asyncio.wait_for(read(), 20))
+    assert parts == expected and isinstance(end, Ended) and end.status == "success"
+
+
+def test_a_run_that_goes_on_without_events_does_not_hold_its_readers() -> None:
+    async def read() -> list[Any]:
+        runs: Any = ThreadRuns(Records(InMemoryStore()), Slow([[], [TOLD]]), ThreadNews(), "t")  # type: ignore[arg-type]
+        return [part async for part in runs.read({"run_id": "r"}, None)]
+
+    assert asyncio.run(asyncio.wait_for(read(), 20)) == []
+
+
+class Counting(InMemoryStore):
+    """Counts searches, and does something behind the first one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.searches = 0
+        self.then: Any = None
+
+    async def abatch(self, ops: Any) -> Any:
+        ops = [*ops]
+        found = await super().abatch(ops)
+        if any(isinstance(op, SearchOp) for op in ops):
+            self.searches += 1
+            if then := self.then:
+                self.then = None
+                await then()
+        return found
+
+
+def a_run(number: int, status: str) -> dict[str, Any]:
+    began = f"2026-01-01T00:{number // 60:02}:{number % 60:02}+00:00"
+    known: dict[str, Any] = {"thread_id": "t", "graph_id": "flow", "owner": "", "kwargs": {}}
+    return {**known, "run_id": str(number), "created_at": began, "updated_at": now(), "status": status}
+
+
+def test_the_runs_of_a_long_thread_are_searched_once() -> None:
+    async def follow() -> tuple[list[str], int]:
+        store = Counting()
+        records = Records(store)
+        for number in range(600):
+            await records.put(("runs", str(number), a_run(number, "success"), "t"))
+        runs: Any = ThreadRuns(records, Slow([]), ThreadNews(), "t")  # type: ignore[arg-type]
+        found: list[str] = []
+        async for begin in runs.follow(Begin(-1, "")):
+            found.append(begin.run_id)
+            if len(found) == 600:
+                return found, store.searches
+        raise AssertionError
+
+    found, searches = asyncio.run(asyncio.wait_for(follow(), 30))
+    assert found == [str(number) for number in range(600)] and searches < 12
+
+
+def test_a_run_that_ends_while_the_next_one_is_looked_for_is_told_first() -> None:
+    async def follow() -> list[str]:
+        store = Counting()
+        records = Records(store)
+        for number in range(2):
+            run = a_run(number, "pending")
+            await records.put(("runs", run["run_id"], run, "t"), ("unfinished", run["run_id"], pointer_to(run), "t"))
+
+        async def end() -> None:
+            await records.put(("runs", "0", a_run(0, "success"), "t"), ("unfinished", "0", None, "t"))
+
+        store.then = end
+        runs: Any = ThreadRuns(records, Slow([]), ThreadNews(), "t")  # type: ignore[arg-type]
+        follower = runs.follow(Begin(-1, ""))
+        return [(await anext(follower)).run_id for _ in range(2)]
+
+    assert asyncio.run(asyncio.wait_for(follow(), 30)) == ["0", "1"]
 
 
 def test_a_thread_is_told_by_any_server_also_after_a_restart(postgres: str, tmp_path: Path) -> None:
