@@ -118,13 +118,9 @@ def keep_strays(run: Run, machine: ReadyMachine) -> Effects:
     """Supersteps may have run what is under way, and recorded it beside the head. With this
     schedule the head moves on while those tasks stay, so their records go to their origins."""
     found = run.position.found
-    origins = {
-        task.run.machine.checkpoint_id: run_of(task).position.found for task in machine.under_way
-    }
+    origins = {task.run.machine.checkpoint_id for task in machine.under_way}
     if found is None or not origins or run.position.saved_id is None:
         return
-    known_there = (origin.pending_writes or () for origin in origins.values() if origin is not None)
-    theirs = {id(write) for write in chain.from_iterable(known_there)}
     waiting = Machine.plan(machine.copy(), run, coerce=False)
     known = {NULL_TASK_ID, *(task.id for task in _with_handlers(waiting))}
     # What has finished is applied in the next step.
@@ -132,13 +128,30 @@ def keep_strays(run: Run, machine: ReadyMachine) -> Effects:
     known.update(id for id in under_way if run.position.record_of(id).finished)
     # Also records of `@task` calls: whose they are is not told.
     strays: dict[str, list[tuple[str, Blob]]] = {}
-    for write in found.pending_writes or ():
-        task_id, name, value = write
-        if task_id not in known and id(write) not in theirs and name != KEPT:
+    for task_id, name, value in _list_beside_head(machine, found):
+        if task_id not in known:
             strays.setdefault(task_id, []).append((name, run.settings.serde.dumps(value)))
     records = [TaskWrites(task_id, "", pairs) for task_id, pairs in strays.items()]
     if records:
         yield Save(None, [], run.position.saved_id, others=dict.fromkeys(origins, records))
+
+
+def find_beside_head(run: Run, machine: ReadyMachine) -> set[str]:
+    """The ids of which there are records beside the head. As long as it is the head, these count
+    before what is recorded beside an origin."""
+    found = run.position.found
+    if found is None or run.position.saved_id != found.checkpoint["id"]:
+        return set()
+    return {task_id for task_id, _, _ in _list_beside_head(machine, found)}
+
+
+def _list_beside_head(machine: ReadyMachine, found: CheckpointTuple) -> list[PendingWrite]:
+    """What is recorded beside the head itself, and not beside the origins."""
+    origins = [run_of(task).position.found for task in machine.under_way]
+    known_there = (origin.pending_writes or () for origin in origins if origin is not None)
+    theirs = {id(write) for write in chain.from_iterable(known_there)}
+    pending = found.pending_writes or ()
+    return [write for write in pending if id(write) not in theirs and write[1] != KEPT]
 
 
 def _with_handlers(tasks: Iterable[Task]) -> Iterator[Task]:

@@ -6,7 +6,7 @@ Part of the loop: generators that ask for effects and perform none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..superstep.task import Task
 from .effects import Effects, Save
 from .loop import show_checkpoint
 from .open_tasks import encode_record
-from .origins import keep_strays
+from .origins import find_beside_head, keep_strays
 from .resume import claim_end, claim_of, upcoming
 from .run import Run, run_of
 
@@ -111,8 +111,9 @@ class StepStore(NoStore):
         return [run.commits.encode_command([(CLAIM, {**claim, "answers": left})])]
 
     def hand_over(self, failed: Sequence[Task]) -> Effects:
+        place_of = self._find_places()
         for task in failed:
-            yield Save(None, [self._mark_failed(task)], task.run.machine.checkpoint_id)
+            yield Save(None, [self._mark_failed(task)], place_of(task))
 
     def _mark_failed(self, task: Task) -> TaskWrites:
         marks = {ERROR: task.error, ERROR_SOURCE: task.name}
@@ -121,10 +122,7 @@ class StepStore(NoStore):
     def record(self, tasks: Sequence[Task]) -> Effects:
         if self._run.abandoned:
             return
-        records: dict[str, list[TaskWrites]] = {}
-        for task, found in self._encode_ends(tasks):
-            records.setdefault(task.run.machine.checkpoint_id, []).append(found)
-        yield from self._record_beside(records, tasks)
+        yield from self._record_beside({}, tasks)
 
     def _encode_ends(self, tasks: Iterable[Task]) -> list[tuple[Task, TaskWrites]]:
         """How far tasks have come that stay under way."""
@@ -133,11 +131,25 @@ class StepStore(NoStore):
         ended = ((t, commits.marks_of_unfinished(t)) for t in tasks if not t.restored)
         return [(task, commits.encode_marks(task, marks)) for task, marks in ended if marks]
 
+    def _find_places(self) -> Callable[[Task], str]:
+        """Says beside which checkpoint a task is recorded: its origin. Where supersteps have
+        recorded it since, beside the head."""
+        head = self._run.position.saved_id or ""
+        at_head = find_beside_head(self._run, self._machine)
+        return lambda task: head if task.id in at_head else task.run.machine.checkpoint_id
+
     def _record_beside(
         self, records: dict[str, list[TaskWrites]], tasks: Sequence[Task]
     ) -> Effects:
-        """Record something beside several checkpoints, and that the call which has answered these
-        tasks has ended."""
+        """Record how far tasks have come, each beside its place, and that the call which has
+        answered them has ended.
+
+        Args:
+            records: what else is recorded, by checkpoint.
+        """
+        place_of = self._find_places()
+        for task, found in self._encode_ends(tasks):
+            records.setdefault(place_of(task), []).append(found)
         ended = claim_end(self._run, tasks)
         if records or ended:
             # One transaction: between the questions and the end of the claim another call could
@@ -178,8 +190,6 @@ class ExitStore(StepStore):
         put_off = {origin: commits.exit_records for origin, commits in origins.items()}
         if machine.checkpoint_id == run.position.saved_id:  # no step has ended
             records = {origin: [*found] for origin, found in put_off.items() if found}
-            for task, found in self._encode_ends(tasks):
-                records.setdefault(task.run.machine.checkpoint_id, []).append(found)
             yield from self._record_beside(records, tasks)
             return
         machine.requeue_all()
