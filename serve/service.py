@@ -98,22 +98,26 @@ class Service:
         sent = request.headers.get("content-type", "").partition(";")[0].strip()
         if sent not in ("application/json", ""):
             raise Refused(415, f"the body must be application/json, got {sent}")
+        return validate(kind, read_json(await self._read(request)))
+
+    async def _read(self, request: Request) -> bytes:
+        """Read the body of a request.
+
+        Raises:
+            Refused: it is too long, or does not come in time, or not to its end.
+        """
+        parts, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                text = await self._read(request)
+                async for part in request.stream():
+                    size += len(part)
+                    if size > self.most_bytes:
+                        raise Refused(413, f"the body must have at most {self.most_bytes} bytes")
+                    parts.append(part)
         except TimeoutError:
             raise Refused(408, f"the body must come within {BODY_SECONDS:g} seconds") from None
         except ClientDisconnect:
             raise Refused(400, "the client has gone before the end of the body") from None
-        return validate(kind, read_json(text))
-
-    async def _read(self, request: Request) -> bytes:
-        parts, size = [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > self.most_bytes:
-                raise Refused(413, f"the body must have at most {self.most_bytes} bytes")
-            parts.append(part)
         return b"".join(parts)
 
     def query(self, request: Request, kind: type[Asked]) -> Asked:

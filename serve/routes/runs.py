@@ -17,6 +17,7 @@ from ..errors import Refused
 from ..records import Record, may_see, select
 from ..runs.events import read_id
 from ..runs.new_runs import begin_run
+from ..runs.thread_runs import find_run
 from ..service import Service, answer
 
 
@@ -138,21 +139,29 @@ class RunRoutes:
         return await self._records.get("threads", request.path_params["thread_id"], owner=owner)
 
     async def _one(self, request: Request) -> Record:
+        """Return the run that a request names.
+
+        Raises:
+            Refused: there is none, or it is another user's.
+        """
         owner = await self._service.user(request)
         run_id, thread_id = request.path_params["run_id"], request.path_params.get("thread_id")
-        if thread_id is None:  # a client that does not know the thread of the run
-            found = await self._records.search("unfinished", filter={"run_id": run_id}, limit=1)
-            place = found[0]["thread_id"] if found else None
+        if thread_id is None:
+            record = await self._find_by_run(run_id)
         else:
-            place = thread_id
-        record = None if place is None else await self._records.find("runs", run_id, place)
-        if record is None:  # it may have had a temporary thread
-            record = self._runs.recall(run_id)
-        is_there = record is not None and thread_id in (None, record["thread_id"])
-        if record is None or not is_there or not may_see(record, owner):
+            record = await find_run(self._records, self._runs, run_id, thread_id)
+        if record is None or not may_see(record, owner):
             of = "" if thread_id is None else f" of the thread {thread_id!r}"
             raise Refused(404, f"there is no run {run_id!r}{of}")
         return record
+
+    async def _find_by_run(self, run_id: str) -> Record | None:
+        """Return a run for a client that does not know its thread; None if there is none, or if it
+        has ended and is no longer in memory."""
+        found = await self._records.search("unfinished", filter={"run_id": run_id}, limit=1)
+        if not found:
+            return self._runs.recall(run_id)
+        return await find_run(self._records, self._runs, run_id, found[0]["thread_id"])
 
     async def _shown(self, record: Record) -> Record:
         shown = {key: value for key, value in record.items() if key != "graph_id"}
@@ -191,10 +200,14 @@ class RunRoutes:
         """Delete the record of a run; its steps stay in the thread."""
         record = await self._one(request)
         run_id, thread_id = record["run_id"], record["thread_id"]
-        pointer = await self._records.find("unfinished", run_id, thread_id)
-        if pointer is not None and record["graph_id"] in self._service.graphs:
-            raise Refused(409, f"the run {record['run_id']!r} is under way: cancel it first")
-        await self._records.put(("runs", record["run_id"], None, record["thread_id"]))
+        async with self._records.lock("threads", thread_id):
+            pointer = await self._records.find("unfinished", run_id, thread_id)
+            if pointer is not None and record["graph_id"] in self._service.graphs:
+                raise Refused(409, f"the run {run_id!r} is under way: cancel it first")
+            await self._runs.forget(thread_id, run_id)
+            await self._records.put(
+                ("runs", run_id, None, thread_id), ("unfinished", run_id, None, thread_id)
+            )
         return Response(status_code=204)
 
     # -- send --------------------------------------------------------------------------------------

@@ -36,8 +36,7 @@ class Schedules:
         self._changed = asyncio.Event()
 
     def routes(self) -> list[Route]:
-        """Return the routes. They must come before those of runs, which take any word for the id of
-        a run."""
+        """Return the routes."""
         one = "/runs/crons/{cron_id}"
         return [
             Route("/runs/crons", self.create, methods=["POST"]),

@@ -112,32 +112,34 @@ class Threads:
     async def delete(self, request: Request) -> Response:
         """Delete a thread with its runs and checkpoints. Delayed runs that have not begun are
         cancelled."""
-        await self._delete((await self._one(request))["thread_id"])
+        owner = await self._service.user(request)
+        thread = await self._records.get("threads", request.path_params["thread_id"], owner=owner)
+        await self._delete(thread["thread_id"], owner)
         return Response(status_code=204)
 
-    async def _delete(self, id: str) -> None:
+    async def _delete(self, id: str, owner: str | None) -> None:
         await self._refuse_busy(id)
         for pointer in await self._records.unfinished(id):
             if seconds_until(pointer["begins_at"]) > 0:
                 record = await self._records.find("runs", pointer["run_id"], id)
                 if record is not None:
                     await self._service.runs.cancel(record, "interrupt", wait=True)
-        await self._records.change("threads", id, lambda: self._delete_idle(id))
+        await self._records.change("threads", id, lambda: self._delete_idle(id, owner))
 
-    async def _delete_idle(self, id: str) -> None:
+    async def _delete_idle(self, id: str, owner: str | None) -> None:
         """Delete a thread. It is marked first: then no server begins a run on it any more, and a
-        run that began just before the mark is found by the second check."""
-        thread = await self._records.get("threads", id)
+        run that was begun just before the mark is found by the check after it."""
+        thread = await self._records.get("threads", id, owner=owner)
         await self._refuse_busy(id)
         marked = {**thread, DELETED: True}
         await self._records.put(("threads", id, marked), seen=[("threads", id, thread)])
-        try:
-            await self._refuse_busy(id)
-        except Refused:
+        if await self._service.runs.has_open_runs(id):
             await self._records.put(("threads", id, thread), seen=[("threads", id, marked)])
-            raise
-        await self._service.runs.drop_dead_letters(id)
+            await self._refuse_busy(id)
+            raise Refused(409, f"a run of the thread {id!r} was begun meanwhile: delete it again")
+        await self._service.runs.forget(id)
         await self._saver().adelete_thread(id)
+        await self._records.delete_within("unfinished", id)
         await self._records.delete_within("runs", id)
         await self._records.put(("threads", id, None))
 
@@ -151,7 +153,7 @@ class Threads:
             await self._refuse_busy(id)
         for id in ids:
             if body.strategy == "delete":
-                await self._delete(id)
+                await self._delete(id, owner)
                 continue
             async with self._records.lock("threads", id):
                 await self._refuse_busy(id)

@@ -40,5 +40,11 @@ class EndedRuns:
         if (execution := self._runs.pop(run_id, None)) is not None:
             self._bytes -= execution.size
 
+    def forget(self, thread_id: str, run_id: str | None) -> None:
+        """Drop a run of a thread, or all its runs."""
+        for each in [*self._runs.values()]:
+            if each.thread_id == thread_id and run_id in (None, each.id):
+                self.drop(each.id)
+
     def _is_full(self) -> bool:
         return len(self._runs) > self._most_runs or self._bytes > self._most_bytes

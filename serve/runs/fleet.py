@@ -74,7 +74,9 @@ class FleetRuns:
         self._queue = next(iter(self._queues.values()))
         self._open, self._looked = open_runs, 0.0
         self._settler = Settler(graphs, records)
-        self._care = FleetCare(self._queues, records, self._settler, self._submit, self._count)
+        self._care = FleetCare(
+            self._queues, records, self._settler, self._submit, self._cancel_job, self._count
+        )
         self._threads = WorkerThreads(graphs, address, workers, integrity)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[Any]] = set()
@@ -238,6 +240,11 @@ class FleetRuns:
         """Return whether a run of the thread is in progress or waits."""
         return any(self._is_at_work(each) for each in await self._records.unfinished(thread_id))
 
+    async def has_open_runs(self, thread_id: str) -> bool:
+        """Return whether a run of the thread is in progress, waits, or begins later."""
+        found = await self._records.unfinished(thread_id)
+        return any(each["graph_id"] in self._graphs and not is_parked(each) for each in found)
+
     async def busy_threads(self) -> list[str]:
         """Return the threads with runs that are in progress or wait, on all servers."""
         found = await self._records.unfinished()
@@ -313,13 +320,16 @@ class FleetRuns:
             await self._settler.settle(record, await self._result(record, 0))
         return was_open
 
-    async def drop_dead_letters(self, thread_id: str) -> None:
-        """End the dead letters of a thread that is about to be deleted; see `Runner`."""
+    async def forget(self, thread_id: str, run_id: str | None = None) -> None:
+        """Cancel the jobs of runs whose records are about to be deleted; see `Runner`."""
         for each in await self._records.unfinished(thread_id):
-            if is_parked(each):
-                queue, run_id = self._queue_of(each["graph_id"]), each["run_id"]
-                await asyncio.to_thread(queue.cancel, run_id, thread_id=thread_id)
-                await self._records.put(("unfinished", run_id, None, thread_id))
+            if run_id in (None, each["run_id"]):
+                await self._cancel_job(each)
+
+    async def _cancel_job(self, pointer: Record) -> None:
+        """Cancel the job of a run, also if its graph is not served."""
+        queue = self._queue_of(pointer["graph_id"])
+        await asyncio.to_thread(queue.cancel, pointer["run_id"], thread_id=pointer["thread_id"])
 
     def _queue_of(self, graph: str) -> Queue:
         return self._queues.get(graph) or self._queue.of_graph(graph)

@@ -33,6 +33,7 @@ class FleetCare:
     Args:
         queues: the queues, by the names of their graphs.
         submit: puts the job of a run into its queue.
+        cancel_job: cancels the job of a run that has this pointer.
         count: called with the pointers to all runs that have not ended.
     """
 
@@ -42,10 +43,11 @@ class FleetCare:
         records: Records,
         settler: Settler,
         submit: Callable[[Record], Awaitable[None]],
+        cancel_job: Callable[[Record], Awaitable[None]],
         count: Callable[[Sequence[Record]], None],
     ) -> None:
         self._queues, self._records, self._settler = queues, records, settler
-        self._submit, self._count = submit, count
+        self._submit, self._cancel_job, self._count = submit, cancel_job, count
         self._told: set[str] = set()  # graphs that are not served, and have been logged
 
     async def look_for_ever(self) -> None:
@@ -83,7 +85,9 @@ class FleetCare:
         none."""
         run_id, thread_id = pointer["run_id"], pointer["thread_id"]
         record = await self._records.find("runs", run_id, thread_id)
-        if record is None:
+        if record is None:  # it was deleted
+            await self._cancel_job(pointer)
+            await self._records.put(("unfinished", run_id, None, thread_id))
             return
         queue = self._queues.get(record["graph_id"])
         if status in OPEN:

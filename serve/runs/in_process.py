@@ -171,8 +171,7 @@ class Runs:
     # -- the runs of a thread ----------------------------------------------------------------------
 
     def _live_of(self, thread_id: str) -> list[Execution]:
-        lane = self._lanes.get(thread_id)
-        return [] if lane is None else lane.live()
+        return self._lanes.get(thread_id, _Lane()).live()
 
     async def _work(self, thread_id: str, lane: _Lane) -> None:
         """Execute the waiting runs, one after the other."""
@@ -319,6 +318,10 @@ class Runs:
         """Return whether a run of the thread is in progress or waits."""
         return thread_id in self._lanes
 
+    async def has_open_runs(self, thread_id: str) -> bool:
+        """Return whether a run of the thread is in progress, waits, or begins later."""
+        return any(each.thread_id == thread_id for each in self._live.values())
+
     async def busy_threads(self) -> list[str]:
         """Return the threads with runs that are in progress or wait."""
         return [*self._lanes]
@@ -374,8 +377,9 @@ class Runs:
         """Return False: this process has no dead letters."""
         return False
 
-    async def drop_dead_letters(self, thread_id: str) -> None:
-        """Do nothing: this process has no dead letters."""
+    async def forget(self, thread_id: str, run_id: str | None = None) -> None:
+        """Drop what is kept of ended runs; see `Runner`."""
+        self._ended.forget(thread_id, run_id)
 
     async def wait_until_free(self, thread_id: str) -> None:
         """Wait until the runs that a thread has now have ended."""

@@ -80,9 +80,14 @@ class Runner(Protocol):
     async def drop(self, job: JobResult) -> bool:
         """End a parked job, as if its run had been stopped; return whether it had not ended."""
 
-    async def drop_dead_letters(self, thread_id: str) -> None:
-        """End the dead letters of a thread that is about to be deleted. The caller holds the lock
-        of its record."""
+    async def forget(self, thread_id: str, run_id: str | None = None) -> None:
+        """Drop all that is kept of a run besides its records, which are about to be deleted: nobody
+        reads it any more, and its job does not run. The caller holds the lock of the thread's
+        record.
+
+        Args:
+            run_id: None for all runs of the thread.
+        """
 
     async def wait_until_free(self, thread_id: str) -> None:
         """Wait until the runs that a thread has now have ended."""
@@ -98,6 +103,10 @@ class Runner(Protocol):
 
     async def is_busy(self, thread_id: str) -> bool:
         """Return whether a run of the thread is in progress or waits."""
+
+    async def has_open_runs(self, thread_id: str) -> bool:
+        """Return whether a run of the thread is in progress, waits, or begins later. Neither a
+        parked run counts nor one whose graph is not served."""
 
     async def busy_threads(self) -> list[str]:
         """Return the threads with runs that are in progress or wait."""

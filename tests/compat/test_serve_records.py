@@ -87,6 +87,30 @@ def test_a_thread_is_not_deleted_under_a_run_that_begins() -> None:
     assert asyncio.run(race()) in [(204, 404, 404), (409, 200, 200)]
 
 
+@pytest.mark.parametrize("steps", range(0, 24, 3))
+def test_a_deleted_thread_leaves_no_run_that_begins_later(steps: int) -> None:
+    """Another request has posted it meanwhile."""
+
+    async def race() -> None:
+        store = YieldingStore()
+        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+            place = f"/threads/{await new_thread(client)}"
+            run = {"assistant_id": "flow", "input": {"log": []}}
+            await client.post(f"{place}/runs/wait", json=run)
+            deleting = asyncio.create_task(client.delete(place))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            posted = await client.post(f"{place}/runs", json={**run, "after_seconds": 3600})
+            deleted = await deleting
+            if deleted.status_code == 409:
+                assert posted.status_code == 200 and "meanwhile" in deleted.json()["detail"]
+                deleted = await client.delete(place)
+            assert deleted.status_code == 204 and posted.status_code in (200, 404, 409)
+            assert store.search((records.ROOT, "unfinished")) == []
+
+    asyncio.run(asyncio.wait_for(race(), 30))
+
+
 def test_a_schedule_is_changed_at_the_same_time_by_several() -> None:
     async def change() -> Any:
         async with asking(app_of()) as client:

@@ -15,6 +15,7 @@ from langgraph_sdk.errors import ConflictError
 
 from stategraph import InMemorySaver
 from stategraph.serve import create_app
+from stategraph.serve.records import ROOT
 from stategraph.serve.runs.ended import EndedRuns
 from stategraph.serve.runs.execution import Execution
 from stategraph.store import InMemoryStore
@@ -179,6 +180,39 @@ def test_runs_of_a_graph_that_is_not_served_stay_pending(gates: Gates, caplog: p
     gates.open("slow")
     with serving(app("flow", "other")) as url, get_sync_client(url=url) as client:
         assert client.runs.join(thread, run)["log"] == ["a", "b"]
+
+
+def test_a_run_of_a_graph_that_is_not_served_is_deleted_for_good(gates: Gates) -> None:
+    store, saver = InMemoryStore(), InMemorySaver()
+
+    def app(*names: str) -> Any:
+        return create_app({name: make_flow(gates) for name in names}, checkpointer=saver, store=store)
+
+    later: Any = {"input": {"log": []}, "after_seconds": 3600}
+    with serving(app("flow", "other")) as url, get_sync_client(url=url) as client:
+        threads = [new_thread(client) for _ in range(2)]
+        runs = [client.runs.create(thread, "other", **later)["run_id"] for thread in threads]
+    with serving(app("flow")) as url, get_sync_client(url=url) as client:
+        client.runs.delete(threads[0], runs[0])
+        client.threads.delete(threads[1])
+    assert store.search((ROOT, "unfinished")) == []
+
+
+def test_what_is_deleted_cannot_be_read_from_memory(gates: Gates) -> None:
+    with serving(create_app({"flow": make_flow(gates)})) as url, httpx.Client(base_url=url) as client:
+
+        def run(thread: str) -> str:
+            sent = {"assistant_id": "flow", "input": {"log": ["secret"]}, "if_not_exists": "create"}
+            answered = client.post(f"/threads/{thread}/runs/wait", json=sent)
+            return answered.headers["content-location"].rpartition("/")[2]
+
+        runs = [("one", run("one")), ("two", run("two")), ("two", run("two"))]
+        assert client.delete(f"/threads/one/runs/{runs[0][1]}").status_code == 204
+        assert client.delete("/threads/two").status_code == 204
+        for thread, id in runs:
+            for place in (f"/threads/{thread}/runs/{id}", f"/threads/{thread}/runs/{id}/join", f"/runs/{id}/stream"):
+                assert client.get(place, headers={"last-event-id": "-1"}).status_code == 404
+        assert client.get(f"/threads/one/runs/{run('one')}/join").json()["log"] == ["secret", "a", "b"] * 2
 
 
 @pytest.mark.parametrize(

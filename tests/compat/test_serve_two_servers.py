@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from itertools import cycle
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -113,24 +113,27 @@ def idle_thread(client: httpx.Client) -> str:
     return place
 
 
+@pytest.mark.parametrize(("more", "said"), [({}, "under way"), ({"after_seconds": 3600}, "meanwhile")])
 def test_a_thread_is_not_deleted_at_one_server_while_a_run_begins_at_the_other(
-    clients: list[httpx.Client], monkeypatch: pytest.MonkeyPatch
+    clients: list[httpx.Client], monkeypatch: pytest.MonkeyPatch, more: Any, said: str
 ) -> None:
     one, other = clients
     place = idle_thread(one)
-    is_busy, begun = FleetRuns.is_busy, []
+    is_busy, looks, begun = FleetRuns.is_busy, count(), []
 
     async def begin_meanwhile(runs: Any, thread_id: str) -> bool:
         found = await is_busy(runs, thread_id)
-        if not begun:  # the server has looked, and has deleted nothing yet
-            begun.append(one.post(f"{place}/runs", json=RUN))
+        if next(looks) == 1:  # the server has looked twice, and has deleted nothing yet
+            begun.append(one.post(f"{place}/runs", json={**RUN, **more}))
         return found
 
-    monkeypatch.setattr(FleetRuns, "is_busy", begin_meanwhile)
-    deleted = other.delete(place)
+    with monkeypatch.context() as patched:
+        patched.setattr(FleetRuns, "is_busy", begin_meanwhile)
+        deleted = other.delete(place)
     run = begun[0].json()["run_id"]
-    assert deleted.status_code == 409 and "under way" in deleted.json()["detail"]
-    assert one.get(f"{place}/runs/{run}/join").json()["log"] == ["a", "b"] * 2
+    assert deleted.status_code == 409 and said in deleted.json()["detail"]
+    if not more:
+        assert one.get(f"{place}/runs/{run}/join").json()["log"] == ["a", "b"] * 2
     assert other.get(place).json()["status"] == "idle" and "is_deleted" not in other.get(place).json()
     assert other.delete(place).status_code == 204 and one.get(place).status_code == 404
 
@@ -181,6 +184,42 @@ def test_a_thread_that_is_deleted_takes_its_later_runs_along(clients: list[httpx
     assert one.get(f"{place}/runs/{run}").status_code == 404
     with Queue.from_conn_string(postgres, "flow") as queue:
         assert [job.status for job in queue.named(run)] == ["cancelled"]
+
+
+@pytest.mark.parametrize("deletes", ["run", "thread"])
+def test_a_run_that_is_deleted_where_its_graph_is_not_served_never_begins(
+    postgres: str, gates: Gates, deletes: str
+) -> None:
+    with ExitStack() as stack:
+        url = open_server(stack, postgres, gates)
+        one = stack.enter_context(httpx.Client(base_url=url, timeout=60))
+        saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
+        store = stack.enter_context(PostgresStore.from_conn_string(postgres))
+        app = create_app({"else": make_flow(gates)}, checkpointer=saver, store=store, queue=postgres, workers=0)
+        other = stack.enter_context(httpx.Client(base_url=stack.enter_context(serving(app)), timeout=60))
+        place = idle_thread(one)
+        run = one.post(f"{place}/runs", json={**RUN, "after_seconds": 3600}).json()["run_id"]
+        assert other.delete(f"{place}/runs/{run}" if deletes == "run" else place).status_code == 204
+        with Queue.from_conn_string(postgres, "flow") as queue:
+            assert [job.status for job in queue.named(run)] == ["cancelled"]
+        assert store.search((ROOT, "unfinished")) == []
+
+
+def test_a_thread_is_free_of_a_run_whose_record_is_gone(clients: list[httpx.Client], postgres: str) -> None:
+    """Servers of before could leave a pointer to such a run."""
+    one, _ = clients
+    place = idle_thread(one)
+    id = place.rpartition("/")[2]
+    created = "2026-01-01T00:00:00+00:00"
+    pointer = {"run_id": "gone", "thread_id": id, "graph_id": "flow", "owner": "", "stopped": None}
+    with PostgresStore.from_conn_string(postgres) as store:
+        space = (ROOT, "unfinished", id)
+        store.put(space, "gone", {**pointer, "created_at": created, "begins_at": created})
+        until = time.monotonic() + 20
+        while store.get(space, "gone") is not None:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    assert one.get(place).json()["status"] == "idle" and one.delete(place).status_code == 204
 
 
 def test_who_waits_for_a_run_whose_server_died_before_it_submitted_the_job_gets_its_end(
