@@ -8,7 +8,17 @@ from typing import Annotated, Any
 import pytest
 from typing_extensions import TypedDict
 
-from stategraph import START, Command, InMemorySaver, RemainingSteps, Send, StateGraph, interrupt
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    RemainingSteps,
+    Send,
+    StateGraph,
+    interrupt,
+    task,
+)
+from stategraph.pregel import rename_node
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 10}
 EMPTY: Any = {"log": []}
@@ -20,9 +30,13 @@ class State(TypedDict, total=False):
     left: RemainingSteps
 
 
-def graph_that_asks(ask: Any) -> Any:
+class Changed(State):
+    x: list[Any]
+
+
+def graph_that_asks(ask: Any, schema: Any = State) -> Any:
     """q asks, and z would too; b > b2 ends meanwhile."""
-    graph = StateGraph(State).add_node("q", ask).add_node("z", ask)
+    graph = StateGraph(schema).add_node("q", ask).add_node("z", ask)
     for name in ("b", "b2"):
         graph.add_node(name, lambda _, name=name: {"log": [name]})
     graph.add_conditional_edges(START, lambda _: ["q", "b"], ["q", "b", "z"])
@@ -58,3 +72,54 @@ def test_it_may_take_all_steps_of_the_call(drive: Any, schedule: Any) -> None:
     drive.invoke(app, EMPTY, CONFIG)
     drive.invoke(app, Command(resume="answer"), CONFIG)
     assert left == [10, 10]
+
+
+# -- after a change of the graph -----------------------------------------------------------------------------------
+
+
+def test_its_origin_is_migrated_too(drive: Any) -> None:
+    read: list[Any] = []
+
+    @task
+    def call() -> str:
+        read.append("called")
+        return "found"
+
+    def ask(state: Any) -> Any:
+        found = call().result()
+        read.append(state["x"])
+        return {"log": [f"{found} {interrupt('1?')} {interrupt('2?')}"]}
+
+    saver = InMemorySaver()
+    graph_that_asks(ask).compile(saver, schedule="ready").invoke({**EMPTY, "x": "old"}, CONFIG)
+
+    def migrate(checkpoint: Any, changed: Any) -> Any:
+        assert changed == ["key 'x' has changed its kind"]
+        checkpoint["channel_values"]["x"] = [checkpoint["channel_values"]["x"]]
+        return checkpoint
+
+    app = graph_that_asks(ask, Changed).compile(saver, schedule="ready", migrate=migrate)
+    for answer in ("a", "b"):
+        drive.invoke(app, Command(resume=answer), CONFIG)
+    assert drive.get_state(app, CONFIG).values["log"] == ["b", "b2", "found a b"]
+    assert read == ["called", "old", ["old"], ["old"]]
+
+
+@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+def test_its_node_gets_another_name(drive: Any, schedule: Any) -> None:
+    def app_of(name: str, **options: Any) -> Any:
+        graph = StateGraph(State).add_node(name, lambda state: {"log": [f"{state.get('x', '')}{interrupt('?')}"]})
+        for other in ("b", "b2"):
+            graph.add_node(other, lambda _, other=other: {"log": [other]})
+        graph.add_conditional_edges(START, lambda _: ["b", name, Send(name, {"x": 7})], ["b", name])
+        return graph.add_edge("b", "b2").compile(saver, schedule=schedule, **options)
+
+    saver = InMemorySaver()
+    drive.invoke(app_of("old"), EMPTY, CONFIG)
+    app = app_of("new", migrate=lambda checkpoint, _: rename_node(checkpoint, "old", "new"))
+    assert set(drive.get_state(app, CONFIG).next) == {"new"}
+    drive.invoke(app, None, CONFIG)
+    asked = [question.id for question in drive.get_state(app, CONFIG).interrupts]
+    assert len(asked) == 2
+    result = drive.invoke(app, Command(resume=dict.fromkeys(asked, "yes")), CONFIG)
+    assert sorted(result["log"]) == ["7yes", "b", "b2", "yes"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
 from zlib import crc32
 
 from ...channels.base import Channel
 from ...checkpoint.base import Checkpoint, CheckpointTuple
-from ..names import GRAPH, START, is_internal, trigger_name
+from ..names import GRAPH, START, TASKS, is_internal, is_under_way, trigger_name
 
 Fingerprint = dict[str, int]
 """`node NAME` and `key NAME` → a number that changes with what it is"""
@@ -88,7 +88,8 @@ def apply_migration(
 def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:
     """The checkpoint as it would be if a node had had another name, for `compile(migrate=...)`:
     work that waited for the old name waits for the new one. The node starts over: questions it had
-    asked are asked again.
+    asked are asked again. With schedule="ready" a task that was running goes on under its id, and
+    its questions stay open.
 
     >>> old = {"channel_values": {"branch:to:a": None}, "versions_seen": {}}
     >>> old["channel_versions"] = {"branch:to:a": 2}
@@ -100,6 +101,20 @@ def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:
     def rename_keys(names: Mapping[str, Any]) -> dict[str, Any]:
         return {after if name == before else name: value for name, value in names.items()}
 
+    def rename_send(send: Any) -> Any:
+        if send is None or send.node != old:
+            return send
+        renamed = copy(send)
+        renamed.node = new
+        return renamed
+
+    values = rename_keys(checkpoint["channel_values"])
+    for name, value in values.items():
+        if name == TASKS:
+            values[name] = [rename_send(send) for send in value]
+        elif is_under_way(name):
+            node = new if value["node"] == old else value["node"]
+            values[name] = {**value, "node": node, "send": rename_send(value["send"])}
     seen = {
         new if node == old else node: rename_keys(each)
         for node, each in checkpoint["versions_seen"].items()
@@ -107,7 +122,7 @@ def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:
     updated = checkpoint.get("updated_channels")
     return Checkpoint(**{
         **checkpoint,
-        "channel_values": rename_keys(checkpoint["channel_values"]),
+        "channel_values": values,
         "channel_versions": rename_keys(checkpoint["channel_versions"]),
         "versions_seen": seen,
         "updated_channels": updated and [after if name == before else name for name in updated],

@@ -26,6 +26,7 @@ from ...checkpoint.base import (
 )
 from ...checkpoint.serde import Blob
 from ..names import under_way_number
+from ..program.version import apply_migration
 from ..superstep.machine import Machine, handler_of
 from ..superstep.ready_machine import ReadyMachine, requeue
 from ..superstep.task import Task
@@ -106,7 +107,10 @@ def take_up(
     if not isinstance(machine, ReadyMachine):
         requeue_stored(machine, checkpoint)
         return
-    rebuild = {id: _pin_to(run, origin) for id, origin in origins.items()}
+    mine, migrate = run.program.fingerprint, run.settings.graph.migrate
+    rebuild = {
+        id: _pin_to(run, apply_migration(origin, mine, migrate)) for id, origin in origins.items()
+    }
     tasks: dict[int, Task] = {}
     for slot, known in _find_known(machine, checkpoint).items():
         rebuild_task = rebuild[find_origin(checkpoint, slot)]
