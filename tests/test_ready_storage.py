@@ -9,10 +9,19 @@ from typing import Any
 
 import cluster
 import pytest
-from ready_graphs import build, by_order, ends_by
+from ready_graphs import build, by_order, ends_by, writer
 
-from stategraph import CheckpointConflictError, Command, InMemorySaver, SqliteSaver, interrupt, task
+from stategraph import (
+    START,
+    CheckpointConflictError,
+    Command,
+    InMemorySaver,
+    SqliteSaver,
+    interrupt,
+    task,
+)
 from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.pregel.drivers.journal import Journal
 from stategraph.testing import read_thread, record, survives
 
 postgres = cluster.emptied
@@ -195,3 +204,22 @@ def test_a_thread_is_read_as_it_ran() -> None:
     long, b = run.steps[3][0], run.steps[1][0]
     assert (long.input, long.questions) == ({"log": []}, ({"asks": "?", "answer": "yes"},))
     assert [[task.node for task in step] for step in b.steps] == [["x"], ["y"]]
+
+
+def test_what_is_stored_when_the_run_has_moved_on_is_expected_where_it_was_loaded(
+    drive: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first that a call stores is that an error handler takes over; a step has ended before that is stored."""
+
+    class Remote(InMemorySaver):
+        in_memory = False
+
+    def fail(state: Any) -> Any:
+        raise ValueError
+
+    graph = build("S>a>z").add_node("fail", fail, error_handler=writer("handler")).add_edge(START, "fail")
+    app = graph.compile(Remote(), schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG, interrupt_before="*")
+    monkeypatch.setattr(Journal, "_start_draining", lambda journal: None)  # whoever stores next stores it
+    with ends_by(by_order("fail", "a", "z")):
+        assert drive.invoke(app, None, CONFIG, durability="async")["log"] == ["a", "z", "handler"]

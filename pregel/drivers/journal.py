@@ -358,14 +358,9 @@ class LanePosition:
 
     def _take_up(self) -> None:
         """Begin at what was loaded, if nothing was stored before."""
-        run = self._run
-        found = run.position.found
-        if (
-            self.checkpoint_id is None
-            and found is not None
-            and run.position.saved_id == run.position.head == found.checkpoint["id"]
-        ):
-            self.checkpoint_id, self.revision = run.position.saved_id, found.revision
+        found = self._run.position.loaded_head
+        if self.checkpoint_id is None and found is not None:
+            self.checkpoint_id, self.revision = found.checkpoint["id"], found.revision
             self._saver_state = _saver_state_of(found)
 
 

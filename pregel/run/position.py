@@ -19,15 +19,18 @@ class Position:
         records: task id → what is recorded beside that checkpoint.
         saved_id: the checkpoint on which the next one is built; None before the first.
         head: the newest checkpoint of this part of the thread that the run knows of.
+        loaded_head: `found`, if it was the newest and the run builds on it. It stays when the run
+            has moved on: what is stored later than it was built begins there.
     """
 
-    __slots__ = ("found", "head", "records", "saved_id")
+    __slots__ = ("found", "head", "loaded_head", "records", "saved_id")
 
     def __init__(self) -> None:
         self.found: CheckpointTuple | None = None
         self.records: dict[str, TaskRecord] = {}
         self.saved_id: str | None = None
         self.head: str | None = None
+        self.loaded_head: CheckpointTuple | None = None
 
     @property
     def at_head(self) -> bool:
@@ -59,6 +62,7 @@ class Position:
         """
         self.found, self.records, self.head = found, dict(records), head
         self.saved_id = found.checkpoint["id"] if in_place else None
+        self.loaded_head = found if in_place and head == found.checkpoint["id"] else None
 
     def find_head(self, head: str | None) -> None:
         """Note the newest checkpoint, if there is one, where nothing is loaded."""
@@ -71,6 +75,7 @@ class Position:
     def build_beside(self) -> None:
         """Build the next checkpoint on what the loaded one was built on: as its sibling."""
         assert self.found is not None
+        self.loaded_head = None
         parent = self.found.parent_config
         self.saved_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
 
