@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ready_graphs import build, by_order, ends_by, sends
 
-from stategraph import Command, InMemorySaver, interrupt, task
+from stategraph import Command, InMemorySaver, InvalidUpdateError, interrupt, task
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
@@ -149,3 +149,17 @@ def test_what_supersteps_record_of_a_task_under_way_goes_on_with_it(drive: Any, 
     assert (state.next, state.interrupts) == (("c",), (second,))
     result = drive.invoke(app_in("ready"), Command(resume="C"), CONFIG)
     assert result["log"] == ["a", "d", "B", "e", "called C" if more else "C", "f"] and len(called) == more
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_an_edit_without_a_node_is_not_of_one_that_is_under_way(drive: Any, durability: Any) -> None:
+    def fail(state: Any) -> Any:
+        raise ValueError
+
+    app = build("S>a>q>z S>b", nodes={"q": fail}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "b", "q")), pytest.raises(ValueError):
+        drive.invoke(app, EMPTY, CONFIG, durability=durability)
+    with pytest.raises(InvalidUpdateError, match="specify as_node: a, b"):
+        drive.update_state(app, CONFIG, {"log": ["edit"]})
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    assert drive.get_state(app, CONFIG).next == ("q",)

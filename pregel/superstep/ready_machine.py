@@ -71,7 +71,8 @@ def requeue(machine: Machine, slots: Collection[str], known: Sequence[UnderWayRe
     if isinstance(machine, FlowMachine):
         machine.rename_late(late, places, waited)
     machine.forget(slots)
-    machine.forget_seen(slots)
+    # None of these nodes has run to its end: an update without `as_node` is not theirs.
+    machine.forget_seen([*slots, *(each["node"] for each in known if each["send"] is None)])
     machine.carry(ids)
 
 
