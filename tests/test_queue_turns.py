@@ -133,6 +133,34 @@ def test_rollback_of_a_job_that_has_not_begun_takes_its_place(postgres: str, gat
                 queue.result("t", run_id="first").unwrap()
 
 
+def test_jobs_of_other_graphs_on_the_thread_count(postgres: str, gate: Gate) -> None:
+    flow = make_flow(gate)
+    with Queue.from_conn_string(postgres, flow) as queue, Queue.from_conn_string(postgres, "other") as other:
+        other.submit("t", {"log": ["1"]}, run_id="first")
+        with pytest.raises(ThreadBusyError, match="'first'"):
+            queue.submit("t", {"log": ["2"]}, multitask="reject")
+        for how in ("interrupt", "rollback"):
+            with pytest.raises(ValueError, match="belongs to the graph 'other'"):
+                queue.submit("t", {"log": ["2"]}, run_id="first", multitask=how)  # type: ignore[arg-type]
+        assert other.result("t", run_id="first", wait=0).status == "waiting"
+        queue.submit("t", {"log": ["2"]}, run_id="last", multitask="rollback")
+        assert other.result("t", run_id="first", wait=0).status == "cancelled"
+        assert queue.replaced_by("last", thread_id="t") == ["first"]
+        with working(flow, postgres):
+            assert log_of(queue, "last") == ["2", "a", "b", "c"]
+
+
+def test_a_job_knows_which_jobs_it_has_taken_back(postgres: str, gate: Gate) -> None:
+    with Queue.from_conn_string(postgres, make_flow(gate)) as queue:
+        queue.submit("t", {"log": ["1"]}, run_id="later", delay=3600)
+        queue.submit("t", {"log": ["2"]}, run_id="first")
+        for _ in range(2):  # the second time nothing is stored
+            queue.submit("t", {"log": ["3"]}, run_id="last", multitask="rollback")
+            assert queue.replaced_by("last", thread_id="t") == ["first"]
+        assert queue.replaced_by("first", thread_id="t") == queue.replaced_by("none", thread_id="t") == []
+        assert queue.result("t", run_id="later", wait=0).status == "delayed"
+
+
 @pytest.mark.parametrize("how", ["reject", "interrupt", "rollback"])
 def test_what_is_submitted_twice_under_one_name_is_one_job(postgres: str, gate: Gate, how: Any) -> None:
     flow = make_flow(gate)

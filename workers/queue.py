@@ -24,6 +24,7 @@ from .delays import When, check_alone, check_debounce, check_no_time, check_when
 from .jobs import (
     Job,
     JobCodec,
+    JobName,
     check_call,
     check_config,
     check_durability,
@@ -167,11 +168,11 @@ class Queue(QueueResults):
             debounce_max: the longest wait, counted from the first of these submissions; by default
                 they can delay the job for ever.
             multitask: what happens to the thread's open jobs (waiting, running, sleeping or
-                parked). "enqueue": they go first. "reject": if there is one, `ThreadBusyError`.
-                "interrupt": they are cancelled; a running one ends with its superstep, and this
-                input drops what is pending. "rollback": the same, and this job starts from the
-                checkpoint before their first input; their steps stay in the history, and their
-                side effects are not undone.
+                parked), of whatever graph. "enqueue": they go first. "reject": if there is one,
+                `ThreadBusyError`. "interrupt": they are cancelled; a running one ends with its
+                superstep, and this input drops what is pending. "rollback": the same, and this job
+                starts from the checkpoint before their first input; their steps stay in the
+                history, and their side effects are not undone.
             interrupt_before, interrupt_after: as for `invoke`.
             stream_mode: the stream modes to store during the run, for `stream`; none by default.
             subgraphs: also store what subgraphs send.
@@ -271,6 +272,14 @@ class Queue(QueueResults):
     async def asubmit(self, thread_id: str, input: Any, **options: Any) -> str:
         """`submit` for coroutines."""
         return await self._acall(partial(self.submit, thread_id, input, **options))
+
+    def replaced_by(self, run_id: str, *, thread_id: str) -> list[str]:
+        """Return the run ids of the jobs that a job of this graph has taken back:
+        `submit(multitask="rollback")`. They may be of any graph."""
+        for (task,) in self._database.look_up("task", self.graph, run_id, thread_id):
+            name = JobName(self.graph, thread_id, run_id)
+            return [*self._codec.read("task", name, task).get("instead_of", ())]
+        return []
 
     def cancel(self, run_id: str, *, thread_id: str | None = None) -> bool:
         """Cancel a job of this graph. A job that is running stops before its next superstep, or at

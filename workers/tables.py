@@ -187,11 +187,17 @@ STATEMENTS = {
         )
         SELECT graph, thread_id, run_id FROM foreign_jobs LIMIT 1
     """,
+    # The jobs of a thread run one after the other, whichever graphs they are of.
     "open_of_thread": """
-        SELECT id, run_id FROM stategraph_jobs
-        WHERE graph = $1 AND lane = $2 AND thread_id = $3
-            AND (state IN ('waiting', 'running', 'sleeping', 'parked') OR run_id = $4)
+        SELECT id, graph, run_id FROM stategraph_jobs
+        WHERE lane = $2 AND thread_id = $3
+            AND (state IN ('waiting', 'running', 'sleeping', 'parked')
+                OR (graph = $1 AND run_id = $4))
         ORDER BY id
+    """,
+    "task": """
+        SELECT task FROM stategraph_jobs
+        WHERE sha256(run_id) = sha256($2) AND sha256(thread_id) = sha256($3) AND graph = $1
     """,
     "notify_workers": "SELECT pg_notify('stategraph_work', $1::bigint::text)",
     "notify_waiters": """

@@ -80,20 +80,21 @@ def _store(
     waits."""
     thread_id, run_id, priority, given = job
     place = (submitter.graph, hash_name(thread_id), thread_id, run_id)
-    found = [(id, decode_name(run)) for id, run in wire.rows(STATEMENTS["open_of_thread"], *place)]
-    if any(run == run_id for _, run in found):
+    rows = wire.rows(STATEMENTS["open_of_thread"], *place)
+    found = [(id, decode_name(graph), decode_name(run)) for id, graph, run in rows]
+    if any((graph, run) == (submitter.graph, run_id) for _, graph, run in found):
         return []  # already submitted: it runs once
     if found and multitask == "reject":
         raise ThreadBusyError(
-            f"thread {thread_id!r} is busy: its job {found[0][1]!r} has not ended. "
+            f"thread {thread_id!r} is busy: its job {found[0][2]!r} has not ended. "
             'multitask="enqueue" waits for it, "interrupt" stops it at its next step'
         )
     ended = []
     if multitask in ("interrupt", "rollback"):
-        cancelled = [row for id, _ in found for row in wire.rows(STATEMENTS["cancel"], id)]
+        cancelled = [row for id, *_ in found for row in wire.rows(STATEMENTS["cancel"], id)]
         ended = [id for id, state, has_waiter in cancelled if has_waiter and state != "running"]
     if multitask == "rollback":
-        given = {**given, "instead_of": [run for _, run in found]}
+        given = {**given, "instead_of": [run for *_, run in found]}
     submitter.store(wire, [submitter.row(thread_id, run_id, priority, given)], When())
     return ended
 
