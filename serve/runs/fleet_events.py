@@ -58,8 +58,8 @@ async def read_events(
     if stopping.is_set():
         return
     found = await queue.aresult(thread_id, run_id=run_id, wait=0)
-    if found.error is not None:
-        yield frame((last + 1) * _EACH, "error", describe_error(found.error))
+    if found.error is not None and (id := (last + 1) * _EACH) >= start:
+        yield frame(id, "error", describe_error(found.error))
 
 
 class _Reader:

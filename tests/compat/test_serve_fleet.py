@@ -159,6 +159,20 @@ def test_a_job_is_submitted_by_another_server_if_its_own_died_before_it_could(
         assert client.runs.get(thread, run)["status"] == "success"
 
 
+def test_a_reader_that_has_seen_the_error_of_a_run_does_not_get_it_again(url: str, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(worker(tmp_path, url))
+        _, client = stack.enter_context(server(tmp_path, url))
+        thread = client.threads.create()["thread_id"]
+        for modes in (["updates"], ["messages", "updates"]):
+            sent = {"log": ["in"], "pace": "soon"}  # what no node can take
+            run = client.runs.create(thread, "flow", input=sent, stream_mode=modes)["run_id"]
+            seen = [*client.runs.join_stream(thread, run, last_event_id="-1")]
+            assert [part.event for part in seen] == ["metadata", "error"]
+            for n, part in enumerate(seen, 1):
+                assert [*client.runs.join_stream(thread, run, last_event_id=part.id)] == seen[n:]
+
+
 def test_a_reader_who_leaves_is_no_fault(postgres: str) -> None:
     """When a client disconnects, Starlette cancels the request again and again until it has ended."""
 
