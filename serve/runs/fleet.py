@@ -6,11 +6,12 @@ that clients see; see `Settler`.
 
 Theory of operation: `submit` writes the record of a run and its pointer, and then the job, in the
 queue's own tables. If the server dies in between, `FleetCare` of another server submits the job,
-once: the `run_id` identifies it. A worker runs the job and stores its stream and its outcome in the
-queue, without any server. Each server reads the stream from there, with ids computed from a chunk's
-position, so a reader may reconnect to any server. A server that waits for the end learns of it by a
-notice and settles the run: it writes the record and the thread and deletes the pointer, if the
-pointer is still the one that it read. `FleetCare` settles runs that nobody waits for.
+once: the `run_id` identifies it. A stop is stored in the pointer before the job is cancelled, so
+`FleetCare` can also finish a stop. A worker runs the job and stores its stream and its outcome in
+the queue, without any server. Each server reads the stream from there, with ids computed from a
+chunk's position, so a reader may reconnect to any server. A server that waits for the end learns of
+it by a notice and settles the run: it writes the record and the thread and deletes the pointer, if
+the pointer is still the one that it read. `FleetCare` settles runs that nobody waits for.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ...checkpoint.integrity import Integrity
 from ...pregel.app import Pregel
 from ...pregel.errors import ThreadBusyError
 from ...workers import JobResult, Queue
+from ...workers.jobs import LISTED, check_config
 from ..encode import describe_error, encode
 from ..errors import Refused
 from ..limits import OpenRuns
@@ -110,19 +112,15 @@ class FleetRuns:
 
     async def _store(self, record: Record, also: Changes) -> None:
         run_id, thread_id = record["run_id"], record["thread_id"]
-        stopped: list[Record] = []
-        if record["multitask_strategy"] == "rollback" and not record["kwargs"]["after_seconds"]:
-            stopped = await self._records.unfinished(thread_id)
-        seen: list[Put] = [("unfinished", each["run_id"], each, thread_id) for each in stopped]
+        try:
+            check_config(_job_config(record))
+        except ValueError as error:
+            raise Refused(422, f"{error}") from None
         await self._records.put(
             ("runs", run_id, record, thread_id),
             ("unfinished", run_id, pointer_to(record), thread_id),
-            *(
-                ("unfinished", each["run_id"], {**each, "stopped": "replaced"}, thread_id)
-                for each in stopped
-            ),
             *also.puts,
-            seen=[*also.seen, *seen],
+            seen=also.seen,
         )
         try:
             await self._submit(record)
@@ -130,8 +128,16 @@ class FleetRuns:
             await self._records.put(
                 ("runs", run_id, None, thread_id), ("unfinished", run_id, None, thread_id)
             )
+            await self._restore_thread(also)
             status = 409 if isinstance(error, ThreadBusyError) else 422
             raise Refused(status, f"{error}") from None
+
+    async def _restore_thread(self, also: Changes) -> None:
+        """Undo what a run that was refused has written to the record of its thread."""
+        written = [put for put in also.puts if put[0] == "threads"]
+        before = [put for put in also.seen if put[0] == "threads"]
+        if written:
+            await self._records.put(*before, seen=written)
 
     async def _refuse_too_many(self, owner: str) -> None:
         """Refuse a run beyond the limits. The count of other servers' runs may be a second old, so
@@ -151,8 +157,6 @@ class FleetRuns:
 
     async def _submit(self, record: Record) -> None:
         asked = record["kwargs"]
-        given = asked["config"]["configurable"]
-        configurable = {key: value for key, value in given.items() if key != "thread_id"}
         delay = asked.get("after_seconds")
         multitask = record["multitask_strategy"] if not delay else "enqueue"
         modes = [engine_mode(mode) for mode in asked["stream_mode"]]
@@ -161,53 +165,83 @@ class FleetRuns:
             record["thread_id"],
             read_input(asked),
             run_id=record["run_id"],
-            config={**asked["config"], "configurable": configurable},
+            config=_job_config(record),
             delay=delay or None,
             multitask=multitask,
             stream_mode=sorted({*modes}),
             subgraphs=asked["subgraphs"],
             **options,
         )
+        if multitask == "rollback":
+            await self._records.repeat("runs", lambda: self._note_replaced(record))
+
+    async def _note_replaced(self, record: Record) -> None:
+        """Note that the records of the runs that a run has taken back are deleted at their ends;
+        delete those of runs whose end another server has already recorded."""
+        thread_id, queue = record["thread_id"], self._queues[record["graph_id"]]
+        ids = await asyncio.to_thread(queue.replaced_by, record["run_id"], thread_id=thread_id)
+        pointers = await self._records.find_all(*(("unfinished", id, thread_id) for id in ids))
+        puts: list[Put] = []
+        seen: list[Put] = []
+        for id, pointer in zip(ids, pointers, strict=True):
+            seen.append(("unfinished", id, pointer, thread_id))
+            if pointer is None:
+                puts.append(("runs", id, None, thread_id))
+            else:
+                puts.append(("unfinished", id, {**pointer, "stopped": "replaced"}, thread_id))
+        await self._records.put(*puts, seen=seen)
 
     # -- look --------------------------------------------------------------------------------------
 
     async def answer(self, record: Record) -> bytes | None:
         """Return the state at the end of a run."""
-        try:
-            found = await self._unless_stopping(self._result(record, None))
-        except LookupError:
-            return await self.answer(record) if await self._comes_later(record) else None
-        await self._settler.settle(record, found)
+        found = await self._end_of(record)
+        if found is None or found.status == "cancelled":
+            return None
         if found.error is not None:
             return encode({ERROR: describe_error(found.error)})
-        if found.status == "cancelled":
-            return None
         if not found.interrupts:
             return encode(found.value)
         values = found.value if isinstance(found.value, dict) else {}
         return encode({**values, INTERRUPT: [*found.interrupts]})
 
+    async def _end_of(self, record: Record) -> JobResult | None:
+        """Wait for the end of a run, and settle it. Return the result of its job; None if the queue
+        no longer has it, or never will.
+
+        Raises:
+            Refused: this server stops first.
+        """
+        while True:
+            try:
+                found = await self._unless_stopping(self._result(record, None))
+            except LookupError:
+                if not await self._comes_later(record):
+                    return None
+            else:
+                await self._settler.settle(record, found)
+                return found
+
     async def events(self, record: Record, start: int | None) -> AsyncIterator[bytes]:
         """Yield the events of a run, wherever it runs. The ids are the same on every server."""
-        if record["graph_id"] not in self._queues:
-            return
-        queue = self._queues[record["graph_id"]]
-        try:
-            async for part in read_events(queue, record, start, self._stopping):
-                yield part
-            if not self._stopping.is_set():
-                await self._settler.settle(record, await self._result(record, 0))
-        except LookupError:
-            if await self._comes_later(record):
-                # The reader already has the event with id 0, if it asked for it.
-                async for part in self.events(record, max(start or 0, 1)):
+        queue = self._queues.get(record["graph_id"])
+        while queue is not None and not self._stopping.is_set():
+            try:
+                async for part in read_events(queue, record, start, self._stopping):
                     yield part
+                if not self._stopping.is_set():
+                    await self._settler.settle(record, await self._result(record, 0))
+                return
+            except LookupError:
+                if not await self._comes_later(record):
+                    return
+                start = max(start or 0, 1)  # the event with id 0, if asked for, has been sent
 
     async def _comes_later(self, record: Record) -> bool:
         """Return whether a run whose job is not in the queue will get one: the server that has
         stored the run may be about to submit it, or has died, and another one will submit it. Waits
         a while if so."""
-        if record["graph_id"] not in self._queues or self._stopping.is_set():
+        if record["graph_id"] not in self._queues:
             return False
         if await self._records.find("unfinished", record["run_id"], record["thread_id"]) is None:
             return False
@@ -280,27 +314,32 @@ class FleetRuns:
         Raises:
             Refused: it cannot be rolled back, because other runs wait for it.
         """
-        run_id, thread_id = record["run_id"], record["thread_id"]
         if record["graph_id"] not in self._queues:
             return False
-
-        async def stop() -> bool:
-            pointer = await self._records.find("unfinished", run_id, thread_id)
-            if pointer is None:
-                return False
-            if how == "rollback":
-                await self._refuse_followed(pointer)
-                stopped = {**pointer, "stopped": how}
-                seen: list[Put] = [("unfinished", run_id, pointer, thread_id)]
-                await self._records.put(("unfinished", run_id, stopped, thread_id), seen=seen)
-            queue = self._queues[record["graph_id"]]
-            return await asyncio.to_thread(queue.cancel, run_id, thread_id=thread_id)
-
-        was_open = await self._records.change("threads", thread_id, stop)
+        thread_id = record["thread_id"]
+        was_open = await self._records.change("threads", thread_id, lambda: self._stop(record, how))
         if wait and was_open:
-            found = await self._unless_stopping(self._result(record, None))
-            await self._settler.settle(record, found)
+            await self._end_of(record)
         return was_open
+
+    async def _stop(self, record: Record, how: Stop) -> bool:
+        """Store that a run is stopped, and then cancel its job. If this server dies in between, or
+        the job is not in the queue yet, `FleetCare` does the rest."""
+        run_id, thread_id = record["run_id"], record["thread_id"]
+        pointer = await self._records.find("unfinished", run_id, thread_id)
+        if pointer is None:
+            return False
+        if how == "rollback":
+            await self._refuse_followed(pointer)
+        statuses = await asyncio.to_thread(self._queue.statuses, [run_id])
+        status = statuses.get((thread_id, run_id))
+        if status is not None and status not in LISTED:
+            return False  # or the one who settles it would take its steps back
+        if how == "rollback" or not pointer.get("stopped"):
+            marked: Put = ("unfinished", run_id, {**pointer, "stopped": how}, thread_id)
+            await self._records.put(marked, seen=[("unfinished", run_id, pointer, thread_id)])
+        await self._cancel_job(pointer)
+        return True
 
     async def retry(self, job: JobResult) -> bool:
         """Retry a dead letter; see `Runner`."""
@@ -402,3 +441,10 @@ class FleetRuns:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _job_config(record: Record) -> Any:
+    """Return the config of a run's job. The thread is not part of it."""
+    config = record["kwargs"]["config"]
+    given = config["configurable"].items()
+    return {**config, "configurable": {key: value for key, value in given if key != "thread_id"}}

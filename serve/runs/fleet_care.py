@@ -1,5 +1,5 @@
 """Periodic care for the runs of this server and of servers that died: settles runs whose end nobody
-waited for, and submits jobs that were never submitted."""
+waited for, submits jobs that were never submitted, and cancels those of runs that were stopped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import Final
 
 from ...pregel.errors import ThreadBusyError
-from ...workers import Queue
-from ...workers.jobs import OPEN
+from ...workers import JobResult, Queue
+from ...workers.jobs import LISTED, OPEN
 from ..records import Record, Records, now, seconds_until
 from .settler import Settler, is_as_told
 
@@ -65,8 +65,9 @@ class FleetCare:
                 LOG.exception("the server could not look after its runs; it tries again")
 
     async def look(self, patience: float) -> None:
-        """Settle runs whose end nobody has waited for, and submit those whose servers died before
-        they could, if they were created at least `patience` seconds ago."""
+        """Settle runs whose end nobody has waited for, submit those whose servers died before they
+        could, if they were created at least `patience` seconds ago, and cancel those that were
+        stopped."""
         pointers = await self._records.unfinished()
         self._count(pointers)
         if not pointers:
@@ -79,10 +80,12 @@ class FleetCare:
             is_new = -seconds_until(pointer["created_at"]) < patience
             if not is_as_told(pointer, status) and not (status is None and is_new):
                 await self._update(pointer, status)
+            elif pointer.get("stopped") and status in LISTED:
+                await self._cancel_job(pointer)  # nobody has, or no job was there yet
 
     async def _update(self, pointer: Record, status: str | None) -> None:
-        """Update the record of a run to the status of its job, or submit the job if there is
-        none."""
+        """Update the record of a run to the status of its job. Without a job, submit it, or end the
+        run if it was stopped."""
         run_id, thread_id = pointer["run_id"], pointer["thread_id"]
         record = await self._records.find("runs", run_id, thread_id)
         if record is None:  # it was deleted
@@ -94,6 +97,9 @@ class FleetCare:
             await self._settler.reopen(record)
         elif queue is None:
             self._tell_of(record["graph_id"])
+        elif status is None and pointer.get("stopped"):
+            name = (record["graph_id"], thread_id, run_id)
+            await self._settler.settle(record, JobResult(*name, "cancelled"))
         elif status is None:
             await self._submit_again(record)
         else:

@@ -4,13 +4,13 @@ be the first to notice, and several may at once."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...pregel.app import Pregel
 from ...workers import JobResult
 from ...workers.jobs import OPEN
 from ..encode import describe_error
-from ..records import Put, Record, Records, now, pointer_to
+from ..records import Put, Record, Records, now
 from ..webhooks import delivery_of
 from .execution import forget_steps
 
@@ -44,6 +44,13 @@ def is_parked(pointer: Record) -> bool:
     return bool(pointer.get("parked"))
 
 
+class Seen(NamedTuple):
+    """The pointer to a run and the record of its thread, as they were read."""
+
+    pointer: Record
+    thread: Record | None
+
+
 class Settler:
     """Writes the records of runs and threads. The pointer to a parked job stays, since the job may
     be retried."""
@@ -54,60 +61,56 @@ class Settler:
     async def settle(self, record: Record, found: JobResult) -> None:
         """Record that a run has ended or is parked, unless another server already has."""
 
-        run_id, thread_id = record["run_id"], record["thread_id"]
-
         async def write() -> None:
-            pointer, thread = await self._records.find_all(
-                ("unfinished", run_id, thread_id), ("threads", thread_id)
-            )
-            if pointer is None or is_as_told(pointer, found.status):
+            seen = await self._look(record)
+            if seen is None or is_as_told(seen.pointer, found.status):
                 return
             if found.status == "parked":
-                await self._park(record, found, (pointer, thread))
+                await self._park(record, found, seen)
             elif not found.open:
-                await self._end(record, found, (pointer, thread))
+                await self._end(record, found, seen)
 
         await self._records.change("threads", record["thread_id"], write)
 
     async def reopen(self, record: Record) -> None:
-        """Record that the parked job of a run is tried again."""
+        """Record that the parked job of a run is tried again, unless the run has ended since."""
         run_id, thread_id = record["run_id"], record["thread_id"]
 
         async def write() -> None:
-            pointer, thread = await self._records.find_all(
-                ("unfinished", run_id, thread_id), ("threads", thread_id)
-            )
-            tried = {**(pointer or pointer_to(record)), "parked": False}
+            seen = await self._look(record)
+            if seen is None:
+                return
             opened = {**record, "status": "pending", "updated_at": now()}
             puts: list[Put] = [
-                ("unfinished", run_id, tried, thread_id),
+                ("unfinished", run_id, {**seen.pointer, "parked": False}, thread_id),
                 ("runs", run_id, opened, thread_id),
             ]
-            standing = {"status": "idle", "error": None}
-            await self._write(record, (pointer, thread), puts, standing)
+            await self._write(record, seen, puts, {"status": "idle", "error": None})
 
         await self._records.change("threads", thread_id, write)
 
-    async def _park(
-        self, record: Record, found: JobResult, seen: tuple[Record, Record | None]
-    ) -> None:
-        pointer, _ = seen
+    async def _look(self, record: Record) -> Seen | None:
+        """Read what is written at the end of a run; None if its end has been recorded."""
+        id = record["thread_id"]
+        pointer, thread = await self._records.find_all(
+            ("unfinished", record["run_id"], id), ("threads", id)
+        )
+        return None if pointer is None else Seen(pointer, thread)
+
+    async def _park(self, record: Record, found: JobResult, seen: Seen) -> None:
         run_id, thread_id = record["run_id"], record["thread_id"]
         assert found.error is not None
         standing = {"status": "error", "error": describe_error(found.error)}
         failed = {**record, "status": "error", "updated_at": now()}
         puts: list[Put] = [
-            ("unfinished", run_id, {**pointer, "parked": True}, thread_id),
+            ("unfinished", run_id, {**seen.pointer, "parked": True}, thread_id),
             ("runs", run_id, failed, thread_id),
             *delivery_of(failed, None, standing["error"]),
         ]
         await self._write(record, seen, puts, standing)
 
-    async def _end(
-        self, record: Record, found: JobResult, seen: tuple[Record, Record | None]
-    ) -> None:
-        pointer, _ = seen
-        stopped = pointer.get("stopped")
+    async def _end(self, record: Record, found: JobResult, seen: Seen) -> None:
+        stopped = seen.pointer.get("stopped")
         run_id, thread_id = record["run_id"], record["thread_id"]
         app = self._graphs[record["graph_id"]]
         is_temporary = record["kwargs"]["temporary"]
@@ -119,31 +122,26 @@ class Settler:
             ("runs", run_id, ended if is_kept else None, thread_id),
         ]
         error = None if found.error is None else describe_error(found.error)
-        if not is_parked(pointer):  # the webhook was already sent when the job was parked
+        if not is_parked(seen.pointer):  # the webhook was already sent when the job was parked
             puts += delivery_of(ended, found.value if error is None else None, error)
         standing = {"status": "error", "error": error}
         if error is None:
             # The state is read after the record, so that the last server to write has seen the
             # newest one.
-            is_left = False
+            has_work = False
             if stopped or not _came_to_end(app, record, found):
                 config: Any = {"configurable": {"thread_id": thread_id}}
-                is_left = bool((await app.aget_state(config)).next)
-            standing["status"] = "interrupted" if is_left else "idle"
+                has_work = bool((await app.aget_state(config)).next)
+            standing["status"] = "interrupted" if has_work else "idle"
         await self._write(record, seen, puts, standing)
 
     async def _write(
-        self,
-        record: Record,
-        seen: tuple[Record | None, Record | None],
-        puts: Sequence[Put],
-        standing: Record,
+        self, record: Record, seen: Seen, puts: Sequence[Put], standing: Record
     ) -> None:
         """Write records of a run and the status of its thread, unless they have changed since they
         were read.
 
         Args:
-            seen: the pointer to the run, and the record of its thread.
             standing: the status of the thread, and its error.
         """
         (pointer, thread), id = seen, record["thread_id"]

@@ -50,7 +50,7 @@ class Gates:
                 await asyncio.sleep(0.005)
 
 
-def make_flow(gates: Gates) -> Any:
+def make_flow(gates: Gates, name: str = "flow") -> Any:
     """a → b: b asks, fails or waits, as the topic says."""
 
     def a(state: Log) -> Log:
@@ -72,7 +72,7 @@ def make_flow(gates: Gates) -> Any:
     graph.add_edge(START, "a")
     graph.add_edge("a", "b")
     graph.add_edge("b", END)
-    return graph.compile(name="flow")
+    return graph.compile(name=name)
 
 
 def as_url(conninfo: str) -> str:
