@@ -14,7 +14,7 @@ from .runner import Runner
 
 SECONDS_BETWEEN_LOOKS: Final = 1.0
 """How often a reader looks for runs that another server started."""
-OPEN: Final = ("pending", "running")
+UNFINISHED: Final = ("pending", "running")
 _SOME: Final = 20
 _SKEW: Final = 1_000_000
 """How far the clocks of servers may differ, in microseconds."""
@@ -96,7 +96,7 @@ class ThreadRuns:
             status = await self._runner.status(record)
             if self._runner.is_left(record):
                 return
-            if status not in OPEN:
+            if status not in UNFINISHED:
                 yield Ended(record, status)
                 return
             if not has_parts:  # the run goes on without events, such as one of a graph not served
@@ -143,7 +143,8 @@ class ThreadRuns:
     async def newest(self) -> list[Begin]:
         """Return the runs that have not ended, in order; if there are none, the last run."""
         found = await self._records.search("runs", self._thread_id, limit=_SOME)
-        last = max((begin_of(each) for each in found if each["status"] not in OPEN), default=None)
+        ended = [begin_of(each) for each in found if each["status"] not in UNFINISHED]
+        last = max(ended, default=None)
         now = moment_of(datetime.now(UTC))
         begun = [each for each in await self.open(Begin(-1, "")) if each.moment <= now]
         return begun or ([] if last is None else [last])
@@ -156,7 +157,7 @@ class ThreadRuns:
         while not is_last:
             found = await self._records.search("runs", self._thread_id, limit=limit, offset=offset)
             recent = [each for each in found if moment_of(each["updated_at"]) >= moment - _SKEW]
-            begins += [begin_of(each) for each in recent if each["status"] not in OPEN]
+            begins += [begin_of(each) for each in recent if each["status"] not in UNFINISHED]
             is_last = len(recent) < limit
             offset, limit = offset + limit, min(2 * limit, PAGE)
         return begins
