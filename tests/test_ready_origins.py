@@ -9,6 +9,7 @@ import pytest
 from typing_extensions import TypedDict
 
 from stategraph import (
+    END,
     START,
     Command,
     InMemorySaver,
@@ -123,3 +124,31 @@ def test_its_node_gets_another_name(drive: Any, schedule: Any) -> None:
     assert len(asked) == 2
     result = drive.invoke(app, Command(resume=dict.fromkeys(asked, "yes")), CONFIG)
     assert sorted(result["log"]) == ["7yes", "b", "b2", "yes"]
+
+
+# -- after its origin was deleted ----------------------------------------------------------------------------------
+
+
+def test_without_its_origin_it_starts_anew(drive: Any) -> None:
+    def ask(state: Any) -> Any:
+        return {"log": [f"{state.get('x')}{interrupt('?')}"]}
+
+    def restarted() -> Any:
+        """A thread with two tasks that have lost what they had started from."""
+        builder = graph_that_asks(ask).add_conditional_edges(START, lambda _: [Send("z", {"x": 7})], ["z"])
+        app = builder.compile(InMemorySaver(), schedule="ready")
+        drive.invoke(app, {**EMPTY, "x": 5}, {**CONFIG, "run_id": "first"}, interrupt_before=["b2"])
+        drive.invoke(app, None, {**CONFIG, "run_id": "second"})
+        drive.call(app.checkpointer, "delete_for_runs", ["first"])
+        assert drive.get_state(app, CONFIG).next == ("z", "q")
+        return app
+
+    app = restarted()
+    drive.invoke(app, None, CONFIG)
+    for _ in range(2):
+        first, *_ = drive.get_state(app, CONFIG).interrupts
+        drive.invoke(app, Command(resume={first.id: "yes"}), CONFIG)
+    state = drive.get_state(app, CONFIG)
+    assert (state.next, sorted(state.values["log"])) == ((), ["5yes", "7yes", "b", "b2"])
+    drive.update_state(restarted(), CONFIG, None, END)
+    assert len(drive.invoke(restarted(), EMPTY, CONFIG)["__interrupt__"]) == 2

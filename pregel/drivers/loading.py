@@ -19,9 +19,9 @@ def load(run: Run, effect: Load, waits: Waits) -> Steps[None]:
     if effect.made_by is not None:
         effect.found = yield waits.run_of(saver, config, effect.made_by)
     elif effect.saver is None or effect.saver is saver:
-        effect.found, effect.head = yield from _find(saver, config, effect.before, waits)
+        effect.found, effect.head = yield from _find(saver, effect, config, waits)
     elif effect.before is None:
-        effect.found, effect.head = yield from _find(effect.saver, config, None, waits)
+        effect.found, effect.head = yield from _find(effect.saver, effect, config, waits)
     else:
         # Ids of two savers have no common order: what is older is told by the whole graph's
         # history, which the other saver keeps.
@@ -42,17 +42,16 @@ def _made_under(found: Any) -> str | None:
     return parents.get("")
 
 
-def _find(saver: Any, config: Any, before: Any, waits: Waits) -> Steps[tuple[Any, str | None]]:
+def _find(
+    saver: Any, effect: Load, config: Any, waits: Waits
+) -> Steps[tuple[Any, str | None]]:
     """The checkpoint to start from, and the id of the thread's newest.
-
-    Args:
-        before: start from the newest checkpoint that is older than the one this config names.
 
     Raises:
         ValueError: the config names a checkpoint that the thread does not have.
     """
-    if before is not None:
-        found = yield waits.first_of(saver, config, None, before)
+    if effect.before is not None:
+        found = yield waits.first_of(saver, config, None, effect.before)
         return found, (yield waits.head(saver, config))
     thread_id, _, checkpoint_id = coordinates(config)
     if checkpoint_id == BEFORE_FIRST:
@@ -60,6 +59,6 @@ def _find(saver: Any, config: Any, before: Any, waits: Waits) -> Steps[tuple[Any
     found = yield waits.get_tuple(saver, config)
     if checkpoint_id is None:
         return found, found.checkpoint["id"] if found is not None else None
-    if found is None:
+    if found is None and not effect.may_be_gone:
         raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
     return found, (yield waits.head(saver, config))

@@ -28,9 +28,20 @@ class Load:
     than the one `before` names, or the newest that the run `made_by` made. Fills `found`, and
     `head` with the newest id of that thread and namespace. With `saver`, that is asked instead of
     the run's own; with `before`, it is the one that keeps that checkpoint, and what is older is
-    told by the checkpoint of the whole graph under which it was made."""
+    told by the checkpoint of the whole graph under which it was made. With `may_be_gone` nothing is
+    found where the named one does not exist, which is an error otherwise."""
 
-    __slots__ = ("at", "before", "followed", "found", "head", "made_by", "origins", "saver")
+    __slots__ = (
+        "at",
+        "before",
+        "followed",
+        "found",
+        "head",
+        "made_by",
+        "may_be_gone",
+        "origins",
+        "saver",
+    )
 
     def __init__(
         self,
@@ -38,11 +49,13 @@ class Load:
         at: RunnableConfig | None = None,
         made_by: str | None = None,
         saver: BaseCheckpointSaver | None = None,
+        may_be_gone: bool = False,
     ) -> None:
         self.before: RunnableConfig | None = before
         self.at: RunnableConfig | None = at
         self.made_by: str | None = made_by
         self.saver: BaseCheckpointSaver | None = saver
+        self.may_be_gone: bool = may_be_gone
         self.found: CheckpointTuple | None = None
         self.head: str | None = None
         # The call came before, and others have followed: `found` is its end.

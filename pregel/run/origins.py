@@ -42,17 +42,17 @@ def load_origins(load: Load) -> Generator[Effect, None, None]:
     assert load.found is not None
     origins: dict[str, CheckpointTuple] = {}
     for where in origins_of(load.found):
-        origin = Load(at=where, saver=load.saver)
+        origin = Load(at=where, saver=load.saver, may_be_gone=True)
         yield origin
-        assert origin.found is not None  # the driver has refused an unknown one
-        origins[origin.found.checkpoint["id"]] = origin.found
+        if origin.found is not None:
+            origins[origin.found.checkpoint["id"]] = origin.found
     if origins:
         # An edit says which checkpoints go on in it, and so which do in these.
         told: list[Any] = [origin.metadata.get(CONTINUES, ()) for origin in origins.values()]
         continues = dict.fromkeys([*chain(*told), *origins])
         metadata: Any = {**load.found.metadata, CONTINUES: [*continues]}
         load.found = with_origins(load.found, [*origins.values()], metadata)
-        load.origins = origins
+    load.origins = origins
 
 
 def find_origins(
@@ -103,7 +103,8 @@ def with_origins(
 def take_up(
     run: Run, machine: Machine, checkpoint: Checkpoint, origins: Mapping[str, CheckpointTuple]
 ) -> None:
-    """Give the machine of a run, or of an edit, the tasks that are under way."""
+    """Give the machine of a run, or of an edit, the tasks that are under way. One whose origin was
+    deleted starts anew."""
     if not isinstance(machine, ReadyMachine):
         requeue_stored(machine, checkpoint)
         return
@@ -112,9 +113,15 @@ def take_up(
         id: _pin_to(run, apply_migration(origin, mine, migrate)) for id, origin in origins.items()
     }
     tasks: dict[int, Task] = {}
+    without_origin: dict[str, UnderWayRecord] = {}
     for slot, known in _find_known(machine, checkpoint).items():
-        rebuild_task = rebuild[find_origin(checkpoint, slot)]
-        tasks[under_way_number(slot)] = rebuild_task(known)
+        rebuild_task = rebuild.get(find_origin(checkpoint, slot))
+        if rebuild_task is not None:
+            tasks[under_way_number(slot)] = rebuild_task(known)
+        else:
+            without_origin[slot] = known
+    if without_origin:
+        requeue(machine, without_origin, [*without_origin.values()])
     machine.take_up(tasks)
 
 
