@@ -84,13 +84,23 @@ class RunRoutes:
         await ends
 
     async def _answer(self, record: Record) -> bytes:
-        """Return the state at the end of a run."""
+        """Return the state at the end of a run.
+
+        Raises:
+            Refused: its thread was deleted meanwhile, and another user has made one with the same
+                id; or the server stops, or does not serve the graph.
+        """
         body = await self._runs.answer(record)
         if body is not None:
             return body
         app = self._service.graph(record["graph_id"])
         config: Any = {"configurable": {"thread_id": record["thread_id"]}}
-        return encode((await app.aget_state(config)).values)
+        state = await app.aget_state(config)
+        # Looked for last, so that the state cannot be that of another user's thread.
+        thread = await self._records.find("threads", record["thread_id"])
+        if thread is not None and not may_see(thread, record["owner"]):
+            raise Refused(404, f"the run {record['run_id']!r} was deleted with its thread")
+        return encode(state.values)
 
     async def stream(self, request: Request) -> Response:
         """Begin a run, and stream its events."""

@@ -11,6 +11,7 @@ import pytest
 
 from stategraph.serve import create_app
 from stategraph.serve.records import ROOT
+from stategraph.serve.runs.in_process import Runs
 from stategraph.store import InMemoryStore
 
 from .in_process import asking
@@ -102,6 +103,27 @@ def test_a_run_is_found_in_its_own_thread_only() -> None:
             for place in (his, hers, "nowhere"):
                 assert (await bob.ask(method, f"/threads/{place}/runs/{run}{end}")).status_code == 404
         assert await ann.run_of(hers) == run
+
+    with_two_users(check)
+
+
+def test_who_joins_a_run_gets_no_state_of_a_later_thread_with_the_same_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread is deleted while its end is awaited, and another user makes one with the same id."""
+
+    async def check(ann: Client, bob: Client) -> None:
+        thread = await ann.thread()
+        run = await ann.run_of(thread)
+
+        async def replace_meanwhile(*_: Any) -> None:
+            assert (await ann.ask("DELETE", f"/threads/{thread}")).status_code == 204
+            assert (await bob.ask("POST", "/threads", {"thread_id": thread})).status_code == 200
+            values = {"graph_id": "flow"}, {"values": {"log": ["a secret of bob"]}, "as_node": "b"}
+            await bob.ask("PATCH", f"/threads/{thread}", {"metadata": values[0]})
+            assert (await bob.ask("POST", f"/threads/{thread}/state", values[1])).status_code == 200
+
+        monkeypatch.setattr(Runs, "answer", replace_meanwhile)
+        joined = await ann.ask("GET", f"/threads/{thread}/runs/{run}/join")
+        assert joined.status_code == 404 and "secret" not in joined.text
 
     with_two_users(check)
 
