@@ -174,3 +174,46 @@ def test_an_open_step_is_read_again_when_something_was_recorded_beside_it() -> N
     index.refresh(app)
     assert (pages.step("open") or {})["u"] == {"one": {"done": 1}, "two": {"paused": 1}}
     assert [task["row"][1] for task in pages.tasks("open")["tasks"]] == ["done", "paused"]
+
+
+def standing(app: Any, busy_since: float | None) -> dict[str, str]:
+    """How each task of the open step stands, while a run is in progress that began then."""
+    pages = pages_of(app, told.THREAD)
+    pages.busy_since = busy_since
+    return {task["node"]: task["row"][1] for task in pages.tasks("open")["tasks"]}
+
+
+def test_a_task_of_a_run_in_progress_is_running_unless_it_has_ended_or_asked_in_it() -> None:
+    failing, asking, lost = told.failed()[0], told.asked()[0], told.renamed(told.declined)[0]
+    later = 1e12
+    assert standing(failing, None) == standing(failing, 0.0) == {"aside": "done", "bad": "failed"}
+    assert standing(failing, later) == {"aside": "done", "bad": "running"}
+    assert standing(asking, later) == {"ask": "paused", "check": "done"}
+    assert standing(lost, later) == {"charge": "failed"}
+
+
+def test_a_failure_that_a_handler_took_does_not_run_again() -> None:
+    graph = StateGraph(told.Log).add_node("risky", told.declined, error_handler=told.rescue)
+    graph.add_node("ask", told.confirmed).add_edge(START, "risky").add_edge(START, "ask")
+    app = told.compiled(graph, "rescued")
+    app.invoke({"log": []}, told.THREAD)
+    found = standing(app, 1e12)
+    assert (found["risky"], found["ask"]) == ("failed", "paused")
+
+
+def test_an_answered_question_of_a_nested_graph_runs_at_each_level() -> None:
+    seen: list[Any] = []
+
+    def ask(state: Any) -> Any:
+        answer = interrupt("deep?")
+        pages = pages_of(app, told.THREAD)
+        pages.busy_since = 1e12
+        seen.append(standing(app, pages.busy_since))
+        seen.append((pages.steps()["open"]["s"], pages.timeline().count('class="running"')))
+        return {"log": [answer]}
+
+    inner = StateGraph(told.Log).add_node("ask", ask).add_edge(START, "ask").compile()
+    app = told.compiled(StateGraph(told.Log).add_node("holder", inner).add_edge(START, "holder"), "outer")
+    app.invoke({"log": []}, told.THREAD)
+    app.invoke(Command(resume="yes"), told.THREAD)
+    assert seen == [{"holder": "running", "holder:ask": "running"}, ("running", 3)]  # two bars and the legend

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -112,7 +113,8 @@ class Views:
             self._known[id] = known
             while len(self._known) > MOST_INDEXES:
                 self._known.popitem(last=False)
-            found = await self._work(lambda: _read(known, ask, request))
+            since = await self._busy_since(id)
+            found = await self._work(lambda: _read(known, ask, request, since))
             return _drawing(found) if isinstance(found, str) else answer(found)
 
         return handle
@@ -131,22 +133,32 @@ class Views:
             raise Refused(404, "no graph has run on this thread yet")
         return thread, app
 
+    async def _busy_since(self, id: str) -> float | None:
+        """Return when the run of a thread that is in progress began, in seconds since the epoch;
+        None if the thread is not busy."""
+        if not await self._service.runs.is_busy(id):
+            return None
+        pointers = await self._service.records.unfinished(id)
+        begins = [datetime.fromisoformat(each["begins_at"]).timestamp() for each in pointers]
+        return min(begins, default=None)
+
     async def _work(self, function: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
 
-def _read(known: _Known, ask: Ask, request: Request) -> Any:
+def _read(known: _Known, ask: Ask, request: Request, busy_since: float | None) -> Any:
     app = known.pages.app
     try:
         if not known.index.is_whole and _text(request, "newest") == "1":
             newest = ThreadIndex(known.index.thread_id)
             newest.refresh(app, NEWEST)
             try:
-                return ask(ThreadPages(app, newest), request)
+                return ask(ThreadPages(app, newest, busy_since), request)
             except NotThereError:
                 pass  # it is older
         with known.lock:
             known.index.refresh(app)
+            known.pages.busy_since = busy_since
             return ask(known.pages, request)
     except NotImplementedError as error:
         raise Refused(501, f"the views need a saver with sync methods: {error}") from error

@@ -262,6 +262,52 @@ def test_a_run_is_seen_as_it_goes_on(chromium: Browser, stack: ExitStack) -> Non
 
 
 @needs_chromium
+def test_what_runs_is_shown_as_running_by_every_view(chromium: Browser, stack: ExitStack) -> None:
+    gates = Gates()
+    client = serve_thread(stack, make_flow(gates).copy({"checkpointer": InMemorySaver()}))
+    reader = Reader(chromium, str(client.base_url).rstrip("/"))
+
+    def begin(**run: Any) -> None:
+        gates.close(topic)
+        client.post("/threads/t/runs", json={"assistant_id": "g", **run}).raise_for_status()
+        assert gates.reached[topic].wait(10)
+
+    def look(*standing: str) -> None:
+        """Whether each view says of the node b that it stands so, in one of these words."""
+        reader.go("#/thread/t/steps")
+        reader.until(f"document.querySelectorAll('.task-row .{standing[0]}').length === 1")
+        assert [reader.browser.texts(f"{place} .chip") for place in (".step-row:last-child", ".detail-head")] == [[standing[0]]] * 2
+        reader.go("#/thread/t/graph")
+        reader.until(f"document.querySelector('[data-node=b]').matches('.is-{standing[0]}')")
+        assert reader.browser.texts(".graph-side .head:first-child .chip") == [standing[0]]
+        reader.go("#/thread/t/timeline")
+        reader.until(f"document.querySelector('.time-picture rect.{standing[0]}')")
+        titles = reader.browser.texts(".time-picture .bar[data-node=b] title")
+        assert titles[-1].startswith(f"b: {standing[-1]}")
+
+    for topic, end, after in [("slow", {}, None), ("ask", {"resume": "Ann"}, ["paused", "asked"]), ("fail", {}, ["failed"])]:
+        begin(input={"topic": topic, "log": []})
+        look("running")
+        texts = reader.browser.texts(".time-picture text.dim")
+        assert "1 task running" in texts[-1]
+        gates.open(topic)
+        client.get(f"/threads/t/runs/{client.get('/threads/t/runs?limit=1').json()[0]['run_id']}/join")
+        if after is None:
+            continue
+        look(*after)
+        begin(**({"command": end} if end else {"input": None}))
+        look("running")
+        titles = reader.browser.texts(".time-picture .bar[data-node=b] title")
+        assert [title.split(",")[0] for title in titles[-2:]] == [f"b: {after[-1]}", "b: running"]
+        assert "boom" not in reader.text()
+        client.post("/runs/cancel", json={"thread_id": "t", "status": "all"}).raise_for_status()
+        reader.sees("paused", within=".thread-head")
+        gates.open(topic)
+        reader.until("!document.querySelector('.time-picture rect.running')")
+    reader.leave()
+
+
+@needs_chromium
 def test_the_ends_of_a_running_fan_out_are_counted_as_they_come(chromium: Browser, stack: ExitStack) -> None:
     gates = Gates()
 

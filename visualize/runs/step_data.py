@@ -168,7 +168,7 @@ def _describe_change(change: Change) -> list[Any]:
 def _standing(step: TraceStep) -> str:
     states = {task.state for task in step.tasks}
     if step.source == "open":
-        return next((state for state in ("failed", "paused") if state in states), "waiting")
+        return next((state for state in (*BAD, "running") if state in states), "waiting")
     return "handled" if "failed" in states else ""
 
 
@@ -193,7 +193,8 @@ def list_task_rows(step: TraceStep) -> Iterator[list[str]]:
 
 def describe_task(task: TraceTask) -> Data:
     """Return one task: its row as in a table, and what leads to more about it."""
-    row = [task.path, task.state, _describe_times([task], len(task.spans)), *_in_and_out(task)]
+    took = "" if task.state == "running" else _describe_times([task], len(task.spans))
+    row = [task.path, task.state, took, *_in_and_out(task)]
     return {"id": task.id, "node": drop_illegal(task.node), "row": [*map(drop_illegal, row)]}
 
 
@@ -205,7 +206,7 @@ def describe_whole_task(task: TraceTask) -> Data:
         "input": drop_illegal(task.input),
         "result": drop_illegal(task.result),
         "wrote": [drop_illegal(sanitize(key, 80)) for key in task.wrote],
-        "error": "" if task.error is None else describe_error(task.error),
+        "error": "" if (error := _error(task)) is None else describe_error(error),
         "questions": [
             {"id": question.id, "value": drop_illegal(block(question.value, 4000))}
             for question in task.questions
@@ -250,11 +251,17 @@ def _describe_times(tasks: list[TraceTask], attempts: int) -> str:
     return " ".join(parts)
 
 
+def _error(task: TraceTask) -> BaseException | None:
+    """Return what a task raised, unless it runs again."""
+    return None if task.state == "running" else task.error
+
+
 def _in_and_out(task: TraceTask) -> tuple[str, ...]:
     """Return a task's input and its outcome: its result, and what it raised or asked."""
     note = ""
-    if task.error is not None:
-        note = format_value(task.error, 160)
+    error = _error(task)
+    if error is not None:
+        note = format_value(error, 160)
     elif task.questions:
         note = f"asked: {format_value(task.questions[0].value, 160)}"
     ends = [text for text in (task.result, note) if text]

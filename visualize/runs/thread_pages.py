@@ -37,7 +37,7 @@ from .step_data import (
 from .step_reader import read_open_step, read_steps
 from .thread_index import Line, ThreadIndex, shared
 from .timeline import Timeline, build_timeline
-from .trace import Trace, TraceStep, TraceTask
+from .trace import Trace, TraceStep, TraceTask, mark_running
 from .trace_reader import TextLimit
 from .values import block
 
@@ -88,15 +88,20 @@ class ThreadPages:
     Args:
         index: the index of the thread; `refresh` it first. If it has only the newest checkpoints,
             older steps cannot be requested, and their number is an estimate.
+
+    Attributes:
+        busy_since: when the run in progress began, in seconds since the epoch; None if there is
+            none. Nothing stored says so: the caller knows.
     """
 
-    def __init__(self, app: Pregel, index: ThreadIndex) -> None:
+    def __init__(self, app: Pregel, index: ThreadIndex, busy_since: float | None = None) -> None:
         self.app = app
+        self.busy_since = busy_since
         self._index = index
         # The step that was read last, and the open one: the next request is usually about the same
         # step.
         self._closed: tuple[tuple[str, str], _ReadStep] | None = None
-        self._opened: tuple[tuple[str, int], _ReadStep] | None = None
+        self._opened: tuple[tuple[str, int, float | None], _ReadStep] | None = None
 
     def find(self, tip: str = "", at: str = "", number: int | None = None) -> Data:
         """Return the index of a step on the line to a checkpoint: the step that made a checkpoint,
@@ -305,7 +310,7 @@ class ThreadPages:
         elsewhere = program.nested or program.starts_ready
         if index.revision is None or elsewhere or tip != index.head:
             return self._read_anew(OPEN, tip)
-        now = tip, index.revision
+        now = tip, index.revision, self.busy_since
         if self._opened is None or self._opened[0] != now:
             self._opened = now, self._read_anew(OPEN, tip)
         return self._opened[1]
@@ -322,7 +327,10 @@ class ThreadPages:
             found, left = self._read_open(where, visit, texts)
             if found is None:
                 raise _EndedError("the thread has no open step: it has ended")
-            return _ReadStep(found, *states[id(found)], left)
+            before, after = states[id(found)]
+            if self.busy_since is not None and tip == self._index.head:
+                found = mark_running(found, self.busy_since, [id for _, id, _ in left.tasks])
+            return _ReadStep(found, before, after, left)
         if self._known(at) not in self._index.line(tip).checkpoints:
             tip = at
         steps = read_steps(self.app, self._index, tip, [at], visit, texts=texts)

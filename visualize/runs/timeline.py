@@ -132,10 +132,7 @@ def _list_bars(place: int, step: TraceStep, gaps: Iterable[Gap], timed: bool) ->
     for task in step.all_tasks():
         if task.name == START:
             continue
-        count = len(task.spans)
-        if not count:
-            took = 0.0 if timed else 1.0
-            yield Bar(task.node, place, float(place), took, task.state, 0, 0, task.id)
+        count, is_running = len(task.spans), task.state == "running"
         for number, (began, took) in enumerate(task.spans, 1):
             state = task.state
             if number < count:
@@ -144,7 +141,13 @@ def _list_bars(place: int, step: TraceStep, gaps: Iterable[Gap], timed: bool) ->
                 following = task.spans[number][0]
                 answered = any(began + took <= answer <= following for answer in answers)
                 state = "paused" if task.questions and answered else "failed"
+            elif is_running:  # this is how it stood before
+                state = "paused" if task.error is None else "failed"
             yield Bar(task.node, place, began, max(took, 0.0), state, number, count, task.id)
+        if is_running or not count:  # when it began is not known
+            after = max((sum(span) for span in task.spans), default=float(place))
+            took = 0.0 if timed or is_running else 1.0
+            yield Bar(task.node, place, after, took, task.state, 0, 0, task.id)
 
 
 def _list_rows(steps: Iterable[TraceStep]) -> tuple[str, ...]:

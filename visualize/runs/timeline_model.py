@@ -26,7 +26,7 @@ class Bar(NamedTuple):
         began: seconds since the epoch; in a timeline without times, the index of its step.
         took: seconds.
         attempt, attempts: the first is 1; 0 of 0 if no time is known, as for a task that has not
-            begun.
+            begun, or is running.
         task: the task's id.
     """
 
@@ -111,10 +111,10 @@ class TimelineModel:
         return sum(gap.took for gap in self.gaps if gap.kind == kind)
 
     def took(self, step: int) -> float | None:
-        """Return the seconds that the step at an index in `steps` took; None if that is unknown, or
-        if it stopped midway."""
+        """Return the seconds that the step at an index in `steps` took; None if that is unknown, if
+        it stopped midway, or if it is running."""
         spans = list_spans(self.steps[step].tasks)
-        if not spans or step in self._stopped:
+        if not spans or step in self._stopped or _count_running(self.steps[step]):
             return None
         return max(stop for _, stop in spans) - min(spans)[0]
 
@@ -132,17 +132,24 @@ class TimelineModel:
     def summary(self) -> str:
         """The runs in one line."""
         parts = [count_noun(len(self.steps), "step"), count_noun(len(self.calls), "call")]
-        if self.timed:
-            parts.append(f"ran {duration(self.ran)}")
+        running = sum(map(_count_running, self.steps))
+        if self.timed and (self.ran or not running):
+            parts.append(f"ran {duration(self.ran)}{' so far' if running else ''}")
         if self.waited:
             parts.append(f"waited {duration(self.waited)} for answers")
         if not self.timed and self.bars:
             parts.append("times not stored: every step is drawn equally wide")
+        if running:
+            parts.append(f"{count_noun(running, 'task')} running")
         if self.branches:
             parts.append(
                 f"{count_noun(len(self.branches), 'other branch', 'other branches')} not shown"
             )
         return " · ".join(parts)
+
+
+def _count_running(step: TraceStep) -> int:
+    return sum(task.state == "running" for task in step.tasks)
 
 
 def list_spans(tasks: Iterable[TraceTask]) -> list[tuple[float, float]]:

@@ -79,14 +79,15 @@ def build_scale(timeline: TimelineModel, room: ScaleRoom) -> Scale:
     windows = _list_windows(timeline, joined)
     short = _find_shortened(timeline, windows)
     parts = [_cut_at_gaps(window, short.get(place, [])) for place, window in enumerate(windows)]
-    silences = sum(gap is not None for cut in parts for _, _, gap in cut)
+    running = {bar.step for bar in timeline.bars if bar.state == "running"}
+    silences = sum(gap is not None for cut in parts for _, _, gap in cut) + len(running)
     busy = sum(stop - start for cut in parts for start, stop, gap in cut if gap is None)
     least = min(room.least, room.width * 0.6 / max(len(windows), 1))
     free = max(room.width - least * len(windows) - room.gap * silences, room.width * 0.2)
     rate = free / busy if busy else 0.0
     x = 0.0
     steps: list[tuple[Stretch, ...]] = []
-    for cut in parts:
+    for place, cut in enumerate(parts):
         # A step's minimum width, divided among its pieces.
         share = least / max(sum(gap is None for _, _, gap in cut), 1)
         pieces: list[Stretch] = []
@@ -94,6 +95,9 @@ def build_scale(timeline: TimelineModel, room: ScaleRoom) -> Scale:
             width = share + (stop - start) * rate if gap is None else room.gap
             pieces.append(Stretch(start, stop, x, width, gap))
             x += width
+        if place in running:  # for how long is not known: it is drawn after everything that ended
+            pieces.append(Stretch(pieces[-1].ended, pieces[-1].ended, x, room.gap))
+            x += room.gap
         steps.append(tuple(pieces))
     return Scale(tuple(steps), x, joined)
 

@@ -38,6 +38,7 @@ _WORDS = {
     "done": "ran",
     "failed": "failed",
     "paused": "asked, then waited for an answer",
+    "running": "running",
     "waiting": "not run yet",
     "lost": "lost its race",
 }
@@ -230,7 +231,7 @@ def _began(call: ThreadCall, scale: Scale) -> float:
 def _legend(timeline: TimelineModel, y: float, left: float) -> Iterator[str]:
     found = {bar.state for bar in timeline.bars}
     x = 12.0
-    for state in ("done", "failed", "paused", "waiting", "lost"):
+    for state in _WORDS:
         if state in found:
             word = _WORDS[state] if timeline.timed or state != "done" else "ran (times not stored)"
             yield (
@@ -342,8 +343,11 @@ def _single(bars: list[Bar], scale: Scale, row: _Row, titles: bool) -> Iterator[
 
 def _ends(bar: Bar, scale: Scale) -> tuple[float, float]:
     """Return where a bar begins and ends; a bar that is too short to be visible is made a little
-    longer, within its step."""
+    longer, within its step. What is running is at the end of its step."""
     left, right = scale.span(bar.step)
+    if bar.state == "running":
+        last = scale.steps[bar.step][-1]
+        return last.x + 4, last.x + last.width - 4
     if not bar.attempts and bar.took == 0:
         return (left + 4, min(left + 24, right - 4)) if right - left > 10 else (left, right)
     start, stop = scale.place(bar.step, bar.began), scale.place(bar.step, bar.ended)
@@ -379,6 +383,8 @@ def _bundle(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
     words = ", ".join(f"{counts[state]:,} {_WORDS[state]}" for state in _WORDS if counts[state])
     box = Box("", left, row.y + 5, max(right - left, 2.5), row.height - 10)
     style = "waiting" if set(counts) == {"waiting"} and len(states) == 1 else "done"
+    if counts["running"]:
+        style = "running"
     if counts["paused"]:
         style = "paused"
     yield _rect(style, box, f"{sanitize(bars[0].row, 80)}: {len(states):,} tasks: {words}")

@@ -12,11 +12,12 @@ from .timeline_model import Bar, TimelineModel
 from .timeline_scale import Scale, ScaleRoom, build_scale
 from .values import display_name, duration, sanitize
 
-_MARKS = {"done": "█", "failed": "✗", "paused": "?", "waiting": "░", "lost": "x"}
+_MARKS = {"done": "█", "failed": "✗", "paused": "?", "running": "▶", "waiting": "░", "lost": "x"}
 _WORDS = {
     "█": "ran",
     "✗": "failed",
     "?": "asked",
+    "▶": "running",
     "░": "not run yet",
     "x": "lost its race",
     "─": "waits",

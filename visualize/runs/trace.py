@@ -3,17 +3,18 @@ branches leave. Reads nothing; see `trace_reader`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from ...pregel.names import NS_END, START
+from ...pregel.names import NS_END, START, is_handler
 from ...pregel.types import Interrupt
 from .values import INSIDE, display_name, sanitize
 
-TaskState = Literal["done", "failed", "paused", "waiting", "lost"]
+TaskState = Literal["done", "failed", "paused", "running", "waiting", "lost"]
 """`paused`: it has asked and waits for an answer. `waiting`: it has not been started, or was
-interrupted. `lost`: another task has won the race."""
+interrupted. `running`: the same while a run is in progress, see `mark_running`. `lost`: another
+task has won the race."""
 
 Source = Literal["input", "loop", "update", "fork", "dropped", "open"]
 """The origin of a step, according to its checkpoint's metadata. `dropped`: begun, but then replaced
@@ -100,6 +101,35 @@ class TraceStep:
             yield task
             for inner in task.steps:
                 yield from (t for t in inner.own_tasks() if t.name != START)
+
+
+def mark_running(
+    step: TraceStep, since: float, besides: Container[str] = (), *, nested: bool = False
+) -> TraceStep:
+    """Return an open step as it is while a run is in progress: tasks that waited, or failed in an
+    earlier run, are running. Nothing stored says so.
+
+    Args:
+        since: when the run began, in seconds since the epoch.
+        besides: the ids of tasks that do not run.
+        nested: whether it is a step of a nested graph that is running. Then tasks that asked in an
+            earlier run are running, too: the question of the node around them is answered.
+    """
+    begun_anew = ["paused"] if nested else []
+    if not any(is_handler(task.node.rpartition(NS_END)[2]) for task in step.tasks):
+        begun_anew.append("failed")  # otherwise a handler has taken the failure, for good
+    tasks = []
+    for task in step.tasks:
+        ends = [began + took for began, took in task.spans]
+        runs_again = task.state in begun_anew and bool(ends) and max(ends) < since
+        if task.id not in besides and (task.state == "waiting" or runs_again):
+            inner = tuple(
+                mark_running(each, since, nested=True) if each.source == "open" else each
+                for each in task.steps
+            )
+            task = replace(task, state="running", steps=inner)
+        tasks.append(task)
+    return replace(step, tasks=tuple(tasks))
 
 
 class TraceBranch(NamedTuple):

@@ -18,10 +18,11 @@ export async function mount(element, context) {
 
 class GraphTab {
   constructor(element, context) {
-    Object.assign(this, { context, thread: context.thread, node: null, ended: new Map(), sawStart: false, frame: 0, keys: {
+    Object.assign(this, { context, node: null, ended: new Map(), sawStart: false, frame: 0, keys: {
       Escape: ["all nodes", () => this.choose(null)],
     } });
-    this.refresh = oneAtATime(context.signal, async () => {
+    /** There may be new steps, or the thread stands otherwise now. */
+    this.changed = oneAtATime(context.signal, async () => {
       if (!this.homes) return;
       const { head } = this.data, before = this.countOpen();
       await this.data.refresh();
@@ -44,12 +45,6 @@ class GraphTab {
     this.parts = [...svg.querySelectorAll("[data-node]")];
     makeChoosable(svg, (id) => this.choose(this.node === id ? null : id));
     this.show();
-  }
-
-  /** There may be new steps, or the thread stands otherwise now. */
-  changed(thread) {
-    this.thread = thread ?? this.thread;
-    return this.refresh();
   }
 
   /** A run tells of each task that has ended before that is stored: count them. */
@@ -102,14 +97,13 @@ class GraphTab {
 
   /** How each node stood when it ran last, and how many tasks it had in the steps that were read. */
   readMarks() {
-    const marks = new Map(), isBusy = this.thread.status === "busy";
+    const marks = new Map();
     for (const step of this.steps) {
       const counts = new Map();
       for (const [id, states] of Object.entries(step.u ?? {})) {
         const home = this.homes[id] ?? id, sum = counts.get(home) ?? {};
         for (const [state, count] of Object.entries(states)) {
-          const shown = state === "waiting" && step === this.data.open && isBusy ? "running" : state;
-          sum[shown] = (sum[shown] ?? 0) + count;
+          sum[state] = (sum[state] ?? 0) + count;
         }
         counts.set(home, sum);
       }
@@ -119,7 +113,7 @@ class GraphTab {
         marks.set(id, { states, total, state: URGENT.find((state) => states[state]) });
       }
     }
-    if (isBusy) for (const [id, count] of this.countOpen()) this.addEnded(marks.get(id), id, count);
+    for (const [id, count] of this.countOpen()) this.addEnded(marks.get(id), id, count);
     for (const one of marks.values()) one.text = describe(one);
     return marks;
   }

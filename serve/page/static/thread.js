@@ -156,7 +156,7 @@ class ThreadView {
       make("div.title-line", {}, make("h1", {}, this.threadId), chip(status),
         make("span.sub", {}, metadata.graph_id ?? "nothing has run yet", " · ", when(at))),
       make("div.actions", {}, this.buttons(thread)),
-      error && make("p.notice.bad", {}, make("b", {}, error.error), ` ${error.message}`));
+      error && status === "error" && make("p.notice.bad", {}, make("b", {}, error.error), ` ${error.message}`));
     attempt(() => this.showQuestions());
   }
 
