@@ -178,7 +178,8 @@ def test_a_step_shows_its_changes_and_every_task_with_input_result_and_attempts(
     rows = [row for row in reader.browser.texts(".task-rows .task-row") if "{'page': 3}" in row]
     assert len(rows) == 1 and "3 attempts" in rows[0] and "{'log': ['page 3']}" in rows[0]
     reader.browser.run("document.querySelectorAll('.task-name')[3].click()")
-    reader.until("document.querySelectorAll('.task-chosen .attempts li').length === 3")
+    reader.until("document.querySelectorAll('.task-chosen .starts li').length === 3")
+    reader.sees("attempt 3: began", within=".task-chosen")
     assert reader.browser.texts(".task-chosen pre") == ["{'page': 3}", "{'log': ['page 3']}"]
 
 
@@ -218,6 +219,7 @@ def test_tasks_of_nested_graphs_stand_below_those_that_ran_them(show: Show) -> N
 @needs_chromium
 def test_the_graph_marks_how_each_node_stands_and_a_node_shows_its_steps(show: Show) -> None:
     reader = show(told.asked()[0], "graph")
+    reader.sees("The marks cover 2 steps. Choose a node to see its steps.", within=".graph-side")
     assert [classes(reader, node) for node in ("draft", "ask", "check", "publish")] == [
         {"is-done"}, {"is-paused"}, {"is-done"}, set(),
     ]  # fmt: skip
@@ -305,6 +307,37 @@ def test_what_runs_is_shown_as_running_by_every_view(chromium: Browser, stack: E
         gates.open(topic)
         reader.until("!document.querySelector('.time-picture rect.running')")
     reader.leave()
+
+
+@needs_chromium
+def test_an_open_step_is_not_spoken_of_as_if_it_had_ended(show: Show) -> None:
+    reader = show(told.asked()[0])
+    reader.sees("State so far (1 key)", "its checkpoint is stored when the step ends", within=".step-detail")
+    reader.misses("no checkpoint yet")
+    reader = show(told.failed()[0])
+    reader.sees("State so far (1 key)", within=".step-detail")
+    graph = StateGraph(told.Log).add_node("ask", told.confirmed).add_edge(START, "ask")
+    asking = told.compiled(graph, "asking")
+    asking.invoke({"log": []}, told.THREAD)
+    reader = show(asking)
+    reader.sees("the state has not changed yet", within=".step-detail")
+    choose_step(reader, 0)
+    reader.sees("State after this step (1 key)", within=".step-detail")
+
+
+@needs_chromium
+def test_a_task_that_was_answered_was_not_attempted_again(show: Show) -> None:
+    reader = show(told.asked("yes")[0])
+    choose_step(reader, 2)
+    reader.until("document.querySelectorAll('.task-name').length === 2")
+    [row] = [each for each in reader.browser.texts(".task-rows .task-row") if each.startswith("ask")]
+    assert "2 starts" in row and "attempt" not in row
+    reader.press_button("ask")
+    reader.sees("start 1: began", "start 2: began", within=".task-chosen .starts")
+    reader.press_button("Timeline")
+    reader.until("document.querySelector('.time-picture .bar[data-node=ask]')")
+    titles = reader.browser.texts(".time-picture .bar[data-node=ask] title")
+    assert len(titles) == 2 and not any("attempt" in title for title in titles)
 
 
 @needs_chromium

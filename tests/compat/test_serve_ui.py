@@ -420,7 +420,7 @@ def test_a_run_can_be_cancelled(page: Reader, client: httpx.Client, speech: Spee
     page.press_button("Cancel")
     page.sees("paused", within=".thread-head")
     speech.go_on.release(9)
-    page.press_button("Go on")
+    page.press_button("Continue")
     page.sees("It is sunny in Rome.", "idle")
 
 
@@ -469,10 +469,10 @@ def test_the_state_is_edited_and_gone_on_from(page: Reader, client: httpx.Client
     page.press_button("edit", ".state-row:first-child")
     assert page.browser.run("document.querySelector('.editor textarea').value") == '{\n  "item": "bomb"\n}'
     page.write(".editor textarea", '{"item": ')
-    page.press_button("Save and go on")
+    page.press_button("Save and continue")
     page.sees("The update must be JSON", within="#said")
     page.write(".editor textarea", '{"item": "cake"}')
-    page.press_button("Save and go on")
+    page.press_button("Save and continue")
     page.sees("idle", within=".thread-head")
     page.sees("shipped cake")
     assert values(client, "one")["item"] == "cake"
@@ -521,7 +521,7 @@ def test_a_thread_is_copied_and_deleted(page: Reader, client: httpx.Client) -> N
 
 def test_a_schedule_is_made_paused_and_deleted(page: Reader, client: httpx.Client) -> None:
     page.go("#/schedules")
-    page.sees("There are no schedules")
+    page.sees("There are no schedules. A schedule starts a run at each time that its cron expression matches.")
     page.press_button("New schedule")
     page.choose(page.field("graph"), "orders")
     page.write(page.field("item optional"), "tea")

@@ -14,9 +14,13 @@ export function drawHead(step, keys, properties = {}) {
     step.t && make("span.t", {}, step.t));
 }
 
+/** Whether a step has not ended: it is running, or stopped before its end. */
+export const isOpen = (step) => !step.c;
+
 /** What a step changed. Rows come from `describe_changes`. */
-export function drawChanges(rows) {
-  if (!rows?.length) return make("div.diff", {}, make("p", {}, make("i", {}, "the state did not change")));
+export function drawChanges(rows, isOpen = false) {
+  const nothing = isOpen ? "the state has not changed yet" : "the state did not change";
+  if (!rows?.length) return make("div.diff", {}, make("p", {}, make("i", {}, nothing)));
   return make("div.diff", {}, rows.map(drawChange));
 }
 
@@ -45,6 +49,6 @@ export function drawWriters(who) {
 
 /** Where a step is kept, and when it was stored. */
 export function drawFacts(step) {
-  const facts = [step.c ? `checkpoint ${step.c}` : "no checkpoint yet", step.a ? new Date(step.a).toLocaleString() : "", step.m || ""];
+  const facts = [isOpen(step) ? "its checkpoint is stored when the step ends" : `checkpoint ${step.c}`, step.a ? new Date(step.a).toLocaleString() : "", step.m || ""];
   return make("p.chk", {}, facts.filter(Boolean).join(" · "));
 }

@@ -17,9 +17,10 @@ export function drawValue(name, text, { fresh = false, more = null } = {}) {
   return box;
 }
 
-/** The state after a step, made when it is unfolded. `draw` gives its values. */
-export function drawState(count, draw) {
-  const box = make("details.state", {}, make("summary", {}, `State after this step (${countOf(count, "key")})`));
+/** The state after a step, or so far if that is open, made when it is unfolded. `draw` gives its values. */
+export function drawState(count, draw, isOpen = false) {
+  const title = isOpen ? "State so far" : "State after this step";
+  const box = make("details.state", {}, make("summary", {}, `${title} (${countOf(count, "key")})`));
   box.addEventListener("toggle", () => {
     if (box.childElementCount === 1) box.append(...draw());
   });

@@ -2,7 +2,7 @@
 // Data comes as JSON from the page itself. Texts are set as text.
 import { countOf, make } from "../components/elements.js";
 import { fadeOthers, isWithin, lightColumns, lightNodes, makeChoosable } from "../components/picture.js";
-import { drawChanges, drawFacts, drawHead, drawWriters, wordsOf } from "../components/step-view.js";
+import { drawChanges, drawFacts, drawHead, drawWriters, isOpen, wordsOf } from "../components/step-view.js";
 import { drawTasks } from "../components/task-table.js";
 import { drawState, drawValue } from "../components/value-view.js";
 
@@ -58,7 +58,7 @@ function expand(item, step, place) {
   item.classList.add("on");
   item.firstChild.setAttribute("aria-expanded", "true");
   item.append(make("div.body", {},
-    make("h3", {}, "Changes"), drawChanges(step.d), drawWriters(step.b),
+    make("h3", {}, "Changes"), drawChanges(step.d, isOpen(step)), drawWriters(step.b),
     step.k && [make("h3", {}, "Tasks"), drawTasks(step.k)],
     state(place),
     step.f && make("p.sub", {}, `${step.f} other ${step.f === 1 ? "branch leaves" : "branches leave"} here: see the end of the page.`),
@@ -72,7 +72,7 @@ function state(place) {
     for (const [key, number] of Object.entries(step.v || {})) values.set(key, number);
   }
   return drawState(values.size, () =>
-    [...values].map(([key, number]) => drawValue(key, data.values[number], { fresh: key in fresh })));
+    [...values].map(([key, number]) => drawValue(key, data.values[number], { fresh: key in fresh })), isOpen(steps[place]));
 }
 
 function toggle(place) {

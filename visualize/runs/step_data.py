@@ -173,7 +173,7 @@ def _standing(step: TraceStep) -> str:
 
 
 def list_task_rows(step: TraceStep) -> Iterator[list[str]]:
-    """Yield [node, state, attempts and times, input, result, note] of each task, the last two only
+    """Yield [node, state, starts and times, input, result, note] of each task, the last two only
     if they exist; equal ones share a row. If there are too many, those that did not end well are
     preferred."""
     groups = group(
@@ -183,17 +183,17 @@ def list_task_rows(step: TraceStep) -> Iterator[list[str]]:
     )
     rows = list(groups.items())
     shown = set(sorted(range(len(rows)), key=lambda n: rows[n][0][1] not in BAD)[:MOST_ROWS])
-    for number, ((_, state, attempts, texts), tasks) in enumerate(rows):
+    for number, ((_, state, _, texts), tasks) in enumerate(rows):
         if number in shown:
             name = drop_illegal(tasks[0].path)
-            yield [name, state, _describe_times(tasks, attempts), *map(drop_illegal, texts)]
+            yield [name, state, _describe_times(tasks), *map(drop_illegal, texts)]
     if len(rows) > MOST_ROWS:
         yield ["…", "", f"{len(rows) - MOST_ROWS:,} more"]
 
 
 def describe_task(task: TraceTask) -> Data:
     """Return one task: its row as in a table, and what leads to more about it."""
-    took = "" if task.state == "running" else _describe_times([task], len(task.spans))
+    took = "" if task.state == "running" else _describe_times([task])
     row = [task.path, task.state, took, *_in_and_out(task)]
     return {"id": task.id, "node": drop_illegal(task.node), "row": [*map(drop_illegal, row)]}
 
@@ -211,8 +211,9 @@ def describe_whole_task(task: TraceTask) -> Data:
             {"id": question.id, "value": drop_illegal(block(question.value, 4000))}
             for question in task.questions
         ],
-        "attempts": [
-            {"began": round(began * 1000), "took": duration(took)} for began, took in task.spans
+        "starts": [
+            {"name": f"{task.noun} {n}", "began": round(began * 1000), "took": duration(took)}
+            for n, (began, took) in enumerate(task.spans, 1)
         ],
     }
 
@@ -238,12 +239,14 @@ def _count_states(step: TraceStep) -> str:
     )
 
 
-def _describe_times(tasks: list[TraceTask], attempts: int) -> str:
-    """Return how many tasks there were, with how many attempts each, and how long these took."""
+def _describe_times(tasks: list[TraceTask]) -> str:
+    """Return how many tasks there were, how often each of them was started, and how long that
+    took."""
+    starts = len(tasks[0].spans)
     times = [took for task in tasks for _, took in task.spans]
     parts = [f"{TIMES}{len(tasks):,}"] if len(tasks) > 1 else []
-    if attempts > 1:
-        parts.append(f"{attempts} attempts")
+    if starts > 1:
+        parts.append(f"{starts} {tasks[0].noun}s")
     if len(times) == 1:
         parts.append(duration(times[0]))
     elif times:

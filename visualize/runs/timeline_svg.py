@@ -327,6 +327,7 @@ def _single(bars: list[Bar], scale: Scale, row: _Row, titles: bool) -> Iterator[
     top = row.y + (row.height - (most * (height + 1) - 1)) / 2
     drawn: dict[tuple[int, str], float] = {}
     before: dict[str, tuple[str, float]] = {}  # task → how its last attempt ended, and where
+    asked = {bar.task for bar in bars if bar.state == "paused"}  # an answer is no further attempt
     for bar in sorted(bars, key=lambda bar: bar.began):
         lane = row.lanes[bar.step, bar.task]
         y = top + lane * (height + 1)
@@ -338,7 +339,8 @@ def _single(bars: list[Bar], scale: Scale, row: _Row, titles: bool) -> Iterator[
         before[bar.task] = bar.state, stop
         if stop > drawn.get((lane, bar.state), -1.0):
             drawn[lane, bar.state] = stop
-            yield from _attempt(bar, Box("", start, y, stop - start, height), titles)
+            shown = bar._replace(attempts=min(bar.attempts, 1)) if bar.task in asked else bar
+            yield from _attempt(shown, Box("", start, y, stop - start, height), titles)
 
 
 def _ends(bar: Bar, scale: Scale) -> tuple[float, float]:

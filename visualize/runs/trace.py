@@ -28,7 +28,7 @@ class TraceTask:
     Attributes:
         node: the node's id in a drawing: its name, after the ids of the enclosing nodes.
         name: the node's name; for an error handler, its label in drawings.
-        spans: for each attempt, when it began, in seconds since the epoch, and how many seconds it
+        spans: for each start, when it began, in seconds since the epoch, and how many seconds it
             took.
         waits: for each attempt, the most seconds that the node's policies let it wait for the next
             one.
@@ -37,6 +37,7 @@ class TraceTask:
             none, or unless requested.
         steps: the steps of the nested graph that it ran.
         key: the key of its `Send`, which selects the memory of that graph.
+        may_retry: whether its node has retry policies.
     """
 
     id: str
@@ -52,6 +53,13 @@ class TraceTask:
     input: str = ""
     result: str = ""
     key: str | None = None
+    may_retry: bool = False
+
+    @property
+    def noun(self) -> str:
+        """The word for the times it was started: a task that goes on with an answer, or after a
+        sleep, makes no further attempt."""
+        return "attempt" if self.may_retry and not self.questions else "start"
 
     @property
     def path(self) -> str:

@@ -6,7 +6,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, starmap
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ...checkpoint.base import BaseCheckpointSaver, RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
 from ...pregel.names import START, child_ns, handled_node, numbered_ns, split_number
+from ...pregel.policies import RetryPolicy
 from ...pregel.run.task_records import TaskRecord
 from ...pregel.thread_api import StoredThreads
 from ...pregel.types import AnyConfig, PregelTask, StateSnapshot
@@ -243,6 +244,7 @@ class TraceReader:
             _show(task.input, longest),
             "" if task.result is None else _show(task.result, longest),
             task.key,
+            place.may_retry(task),
         )
 
     def _list_nested(self, place: TraceLevel, task: PregelTask, base: str) -> Iterator[TraceStep]:
@@ -293,9 +295,15 @@ class TraceLevel(NamedTuple):
     ns: str
     inside: str
 
-    def waits(self, task: PregelTask) -> tuple[float, ...]:
+    def may_retry(self, task: PregelTask) -> bool:
+        return bool(self._policies(task))
+
+    def _policies(self, task: PregelTask) -> Sequence[RetryPolicy]:
         node = self.graph.program.nodes.get(task.name)
-        policies = node.retry if node is not None else ()
+        return node.retry if node is not None else ()
+
+    def waits(self, task: PregelTask) -> tuple[float, ...]:
+        policies = self._policies(task)
         return tuple(
             max(
                 (min(p.max_interval, p.initial_interval * p.backoff_factor**n) for p in policies),

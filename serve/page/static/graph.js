@@ -143,7 +143,7 @@ class GraphTab {
     const where = seen < data.count ? `the newest ${countOf(seen, "step")} of ${data.count.toLocaleString("en")}` : countOf(data.count, "step");
     fill(this.side,
       make("h2", {}, node === null ? "Newest steps" : node.replaceAll(":", " \u203a ")),
-      make("p.sub", {}, node === null ? `Marks tell of ${where}. Choose a node to see its steps.` : `${countOf(found.length, "step")} among ${where}. `,
+      make("p.sub", {}, node === null ? `The marks cover ${where}. Choose a node to see its steps.` : `${countOf(found.length, "step")} among ${where}. `,
         node !== null && make("button.plain", { type: "button", onclick: () => this.choose(null) }, "Show all")),
       make("div.side-steps", {}, found.slice(0, MOST).map((step) =>
         drawHead(step, step.keys ?? [], { "data-row": true, onclick: () => { location.hash = context.address("steps", step.c ?? "open"); } }))));

@@ -30,7 +30,7 @@ class Schedules {
     if (seen === this.seen) return;
     this.seen = seen;
     fill(this.rows, found.length ? found.map((cron) => this.row(cron))
-      : make("li.empty", {}, "There are no schedules. One begins a run at each time that its cron expression names."));
+      : make("li.empty", {}, "There are no schedules. A schedule starts a run at each time that its cron expression matches."));
   }
 
   async names() {

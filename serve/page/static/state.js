@@ -77,7 +77,7 @@ class StateTab {
       make("p.sub", {}, "An update as a node would return it: what is not named stays, reducers add. ",
         make("code", {}, '{"key": {"__overwrite__": value}}'), " replaces what a reducer holds."),
       text,
-      make("div.line", {}, node, button("Save and go on", act(true), { kind: "main" }), button("Save", act(false)),
+      make("div.line", {}, node, button("Save and continue", act(true), { kind: "main" }), button("Save", act(false)),
         button("Close", () => { this.editor.hidden = true; })));
     text.focus();
     for (const name of await this.nodes()) node.append(make("option", { value: name }, `as ${name}`));

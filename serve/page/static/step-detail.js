@@ -1,7 +1,7 @@
 // One step: what it changed, its tasks, the state after it, and where to go from here.
 import { fill, make, sentence } from "./dom.js";
 import { countOf } from "./elements.js";
-import { drawChanges, drawFacts, drawWriters } from "./step-view.js";
+import { drawChanges, drawFacts, drawWriters, isOpen } from "./step-view.js";
 import { TaskList } from "./task-list.js";
 import { viewPath } from "./thread-steps.js";
 import { drawState, drawValue } from "./value-view.js";
@@ -71,12 +71,12 @@ export class StepDetail {
         step.s && make("span.chip", { class: step.s === "handled" ? "paused" : step.s }, step.l || step.s),
         step.t && make("span.sub", {}, step.t),
         make("a.button.push", { href: this.address("state", ...(step.c ? [step.c] : [])), title: "The whole state; edit it, or run again from here" }, step.c ? "State, edit, fork" : "State, edit")),
-      make("h3", {}, "Changes"), drawChanges(step.d), drawWriters(step.b),
+      make("h3", {}, "Changes"), drawChanges(step.d, isOpen(step)), drawWriters(step.b),
       this.tasks && [make("h3", {}, `Tasks (${step.tasks.toLocaleString("en")})`), this.tasks.element],
       drawState(step.keys, () => [
         ...step.state.map(({ key, text, whole }) => drawValue(key, text, { fresh: fresh.has(key), more: whole ? null : (place) => this.readValue(key, place) })),
         ...(more > 0 ? [make("p.sub", {}, `… ${countOf(more, "more key")}`)] : []),
-      ]),
+      ], isOpen(step)),
       drawFacts(step));
     this.tasks?.start();
   }

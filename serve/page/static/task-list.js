@@ -107,8 +107,8 @@ export class TaskList {
 
 function drawWhole(task) {
   const [name, state, took] = task.row;
-  const attempts = task.attempts.map(({ began, took: spent }, at) =>
-    make("li", {}, `attempt ${at + 1}: began ${new Date(began).toLocaleString()}, took ${spent}`));
+  const starts = task.starts.map(({ name: which, began, took: spent }) =>
+    make("li", {}, `${which}: began ${new Date(began).toLocaleString()}, took ${spent}`));
   const part = (title, text, kind = "") => text && [make("h3", {}, title), make("pre", { class: kind }, text)];
   return [
     make("p.task-title", {}, make("b", {}, name), " ", make("span", { class: state }, state), " ", make("span.sub", {}, took)),
@@ -117,7 +117,7 @@ function drawWhole(task) {
     part("Input", task.input),
     part("Result", task.result),
     task.wrote.length > 0 && make("p.sub", {}, `wrote ${task.wrote.join(", ")}`),
-    attempts.length > 0 && make("ol.attempts", {}, attempts),
+    starts.length > 0 && make("ol.starts", {}, starts),
     make("p.chk", {}, `task ${task.id}`),
   ];
 }

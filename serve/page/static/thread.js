@@ -175,7 +175,7 @@ class ThreadView {
     return [
       isBusy && button("Cancel", () => this.cancel(), { title: "Stop the run now; what it has stored stays" }),
       !isBusy && status !== "idle" && metadata.graph_id &&
-        button("Go on", () => this.begin({ input: null }), { title: "Run what is pending once more, without an answer" }),
+        button("Continue", () => this.begin({ input: null }), { title: "Run what is pending once more, without an answer" }),
       button("Run", () => openRun(this.form, this.api, metadata.assistant_id, (body) => this.begin(body)), { title: "Run with another input" }),
       !isBusy && button("Copy", () => this.copy(), { title: "A new thread with the same history" }),
       !isBusy && button("Delete", () => this.remove(), { kind: "danger", title: "Delete the thread with its history" }),
