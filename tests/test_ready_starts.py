@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
 from ready_graphs import build, by_order, ends_by
+from typing_extensions import TypedDict
 
-from stategraph import END, Command, GraphRecursionError, InMemorySaver
+from stategraph import (
+    END,
+    START,
+    Command,
+    GraphRecursionError,
+    InMemorySaver,
+    RemainingSteps,
+    StateGraph,
+    interrupt,
+)
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
@@ -51,3 +62,32 @@ def test_a_node_beyond_the_recursion_limit(drive: Any, durability: Any) -> None:
     assert drive.get_state(app, CONFIG).next == ("c", "y2")
     with ends_by(by_order("c")):
         assert drive.invoke(app, None, CONFIG)["log"] == ["a", "x", "y", "c", "y2"]
+
+
+class Counted(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    left: RemainingSteps
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_of_those_that_start_together_each_knows_its_generation(drive: Any, durability: Any) -> None:
+    """y, behind x, waits for b. As b leads elsewhere, y starts with c, which is of a later generation."""
+    routed = []
+
+    def ask(state: Any) -> Any:
+        return {"log": [interrupt(state["left"])]}
+
+    def route(state: Any) -> str:
+        routed.append(state["left"])
+        return END
+
+    graph = StateGraph(Counted).add_node("y", lambda _: {"log": ["y"]}).add_node("y2", ask).add_node("c", ask)
+    for name in ("a", "b", "x"):
+        graph.add_node(name, lambda _: {"log": ["n"]})
+    graph.add_edge(START, "a").add_edge("a", "b").add_edge(START, "x").add_edge("x", "y").add_edge("x", "y2")
+    graph.add_conditional_edges("y", route, [END])
+    graph.add_conditional_edges("b", lambda _: "c", ["c", "y", "y2"])
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    asked = drive.invoke(app, EMPTY, {**CONFIG, "recursion_limit": 10}, durability=durability)["__interrupt__"]
+    assert (routed, sorted(each.value for each in asked)) == ([9], [8, 9])
+    assert len(drive.get_state(app, CONFIG).interrupts) == 2

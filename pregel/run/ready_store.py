@@ -6,7 +6,7 @@ Part of the loop: generators that ask for effects and perform none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -183,31 +183,34 @@ class ExitStore(StepStore):
         left = [*machine.under_way, *machine.just_started]
         if run.abandoned or not left:
             return  # the state alone is stored with the end of the run
-        origins = {task.run.machine.checkpoint_id: run_of(task).commits for task in left}
-        for commits in origins.values():
+        origins = {run_of(task).commits: task.run.machine.checkpoint_id for task in left}
+        for commits in origins:
             for inner in commits.left_by_unfinished():
                 yield Save(inner)
-        put_off = {origin: commits.exit_records for origin, commits in origins.items()}
         if machine.checkpoint_id == run.position.saved_id:  # no step has ended
-            records = {origin: [*found] for origin, found in put_off.items() if found}
+            records: dict[str, list[TaskWrites]] = {}
+            for commits, origin in origins.items():
+                if commits.exit_records:
+                    records.setdefault(origin, []).extend(commits.exit_records)
             yield from self._record_beside(records, tasks)
             return
         machine.requeue_all()
-        run.commits.describe(CONTINUES, self._list_continued(origins))
+        run.commits.describe(CONTINUES, self._list_continued(origins.values()))
         commit = run.commits.build_at_exit(machine)
         if commit is None:
             return  # a step is applied by half
-        commit.carried = [*self._carry(tasks, put_off.values()), *claim_end(run, tasks)]
+        put_off = [commits.exit_records for commits in origins]
+        commit.carried = [*self._carry(tasks, put_off), *claim_end(run, tasks)]
         yield Save(commit)
         if run.output.streams:
             show_checkpoint(run, upcoming(run, machine))
 
-    def _list_continued(self, origins: Collection[str]) -> list[str]:
+    def _list_continued(self, origins: Iterable[str]) -> list[str]:
         """The checkpoints whose tasks go on, so that graphs inside these find what they have
         stored."""
         found = self._run.position.found
         if found is None:
-            return [*origins]
+            return [*dict.fromkeys(origins)]
         earlier: Any = found.metadata.get(CONTINUES, ())
         return [*dict.fromkeys([*earlier, found.checkpoint["id"], *origins])]
 

@@ -201,13 +201,8 @@ class ReadyMachine(FlowMachine):
             return []
         if not names and not sends:
             return []
-        self.remaining = limit - max(found) + 1
-        # They read this state as long as they run, while this machine goes on.
-        run = pin_to(Machine.copy(self))
-        tasks = [Task(nodes[each.node], i, each.arg, run, each) for i, each in sends.items()]
         try:
-            for name in names:
-                self._add_pulled(nodes[name], tasks, run, coerce=True)
+            tasks = self._make_tasks(names, sends, pin_to, limit)
         except BaseException:  # a schema refuses an input, or Ctrl-C
             self._hold_all(held)
             raise
@@ -216,6 +211,29 @@ class ReadyMachine(FlowMachine):
         self.racing = self.racing or any(send.race is not None for send in sends.values())
         starts.forget((nodes[name] for name in names), sends.values())
         self.just_started = tasks
+        return tasks
+
+    def _make_tasks(
+        self, names: Sequence[str], sends: Mapping[int, Any], pin_to: PinRun, limit: int
+    ) -> list[Task]:
+        """The tasks of nodes and Sends that start now."""
+        nodes, next_generation = self.program.nodes, self.starts.next_generation
+        runs: dict[int, TaskContext[Task]] = {}
+
+        def run_of(generation: int) -> TaskContext[Task]:
+            self.remaining = limit - generation + 1
+            if generation not in runs:
+                # They read this state as long as they run, while this machine goes on.
+                runs[generation] = pin_to(Machine.copy(self))
+            return runs[generation]
+
+        tasks: list[Task] = []
+        for place, send in sends.items():
+            run = run_of(next_generation(nodes[send.node], send))
+            tasks.append(Task(nodes[send.node], place, send.arg, run, send))
+        for name in names:
+            run = run_of(next_generation(nodes[name]))
+            self._add_pulled(nodes[name], tasks, run, coerce=True)
         return tasks
 
     def _choose(self, may_start: Callable[[str, int], bool]) -> tuple[list[str], dict[int, Any]]:
