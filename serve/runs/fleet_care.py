@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
+from ...checkpoint.errors import StorageError
 from ...pregel.errors import ThreadBusyError
 from ...workers import JobResult, Queue
-from ...workers.jobs import LISTED, OPEN
-from ..records import Record, Records, now, seconds_until
+from ...workers.jobs import LISTED, OPEN, Status
+from ..records import Record, Records, seconds_until
 from .settler import Settler, is_as_told
 
 LOG = logging.getLogger("stategraph.serve")
@@ -77,11 +78,19 @@ class FleetCare:
         statuses = await asyncio.to_thread(one.statuses, ids)
         for pointer in pointers:
             status = statuses.get((pointer["thread_id"], pointer["run_id"]))
-            is_new = -seconds_until(pointer["created_at"]) < patience
-            if not is_as_told(pointer, status) and not (status is None and is_new):
-                await self._update(pointer, status)
-            elif pointer.get("stopped") and status in LISTED:
-                await self._cancel_job(pointer)  # nobody has, or no job was there yet
+            try:
+                await self._look_at(pointer, status, patience)
+            except StorageError:
+                raise
+            except Exception:  # such as an outcome that cannot be read: the others go on
+                LOG.exception("the server could not look after the run %s", pointer["run_id"])
+
+    async def _look_at(self, pointer: Record, status: str | None, patience: float) -> None:
+        is_new = -seconds_until(pointer["created_at"]) < patience
+        if not is_as_told(pointer, status) and not (status is None and is_new):
+            await self._update(pointer, status)
+        elif pointer.get("stopped") and status in LISTED:
+            await self._cancel_job(pointer)  # nobody has, or no job was there yet
 
     async def _update(self, pointer: Record, status: str | None) -> None:
         """Update the record of a run to the status of its job. Without a job, submit it, or end the
@@ -98,8 +107,7 @@ class FleetCare:
         elif queue is None:
             self._tell_of(record["graph_id"])
         elif status is None and pointer.get("stopped"):
-            name = (record["graph_id"], thread_id, run_id)
-            await self._settler.settle(record, JobResult(*name, "cancelled"))
+            await self._settler.settle(record, _result(record, "cancelled"))
         elif status is None:
             await self._submit_again(record)
         else:
@@ -115,9 +123,11 @@ class FleetCare:
         try:
             await self._submit(record)
         except (ThreadBusyError, ValueError) as error:
-            run_id, thread_id = record["run_id"], record["thread_id"]
-            LOG.warning("the run %s could not be submitted: %s", run_id, error)
-            ended = {**record, "status": "error", "updated_at": now()}
-            await self._records.put(
-                ("runs", run_id, ended, thread_id), ("unfinished", run_id, None, thread_id)
-            )
+            LOG.warning("the run %s could not be submitted: %s", record["run_id"], error)
+            await self._settler.settle(record, _result(record, "failed", error))
+
+
+def _result(record: Record, status: Status, error: Exception | None = None) -> JobResult:
+    """Return the result of a run that never got a job."""
+    name = (record["graph_id"], record["thread_id"], record["run_id"])
+    return JobResult(*name, status, error=error)

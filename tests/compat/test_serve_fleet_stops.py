@@ -4,17 +4,19 @@ the runs have done."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import cluster
 import httpx
+import psycopg
 import pytest
+from fleet import until
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
+from stategraph.serve.records import ROOT
 from stategraph.serve.runs import fleet_care
 from stategraph.serve.runs.fleet import FleetRuns
 from stategraph.serve.runs.fleet_care import FleetCare
@@ -22,6 +24,8 @@ from stategraph.store.postgres import PostgresStore
 from stategraph.workers import Queue
 
 from .serving import Gates, make_flow, serving
+from .test_serve_webhooks import Receiver
+from .test_serve_webhooks import receiver as receiver
 
 postgres = cluster.postgres
 RUN: Any = {"assistant_id": "flow", "input": {"log": []}}
@@ -56,21 +60,19 @@ class Thread:
         return answer.json()["status"] if answer.status_code == 200 else answer.status_code
 
     def reaches(self, run: str, status: Any) -> None:
-        until = time.monotonic() + 30
-        while (now := self.status(run)) != status:
-            assert time.monotonic() < until, now
-            time.sleep(0.02)
+        until(lambda: self.status(run) == status)
         assert self.status(run) == status  # also once a server has recorded it
 
 
 @contextmanager
-def served(db: str, gates: Gates, workers: int = 2) -> Iterator[Thread]:
+def served(db: str, gates: Gates, workers: int = 2, *webhooks: str) -> Iterator[Thread]:
     """A new thread of a server of its own."""
     graphs = {name: make_flow(gates, name) for name in ("flow", "other")}
     with ExitStack() as stack:
         saver = stack.enter_context(PostgresSaver.from_conn_string(db))
         store = stack.enter_context(PostgresStore.from_conn_string(db))
-        app = create_app(graphs, checkpointer=saver, store=store, queue=db, workers=workers)
+        place: Any = {"checkpointer": saver, "store": store, "queue": db, "webhooks": webhooks}
+        app = create_app(graphs, workers=workers, **place)
         url = stack.enter_context(serving(app))
         limits = httpx.Limits(max_keepalive_connections=0)  # a server that fails closes the connection
         yield Thread(stack.enter_context(httpx.Client(base_url=url, timeout=60, limits=limits)))
@@ -130,7 +132,7 @@ def test_a_run_that_ends_while_a_rollback_is_asked_for_is_taken_back(
     assert thread.status(run) == 404 and not thread.log()
 
 
-def lose_the_job(monkeypatch: pytest.MonkeyPatch, thread: Thread) -> str:
+def lose_the_job(monkeypatch: pytest.MonkeyPatch, thread: Thread, **more: Any) -> str:
     """A run whose server dies before it submits the job."""
 
     async def die(*_: Any) -> None:
@@ -138,7 +140,7 @@ def lose_the_job(monkeypatch: pytest.MonkeyPatch, thread: Thread) -> str:
 
     with monkeypatch.context() as patched:
         patched.setattr(FleetRuns, "_submit", die)
-        assert thread.post("in").status_code == 500
+        assert thread.post("in", **more).status_code == 500
     [run] = thread.client.get(f"{thread.place}/runs").json()
     return f"{thread.place}/runs/{run['run_id']}"
 
@@ -199,6 +201,40 @@ def test_a_stop_that_a_server_stored_before_it_died_is_carried_out(
         patched.setattr(Queue, "cancel", die)
         assert thread.client.post(f"{run}/cancel").status_code == 500
     thread.reaches(run, "interrupted")
+
+
+# -- care ------------------------------------------------------------------------------------------
+
+
+def test_a_run_whose_end_cannot_be_read_keeps_no_other_one_from_its_end(
+    thread: Thread, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Thread(thread.client)
+
+    async def nothing(*_: Any) -> None:
+        pass
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FleetCare, "look", nothing)
+        for each in (thread, other):
+            end_of(postgres, each, each.begin("in"))
+        with psycopg.connect(postgres, autocommit=True) as direct:
+            direct.execute("UPDATE stategraph_jobs SET outcome = 'damaged' WHERE id = 1")
+    with PostgresStore.from_conn_string(postgres) as store:
+        until(lambda: [each.value["thread_id"] for each in store.search((ROOT, "unfinished"))] == [thread.id])
+
+
+def test_the_receiver_of_a_webhook_is_told_of_a_run_that_could_not_be_submitted(
+    postgres: str, gates: Gates, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server died before, and its thread has become busy since."""
+    with served(postgres, gates, 0, receiver.place) as thread:
+        run = lose_the_job(monkeypatch, thread, multitask_strategy="reject", webhook=receiver.place)
+        thread.begin("2")
+        monkeypatch.setattr(fleet_care, "SECONDS_TO_SUBMIT", 0.5)
+        thread.reaches(run, "error")
+        until(lambda: receiver.got)
+    assert receiver.got[0][1]["status"] == "error" and "busy" in receiver.got[0][1]["error"]["message"]
 
 
 # -- multitask_strategy ----------------------------------------------------------------------------
