@@ -112,6 +112,15 @@ def test_a_breakpoint_makes_two_calls_however_soon_it_goes_on() -> None:
     assert [call[0] for call in calls(found)] == ["input", "resume"]
 
 
+def test_a_step_that_another_run_has_ended_was_not_begun_by_it() -> None:
+    before = step(1, task("a", (100, 1)), metadata={"run_id": "x"})
+    ask = task("ask", (101.1, 1), (500, 1), questions=(QUESTION,))
+    failed = task("bad", (101.1, 1), (500, 1))
+    for each in (ask, failed):
+        found = told_of(START, before, step(2, each, metadata={"run_id": "y"}))
+        assert calls(found) == [("input", 0, 100), ("resume", 2, 500)]
+
+
 def test_another_run_id_is_another_call() -> None:
     steps = [step(n, task("a", (100 + n, 1)), metadata={"run_id": "x" if n < 3 else "y"}) for n in range(1, 5)]
     assert calls(told_of(START, *steps))[1:] == [("resume", 3, 103)]

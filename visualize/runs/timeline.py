@@ -228,6 +228,9 @@ class _Clock:
             source: CallSource = step.source
         else:
             other_run = known is not None and self.run_id != known
+            if other_run:  # unless that run has continued and ended a step of the run before
+                later = _list_later_attempts(step)
+                other_run = not any(attempt.asked or attempt.late for attempt in later)
             goes_on = self.calls and not (step.stopped or quiet > IDLE or other_run)
             if step.source == "dropped" or goes_on:
                 return
