@@ -14,9 +14,11 @@ from stategraph import (
     END,
     START,
     Command,
+    GraphDrained,
     GraphRecursionError,
     InMemorySaver,
     RemainingSteps,
+    RunControl,
     StateGraph,
     interrupt,
 )
@@ -62,6 +64,24 @@ def test_a_node_beyond_the_recursion_limit(drive: Any, durability: Any) -> None:
     assert drive.get_state(app, CONFIG).next == ("c", "y2")
     with ends_by(by_order("c")):
         assert drive.invoke(app, None, CONFIG)["log"] == ["a", "x", "y", "c", "y2"]
+
+
+@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+@pytest.mark.parametrize("where", ["a question", "a breakpoint"])
+def test_a_drained_call_from_which_nothing_is_cut_off_pauses(drive: Any, schedule: Any, where: str) -> None:
+    """d waits for the answer, or is stopped, anyway."""
+    control = RunControl()
+
+    def drain(state: Any) -> Any:
+        control.request_drain("deploy")
+        return {"log": ["a"]}
+
+    nodes = {"a": drain, **({"q": lambda _: {"log": [interrupt("?")]}} if where == "a question" else {})}
+    app = build("S>a>d S>q>d", nodes=nodes).compile(InMemorySaver(), schedule=schedule)
+    result = drive.invoke(app, EMPTY, CONFIG, control=control, interrupt_before=["d"])
+    assert len(result.get("__interrupt__", ())) == (where == "a question")
+    with pytest.raises(GraphDrained):
+        drive.invoke(app, Command(resume="yes") if "__interrupt__" in result else None, CONFIG, control=control)
 
 
 class Counted(TypedDict, total=False):

@@ -247,12 +247,11 @@ def _end(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
         raise choose_error(failed)
     if progress.start_error is not None:
         raise progress.start_error
-    waits = machine.held or machine.kept_sends
-    if progress.drained is not None and (unfinished or waits):
+    if progress.drained is not None and progress.is_cut_short(run, machine):
         raise GraphDrained(progress.drained)
     if unfinished:
         pause(run, unfinished)
-    elif waits:  # at a breakpoint
+    elif machine.held or machine.kept_sends:  # at a breakpoint
         kind: Breakpoint = "interrupt_after" if progress.held_back else "interrupt_before"
         run.output.stop(kind, upcoming(run, machine))
     elif machine.program.flow is not None:

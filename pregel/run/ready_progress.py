@@ -73,11 +73,19 @@ class LoopProgress:
 
     def decide_starts(self, run: Run) -> Callable[[str, int], bool]:
         """Whether a node may start now, by its name and the version of what starts it."""
-        settings, machine, passed_tick = run.settings, run.machine, self.passed_tick
+        settings, machine = run.settings, run.machine
         self.drained = settings.control.drain_reason
         if self.drained is None and START not in machine.expiring:  # the input comes in
             self.drained = settings.ending.reason
-        stops = self.failed or self.start_error is not None or self.drained is not None
+        return self._decide(run, drained=self.drained is not None)
+
+    def is_cut_short(self, run: Run, machine: ReadyMachine) -> bool:
+        """Whether something would start if the call were not to end early."""
+        return machine.could_start(self._decide(run, drained=False))
+
+    def _decide(self, run: Run, *, drained: bool) -> Callable[[str, int], bool]:
+        settings, passed_tick = run.settings, self.passed_tick
+        stops = self.failed or self.start_error is not None or drained
         nodes, before = run.program.nodes, settings.interrupt_before
 
         def may_start(node: str, version: int) -> bool:

@@ -172,6 +172,7 @@ class ReadyMachine(FlowMachine):
         """A machine of its own in the same state."""
         other = cast(ReadyMachine, super().copy())
         other.under_way, other.just_started = self.under_way.copy(), list(self.just_started)
+        other.already_started = self.already_started
         return other
 
     # -- start -------------------------------------------------------------------------------------
@@ -301,6 +302,10 @@ class ReadyMachine(FlowMachine):
         other.requeue_all()
         self.carry(other.carried_ids)  # the ids of these tasks, until a step ends
         return Machine.plan(other, run, coerce=coerce, remaining=remaining)
+
+    def could_start(self, may_start: Callable[[str, int], bool]) -> bool:
+        """Whether something starts if it may."""
+        return any(self.copy()._choose(may_start))
 
     def goes_on(self) -> bool:
         """Whether something is under way or waits to start."""
