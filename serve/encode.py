@@ -30,6 +30,16 @@ def encode(value: Any) -> bytes:
         return json.dumps(_walk(value, ()), separators=(",", ":")).encode()
 
 
+def decode(text: bytes) -> Any:
+    """Parse what `encode` has returned. Each lone surrogate, which cannot be stored or sent on,
+    becomes a question mark."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:  # an integer beyond all floats, or a lone surrogate
+        given = json.dumps(json.loads(text), ensure_ascii=False)
+        return json.loads(given.encode(errors="replace"))
+
+
 def _walk(value: Any, above: tuple[int, ...]) -> Any:
     """Return a copy of a value that `json` can encode completely, including integers of any size
     and lone surrogates.
@@ -42,7 +52,7 @@ def _walk(value: Any, above: tuple[int, ...]) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
-        return int(value)
+        return _integer(int(value))
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if id(value) in above or len(above) >= MAX_DEPTH:
@@ -61,9 +71,21 @@ def _walk(value: Any, above: tuple[int, ...]) -> Any:
         return _text(value)
 
 
+def _integer(value: int) -> int | str:
+    """Return an integer, or its hexadecimal digits if it is so long that Python refuses to convert
+    it to decimal ones."""
+    try:
+        str(value)
+    except ValueError:
+        return hex(value)
+    return value
+
+
 def _key(key: Any) -> str:
     if isinstance(key, str):
         return str.__str__(key)
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(_integer(int(key)))
     try:
         [(name, _)] = json.loads(orjson.dumps({key: None}, None, _OPTIONS)).items()
     except (TypeError, ValueError):
@@ -105,8 +127,10 @@ def _plain(value: Any) -> Any:
 
 
 def describe_error(error: BaseException) -> dict[str, str]:
-    """Describe an exception that a node has raised, for clients."""
-    return {"error": type(error).__name__, "message": _text(error)}
+    """Describe an exception that a node has raised, for clients and for the record of its
+    thread, which holds no lone surrogate."""
+    message = _text(error).encode(errors="replace").decode()
+    return {"error": type(error).__name__, "message": message}
 
 
 def describe_snapshot(state: StateSnapshot) -> dict[str, Any]:

@@ -18,10 +18,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-import orjson
 
 from ..store.base import ItemChangedError
-from .encode import describe_error, encode
+from .encode import decode, describe_error, encode
 from .errors import Refused
 from .records import Put, Record, Records, now, seconds_until, select
 
@@ -131,9 +130,9 @@ def delivery_of(ended: Record, values: Any, error: Any) -> list[Put]:
         return []
     shown = {key: value for key, value in select(ended, None).items() if key != "graph_id"}
     try:
-        told = orjson.loads(encode({**shown, "values": values, "error": error}))
-    except TypeError as wrong:  # the readers of the run get the same error
-        told = orjson.loads(encode({**shown, "values": None, "error": describe_error(wrong)}))
+        told = decode(encode({**shown, "values": values, "error": error}))
+    except Exception as wrong:  # the readers of the run get the same error
+        told = decode(encode({**shown, "values": None, "error": describe_error(wrong)}))
     place = {"run_id": ended["run_id"], "thread_id": ended["thread_id"]}
     delivery = {**place, "url": url, "told": told, "tries": 0, "next_at": now()}
     return [("webhooks", ended["run_id"], delivery)]

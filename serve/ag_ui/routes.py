@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-import orjson
 from ag_ui.core import BaseEvent, RunAgentInput, ToolMessage, UserMessage
 from ag_ui.core.events import RunErrorEvent
 from ag_ui.encoder import EventEncoder
@@ -24,7 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from ...channels.aggregate import BinaryOperatorAggregate, Overwrite
 from ...pregel.app import Pregel
 from ..bodies import RunBody
-from ..encode import encode
+from ..encode import decode, encode
 from ..errors import Refused
 from ..records import Record
 from ..runs.frames import HEARTBEAT, read_frames
@@ -105,7 +104,7 @@ async def _look(service: Service, app: Pregel, thread_id: str, owner: str | None
         return _Thread({})
     await service.records.get("threads", thread_id, owner=owner)
     state = await app.aget_state({"configurable": {"thread_id": thread_id}})
-    values = orjson.loads(encode(state.values))
+    values = decode(encode(state.values))
     questions = tuple(each.id for each in state.interrupts)
     return _Thread(values if isinstance(values, dict) else {}, questions, bool(state.next))
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
-import orjson
 from mcp.server import Server, ServerRequestContext
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -39,7 +38,7 @@ from starlette.types import Receive, Scope, Send
 from ...checkpoint.base import INTERRUPT
 from ...pregel.app import Pregel
 from ..bodies import RunBody
-from ..encode import encode
+from ..encode import decode, encode
 from ..errors import Refused
 from ..runs.frames import read_frames
 from ..runs.new_runs import begin_run
@@ -209,7 +208,7 @@ class McpServer:
         if its_graph not in (None, graph_id):
             raise Refused(409, f"the thread {thread_id!r} is one of the graph {its_graph!r}")
         state = await self._app(graph_id).aget_state(_config(thread_id))
-        found = orjson.loads(encode(state.interrupts))
+        found = decode(encode(state.interrupts))
         return {each["id"]: each for each in found}
 
     def _app(self, graph_id: str) -> Pregel:
@@ -279,7 +278,7 @@ class McpServer:
         if questions:
             return show_questions(questions.values(), thread_id)
         state = await self._app(graph_id).aget_state(_config(thread_id))  # already answered
-        return show_result(orjson.loads(encode(state.values)), thread_id)
+        return show_result(decode(encode(state.values)), thread_id)
 
     # -- runs --------------------------------------------------------------------------------------
 

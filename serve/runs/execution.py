@@ -77,7 +77,7 @@ class Execution:
             return
         try:
             self.body = encode(self.result)
-        except TypeError as error:
+        except Exception as error:  # or the lane of its thread would stand still
             self.body = encode({ERROR: describe_error(error)})
         self.result = None
         self.events.close()

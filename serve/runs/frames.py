@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final, NamedTuple
 
-import orjson
+from ..encode import decode
 
 HEARTBEAT: Final = "heartbeat"
 """The event name for a comment, which only keeps the connection open."""
@@ -40,4 +40,4 @@ async def read_frames(frames: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, 
     events."""
     async for part in frames:
         for frame in split_frames(part):
-            yield frame.event, orjson.loads(frame.data)
+            yield frame.event, decode(frame.data)

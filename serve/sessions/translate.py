@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from ...checkpoint.base import INTERRUPT, SLEEP
+from ..encode import decode
 from ..json_messages import calls_of, role_of
 from .blocks import Messages
 
@@ -88,22 +89,22 @@ class Translator:
             case "metadata":
                 yield self._lifecycle("running", (), run_id=self._run_id)
             case "values":
-                yield from self._values(ns, orjson.loads(data))
+                yield from self._values(ns, decode(data))
             case "updates":
-                yield from self._updates(ns, orjson.loads(data))
+                yield from self._updates(ns, decode(data))
             case "messages":
-                piece, metadata = orjson.loads(data)
+                piece, metadata = decode(data)
                 task = str(metadata.get("checkpoint_ns") or metadata.get("langgraph_checkpoint_ns"))
                 for each in self._messages[ns].add(piece, task):
                     yield Event("messages", ns, each)
             case "tasks":
-                yield from self._task(ns, orjson.loads(data))
+                yield from self._task(ns, decode(data))
             case "checkpoints":
-                yield Event("checkpoints", ns, _checkpoint(orjson.loads(data)))
+                yield Event("checkpoints", ns, _checkpoint(decode(data)))
             case "custom":
-                yield Event("custom", ns, _custom(orjson.loads(data)))
+                yield Event("custom", ns, _custom(decode(data)))
             case "error":
-                self._error = str(orjson.loads(data)["message"])
+                self._error = str(decode(data)["message"])
 
     def end(self, status: str, is_paused: bool) -> Iterator[Event]:
         """Translate the end of the run.

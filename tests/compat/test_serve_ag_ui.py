@@ -287,7 +287,8 @@ def test_a_page_that_leaves_stops_the_run(url: str, gates: Gates) -> None:
     page = Page(url)
     body = page.given("hi").model_dump(by_alias=True)
     with httpx.stream("POST", page.address, json=body, timeout=60) as response:
-        assert next(response.iter_lines()).startswith("data: ")
+        lines = response.iter_lines()  # kept, since the response is closed with it
+        assert next(lines).startswith("data: ")
         assert gates.reached["hi"].wait(20)
     while httpx.get(f"{url}/threads/{page.thread}").json()["status"] == "busy":
         pass

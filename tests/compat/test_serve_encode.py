@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from stategraph.serve.encode import MAX_DEPTH, encode
+from stategraph.serve.encode import MAX_DEPTH, decode, encode
 
 
 class Color(Enum):
@@ -75,6 +75,7 @@ for _ in range(MAX_DEPTH * 10):
         (2**64, 2**64),
         (-(2**90), -(2**90)),
         ({2**70: [2**70]}, {str(2**70): [2**70]}),
+        ([10**5000, {-(10**5000): 1}], [hex(10**5000), {hex(-(10**5000)): 1}]),
         ("\ud800", "\ud800"),
         ({"\udfff": 1}, {"\udfff": 1}),
         ({(1, 2): "a", None: "b", True: "c", Color.RED: "d"}, {"(1, 2)": "a", "null": "b", "true": "c", "red": "d"}),
@@ -100,6 +101,12 @@ def test_what_is_too_deep_or_has_no_end_is_told_as_text() -> None:
         depth += 1
     assert depth == MAX_DEPTH and isinstance(found, str)
     assert "Endless" in decoded(Endless())
+
+
+@pytest.mark.parametrize("value", [{"n": [1.5, "ü"]}, 2**63, [10**400, "x"], [10**5000], math.nan])
+def test_what_is_told_can_be_read(value: Any) -> None:
+    assert decode(encode(value)) == decoded(value)
+    assert decode(encode(["\ud800ü", value])) == ["?ü", decoded(value)]
 
 
 def test_a_generator_is_not_used_up() -> None:

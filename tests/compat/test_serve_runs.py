@@ -13,15 +13,17 @@ import pytest
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import ConflictError
 
-from stategraph import InMemorySaver
+from stategraph import START, InMemorySaver, StateGraph
+from stategraph.checkpoint.base import ERROR
 from stategraph.serve import create_app
+from stategraph.serve.encode import encode
 from stategraph.serve.records import ROOT
 from stategraph.serve.runs.ended import EndedRuns
 from stategraph.serve.runs.execution import Execution
 from stategraph.store import InMemoryStore
 
 from .in_process import asking
-from .serving import Gates, make_flow, serving
+from .serving import Gates, Log, make_flow, serving
 
 
 @pytest.fixture
@@ -136,6 +138,53 @@ def test_a_run_that_has_ended_is_not_rolled_back(gates: Gates) -> None:
         with pytest.raises(ConflictError, match="has ended"):
             client.runs.cancel(thread, run["run_id"], action="rollback")
         assert client.threads.get_state(thread)["values"]["log"] == ["a", "b"]
+
+
+def test_a_state_that_json_cannot_tell_ends_its_run() -> None:
+    def node(state: Log) -> Log:
+        return {"log": [10**5000]}  # type: ignore[list-item]
+
+    graph = StateGraph(Log).add_node("node", node).add_edge(START, "node").compile(name="large")
+
+    async def run() -> None:
+        async with asking(create_app({"large": graph})) as client:
+            begins = {"assistant_id": "large", "input": {}, "stream_mode": ["custom"], "if_not_exists": "create"}
+            for times in (1, 2):  # the thread is free for the next run
+                ended = await client.post("/threads/t/runs/wait", json=begins)
+                assert ended.json() == {"log": [hex(10**5000)] * times}
+            found = await client.post("/threads/search", json={"limit": 10})
+            assert found.json()[0]["values"] == ended.json()
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_a_failure_that_cannot_be_stored_as_it_is_ends_its_run() -> None:
+    def node(state: Log) -> Log:
+        raise ValueError("no file \udcff")
+
+    graph = StateGraph(Log).add_node("node", node).add_edge(START, "node").compile(name="failing")
+
+    async def run() -> None:
+        async with asking(create_app({"failing": graph})) as client:
+            begins = {"assistant_id": "failing", "input": {}, "if_not_exists": "create"}
+            failed = await client.post("/threads/t/runs/wait", json=begins)
+            assert failed.json() == {ERROR: {"error": "ValueError", "message": "no file ?"}}
+            assert (await client.get("/threads/t")).json()["status"] == "error"
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_a_run_whose_result_cannot_be_told_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(value: Any) -> bytes:
+        if ERROR not in value:
+            raise RecursionError("too deep")
+        return encode(value)
+
+    monkeypatch.setattr("stategraph.serve.runs.execution.encode", fail)
+    execution = Execution({"run_id": "r", "thread_id": "t"})
+    execution.result = {"log": []}
+    execution.close()
+    assert execution.ended.is_set() and b"too deep" in execution.body
 
 
 @pytest.mark.parametrize("thread", ["日本", "a?b#c d", "50%25", "ü;=@"])

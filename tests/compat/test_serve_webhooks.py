@@ -16,12 +16,13 @@ import pytest
 from cluster import free_port
 from fleet import until
 
+from stategraph import START, StateGraph
 from stategraph.serve import create_app, webhooks
 from stategraph.serve.webhooks import Allowed
 from stategraph.store import InMemoryStore
 
 from .in_process import asking
-from .serving import Gates, as_url, make_flow
+from .serving import Gates, Log, as_url, make_flow
 from .test_serve_restarts import process
 
 postgres = cluster.postgres
@@ -91,6 +92,21 @@ def test_the_end_of_a_run_is_sent_with_its_values(receiver: Receiver) -> None:
     assert (sent["status"], sent["error"], sent["values"]) == ("success", None, {"log": ["x", "a", "b"]})
     assert sent["run_id"] == ended["run_id"] and sent["kwargs"]["input"] == {"log": ["x"]} and "owner" not in sent
     assert ended["webhook"] == {"status": "delivered", "tries": 1}
+
+
+def test_a_state_that_json_cannot_tell_is_sent_as_far_as_it_can(receiver: Receiver) -> None:
+    def node(state: Log) -> Log:
+        return {"log": [10**400, "\ud800"]}  # type: ignore[list-item]
+
+    graph = StateGraph(Log).add_node("node", node).add_edge(START, "node").compile(name="flow")
+
+    async def ask() -> Any:
+        async with asking(create_app({"flow": graph}, webhooks=[receiver.place])) as client:
+            return await run(client, receiver.place)
+
+    assert asyncio.run(asyncio.wait_for(ask(), 20))["status"] == "success"
+    [(_, sent)] = receiver.got
+    assert sent["values"] == {"log": ["x", 10**400, "?"]}
 
 
 def test_a_failed_run_is_sent_with_its_error(receiver: Receiver) -> None:
