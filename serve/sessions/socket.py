@@ -4,6 +4,8 @@ subscriptions."""
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
@@ -21,9 +23,11 @@ from .commands import CommandError, Commands, describe_refusal
 from .events import Subscription, Wanted, check_visible
 
 MOST_SUBSCRIPTIONS: Final = 32
+_NORMAL: Final = 1000
+_NOT_TEXT: Final = 1003
 _TOO_LARGE: Final = 1009
-_GONE: Final = (WebSocketDisconnect, RuntimeError)
-"""Raised by reading or writing when one side has closed the connection."""
+_FAILED: Final = 1011
+LOG: Final = logging.getLogger("stategraph.serve")
 
 
 class Socket:
@@ -40,30 +44,49 @@ class Socket:
         self._thread_id, self._owner = thread_id, owner
         self._commands = Commands(service, thread_id, owner)
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
+        self._close_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def serve(self) -> None:
-        """Answer commands until the client disconnects or the server stops."""
+        """Answer commands until the client disconnects, the server stops, or something fails."""
         await self._socket.accept()
         stop = asyncio.ensure_future(self._service.runs.stopping.wait())
-        read = asyncio.ensure_future(self._read())
+        read = asyncio.create_task(self._guard(self._read()))
         try:
-            await asyncio.wait([stop, read], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stop, self._close_code], return_when=asyncio.FIRST_COMPLETED)
         finally:
             left = [stop, read, *self._subscriptions.values()]
             for each in left:
                 each.cancel()
             await asyncio.wait(left)
-        with suppress(*_GONE):
-            await self._socket.close()
+        code = self._close_code.result() if self._close_code.done() else _NORMAL
+        with suppress(WebSocketDisconnect, RuntimeError):  # the client has closed it
+            await self._socket.close(code)
 
-    async def _read(self) -> None:
-        with suppress(*_GONE):
-            while True:
-                text = (await self._socket.receive_text()).encode()
-                if len(text) > self._service.most_bytes:
-                    await self._socket.close(_TOO_LARGE)
-                    return
-                await self._send(await self._answer(text))
+    async def _guard(self, work: Awaitable[int | None]) -> None:
+        """Do a part of the work. If it returns a close code, or fails, the connection is closed; a
+        client connects again after a failure."""
+        code = None
+        try:
+            code = await work
+        except WebSocketDisconnect:
+            code = _NORMAL
+        except Exception:
+            LOG.exception("a session with the thread %s has failed", self._thread_id)
+            code = _FAILED
+        if code is not None and not self._close_code.done():
+            self._close_code.set_result(code)
+
+    async def _read(self) -> int:
+        """Answer commands. Return the close code if the client breaks a rule."""
+        while (message := await self._socket.receive())["type"] != "websocket.disconnect":
+            text = message.get("text")
+            if text is None:
+                return _NOT_TEXT
+            command = text.encode()
+            if len(command) > self._service.most_bytes:
+                return _TOO_LARGE
+            await self._send(encode(await self._answer(command)))
+        return _NORMAL
 
     async def _answer(self, text: bytes) -> Record:
         id = None
@@ -87,7 +110,8 @@ class Socket:
         wanted = Wanted(asked.channels, asked.namespaces, asked.depth)
         subscription = Subscription(self._service, self._thread_id, self._owner, wanted)
         id = str(uuid4())
-        self._subscriptions[id] = asyncio.create_task(self._pump(subscription, asked.since))
+        pump = self._guard(self._pump(subscription, asked.since))
+        self._subscriptions[id] = asyncio.create_task(pump)
         return {"subscription_id": id, "replayed_events": 0}
 
     def _unsubscribe(self, params: Any) -> None:
@@ -97,14 +121,13 @@ class Socket:
         task.cancel()
 
     async def _pump(self, subscription: Subscription, since: int | None) -> None:
-        with suppress(*_GONE):
-            async for part in subscription.read(since):
-                for frame in split_frames(part):
-                    if frame.event != HEARTBEAT:
-                        await self._socket.send_text(frame.data.decode())
+        async for part in subscription.read(since):
+            for frame in split_frames(part):
+                if frame.event != HEARTBEAT:
+                    await self._send(frame.data)
 
-    async def _send(self, answer: Record) -> None:
-        await self._socket.send_text(encode(answer).decode())
+    async def _send(self, text: bytes) -> None:
+        await self._socket.send_text(text.decode())
 
 
 async def serve_socket(service: Service, socket: WebSocket) -> None:

@@ -18,14 +18,16 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langgraph_sdk import get_client, get_sync_client
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 from websockets.sync.client import connect
 
 from stategraph import END, START, Send, StateGraph, add_messages, get_stream_writer, interrupt
+from stategraph.checkpoint.errors import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.serve import create_app
 from stategraph.serve.sessions.events import first_seq, moment_of_seq
+from stategraph.store import GetOp, InMemoryStore, SearchOp
 from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
 
@@ -519,6 +521,46 @@ def test_websockets_of_other_sites_of_nobody_and_beyond_the_limits_are_refused(g
                 speak(url, SUBSCRIBE, headers=ann)
             speak(url, SUBSCRIBE, headers={"x-user": "bob"})
         assert httpx.get(f"{url}/info", headers=ann).status_code == 200
+
+
+class Failing(InMemoryStore):
+    """Refuses operations of a kind."""
+
+    refused: tuple[type, ...] = ()
+
+    async def abatch(self, ops: Any) -> Any:
+        ops = [*ops]
+        if any(isinstance(op, self.refused) for op in ops):
+            raise StorageError("the database is out of reach")
+        return await super().abatch(ops)
+
+
+@pytest.mark.parametrize("refused", [SearchOp, GetOp])
+def test_a_websocket_that_fails_is_closed_so_that_its_client_comes_back(
+    gates: Gates, refused: type, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a subscription that cannot look for the next run, or by a command that cannot be done."""
+    store = Failing()
+    with serving(create_app(make_graphs(gates), store=store)) as url:
+        with connect(f"{url.replace('http', 'ws')}/threads/t/stream/events", proxy=None) as socket:
+            socket.send(orjson.dumps(SUBSCRIBE).decode())
+            assert orjson.loads(socket.recv(10))["type"] == "success"
+            store.refused = (refused,)
+            start = {"id": 2, "method": "run.start", "params": {"assistant_id": "flow", "input": {}}}
+            socket.send(orjson.dumps(start).decode())
+            with pytest.raises(ConnectionClosedError, match="1011"):
+                while True:
+                    socket.recv(10)
+        store.refused = ()
+        assert is_end(speak(url, SUBSCRIBE, start, last=True, thread="t")[-1])
+    assert "a session with the thread t has failed" in caplog.text and "out of reach" in caplog.text
+
+
+def test_a_websocket_takes_text_only(memory_url: str) -> None:
+    with connect(f"{memory_url.replace('http', 'ws')}/threads/t/stream/events", proxy=None) as socket:
+        socket.send(b"{}")
+        with pytest.raises(ConnectionClosedError, match="1003"):
+            socket.recv(10)
 
 
 def test_websockets_end_when_the_server_stops(gates: Gates) -> None:
