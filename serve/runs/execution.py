@@ -57,7 +57,7 @@ class Execution:
     @property
     def size(self) -> int:
         """The bytes kept for readers that reconnect."""
-        return self.events.size + len(self.body)
+        return self.events.size + len(self.body) + len(encode(self.record))
 
     def ask(self, questions: Sequence[Interrupt]) -> None:
         """Record the questions with which it has paused: the last values that were sent may lack
@@ -82,6 +82,12 @@ class Execution:
         self.result = None
         self.events.close()
         self.ended.set()
+
+    def shrink(self) -> None:
+        """Drop what nobody asks for after the end: the request, and the task, whose error holds
+        the frames of a node that has failed."""
+        self.task = self.thread = None
+        self.record = {**self.record, "kwargs": {}}
 
     def leave(self) -> None:
         """Leave the run to the next server."""

@@ -4,7 +4,9 @@ fails does to them."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from typing import Any
 from urllib.parse import quote
 
@@ -285,7 +287,7 @@ def test_bad_query_parameters_are_refused(gates: Gates, method: str, path: str) 
 
 
 def test_what_is_kept_of_ended_runs_is_bounded() -> None:
-    kept = EndedRuns(most_runs=3, most_bytes=1000)
+    kept = EndedRuns(most_runs=3, most_bytes=1100)
     for number in range(5):
         kept.add(ended(str(number), 10))
     assert [kept.find(str(number)) is not None for number in range(5)] == [False, False, True, True, True]
@@ -293,10 +295,38 @@ def test_what_is_kept_of_ended_runs_is_bounded() -> None:
     assert kept.find("4") is not None and kept.find("2") is None
     kept.add(ended("longer", 5000))
     assert kept.find("longer") is not None and kept.find("long") is None
+    kept.add(ended("x", 10))
+    kept.add(ended("y", 10, metadata={"m": "x" * 1000}))
+    assert kept.find("y") is not None and kept.find("x") is None
 
 
-def ended(id: str, size: int) -> Execution:
-    execution = Execution({"run_id": id, "thread_id": "t"})
+def test_an_ended_run_holds_neither_the_frames_of_its_nodes_nor_its_request() -> None:
+    class Large: ...
+
+    held: list[Any] = []
+
+    async def node(state: Log) -> Log:
+        local = Large()
+        held.append(weakref.ref(local))
+        raise ValueError("boom")
+
+    graph = StateGraph(Log).add_node("node", node).add_edge(START, "node").compile(name="failing")
+
+    async def run() -> None:
+        async with asking(create_app({"failing": graph})) as client:
+            begins = {"assistant_id": "failing", "input": {}, "context": {"n": 1}, "metadata": {"m": 2}}
+            failed = await client.post("/runs/wait", json=begins)
+            gc.collect()
+            assert [each() for each in held] == [None]
+            [thread, _, run] = failed.headers["content-location"].split("/")[2:]
+            kept = (await client.get(f"/threads/{thread}/runs/{run}")).json()
+            assert (kept["status"], kept["kwargs"], kept["metadata"]["m"]) == ("error", {}, 2)
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def ended(id: str, size: int, **record: Any) -> Execution:
+    execution = Execution({"run_id": id, "thread_id": "t", **record})
     execution.result = "x" * size
     execution.close()
     return execution
