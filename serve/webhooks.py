@@ -9,15 +9,13 @@ none: the next one sends it. Delivery is at least once; a receiver recognizes a 
 from __future__ import annotations
 
 import asyncio
-import http.client
 import logging
+import ssl
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
-
 
 from ..store.base import ItemChangedError
 from .encode import decode, describe_error, encode
@@ -28,8 +26,8 @@ LOG = logging.getLogger("stategraph.serve")
 
 PAUSES: Final = (1.0, 5.0, 30.0, 120.0)
 """Seconds between attempts."""
-TIMEOUT: Final = 10.0
-"""How many seconds a receiver may take to answer each read."""
+TIMEOUT: Final = 20.0
+"""How many seconds a delivery may take, from the search for the host to the receiver's answer."""
 CLAIM: Final = 60.0
 """Seconds after which another server takes over a delivery that was begun but not finished."""
 SECONDS_BETWEEN_LOOKS: Final = 5.0
@@ -147,7 +145,6 @@ class Webhooks:
 
     def __init__(self, allowed: Allowed, records: Records) -> None:
         self._allowed, self._records = allowed, records
-        self._pool = ThreadPoolExecutor(MOST_AT_ONCE, "stategraph-webhook")
         self._free = asyncio.Semaphore(MOST_AT_ONCE)
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -167,7 +164,6 @@ class Webhooks:
         finally:
             for each in self._sending:
                 each.cancel()
-            self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _send_due(self) -> float:
         """Start sending the deliveries that are due. Return the seconds until the next one is."""
@@ -219,10 +215,12 @@ class Webhooks:
         except Refused as refused:
             return refused.detail, False
         body = encode({**delivery["told"], "webhook_sent_at": now()})
-        loop = asyncio.get_running_loop()
         try:
-            status = await loop.run_in_executor(self._pool, _post, parse(delivery["url"]), body)
-        except (OSError, http.client.HTTPException) as error:
+            async with asyncio.timeout(TIMEOUT):
+                status = await _post(parse(delivery["url"]), body)
+        except TimeoutError:
+            return f"it took longer than {TIMEOUT:g} s", True
+        except (OSError, EOFError, ValueError) as error:
             return f"{type(error).__name__}: {error}", True
         if 200 <= status < 300:
             return None, False
@@ -239,15 +237,57 @@ class Webhooks:
         return puts
 
 
-def _post(address: Address, body: bytes) -> int:
+async def _post(address: Address, body: bytes) -> int:
     """Send a request and return the status of the response. Follows no redirect, uses no proxy, and
-    does not read the body of the response."""
-    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+    reads no more of the response than its status.
+
+    Raises:
+        OSError, EOFError: the receiver cannot be reached, or has closed the connection.
+        ValueError: what it has answered is not HTTP.
+    """
+    is_secure = address.scheme == "https"
+    # Made on a thread, since it reads the certificates of all authorities.
+    context = await asyncio.to_thread(ssl.create_default_context) if is_secure else None
+    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+    try:
+        writer.write(_head(address, len(body)) + body)
+        await writer.drain()
+        status = await _read_status(reader)
+        while status < 200:  # an interim response, such as 100 Continue
+            while (await reader.readline()).strip():
+                pass
+            status = await _read_status(reader)
+        return status
+    finally:
+        writer.transport.abort()  # `close` would wait for a receiver that does not read
+
+
+def _head(address: Address, length: int) -> bytes:
+    """Return the head of a request."""
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    port = "" if address.port == _PORTS[address.scheme] else f":{address.port}"
     target = address.path + (f"?{address.query}" if address.query else "")
-    with closing(kind(address.host, address.port, timeout=TIMEOUT)) as connection:
-        headers = {"Content-Type": "application/json", "User-Agent": "stategraph"}
-        connection.request("POST", target, body, headers)
-        return connection.getresponse().status
+    lines = [
+        f"POST {target} HTTP/1.1",
+        f"Host: {host}{port}",
+        "User-Agent: stategraph",
+        "Content-Type: application/json",
+        f"Content-Length: {length}",
+        "Accept-Encoding: identity",
+        "Connection: close",
+    ]
+    return "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
+
+
+async def _read_status(reader: asyncio.StreamReader) -> int:
+    """Read the first line of a response, and return its status."""
+    line = await reader.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError("the receiver has closed the connection without an answer")
+    protocol, status, *_ = [*line.split(None, 2), b"", b""]
+    if not protocol.startswith(b"HTTP/1.") or len(status) != 3 or not status.isdigit():
+        raise ValueError(f"the answer must be HTTP, got {line[:80]!r}")
+    return int(status)
 
 
 def _in(seconds: float) -> str:

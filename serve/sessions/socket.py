@@ -51,8 +51,9 @@ class Socket:
         await self._socket.accept()
         stop = asyncio.ensure_future(self._service.runs.stopping.wait())
         read = asyncio.create_task(self._guard(self._read()))
+        ends: list[asyncio.Future[Any]] = [stop, self._close_code]
         try:
-            await asyncio.wait([stop, self._close_code], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             left = [stop, read, *self._subscriptions.values()]
             for each in left:

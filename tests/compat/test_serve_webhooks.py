@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -218,6 +221,98 @@ def test_the_next_server_sends_what_one_has_left(receiver: Receiver, monkeypatch
     assert receiver.got == []
     asyncio.run(asyncio.wait_for(send(), 20))
     assert [sent["values"]["log"] for _, sent in receiver.got] == [["a", "b"]]
+
+
+class Dripping(threading.Thread):
+    """A receiver that sends the head of an interim answer, a byte at a time, for as long as anybody reads."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.place = f"http://127.0.0.1:{self._listening.getsockname()[1]}/hooks"
+        self.reached, self.left = threading.Event(), threading.Event()
+
+    def run(self) -> None:
+        while True:
+            connection, _ = self._listening.accept()
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 100 Continue\r\nX: ")
+                self.reached.set()
+                while True:
+                    connection.sendall(b"a")
+                    time.sleep(0.01)
+            self.left.set()
+
+
+def test_a_receiver_that_drips_is_given_up(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "TIMEOUT", 0.2)
+    dripping = Dripping()
+    dripping.start()
+
+    async def ask() -> Any:
+        async with asking(create_app({"flow": make_flow(Gates())}, webhooks=[dripping.place])) as client:
+            return await run(client, dripping.place)
+
+    became = asyncio.run(asyncio.wait_for(ask(), 20))["webhook"]
+    assert became == {"status": "failed", "tries": 3, "error": "it took longer than 0.2 s"}
+
+
+def test_a_delivery_does_not_outlive_the_server() -> None:
+    dripping = Dripping()
+    dripping.start()
+
+    async def ask() -> None:
+        async with asking(create_app({"flow": make_flow(Gates())}, webhooks=[dripping.place])) as client:
+            body = {"assistant_id": "flow", "input": {"log": []}, "webhook": dripping.place}
+            await client.post("/runs/wait", json=body)
+            await asyncio.to_thread(dripping.reached.wait, 10)
+
+    asyncio.run(asyncio.wait_for(ask(), 20))
+    assert dripping.left.wait(10)
+
+
+def test_an_answer_is_read_as_http_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {
+        b"HTTP/1.1 204\r\n\r\n": 204,
+        b"HTTP/1.0 200 OK\n\n": 200,
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 503 No\r\n\r\n": 503,
+        b"": EOFError,
+        b"HTTP/1.1 200": EOFError,
+        b"HTTP/1.1 100 Continue\r\n": EOFError,
+        b"SSH-2.0-x\r\n": ValueError,
+        b"HTTP/1.1 2000 OK\r\n": ValueError,
+        b"\r\n": ValueError,
+        b"x" * 100_000: ValueError,
+    }
+    heads, given = [], [b""]
+
+    async def ask() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heads.append(await reader.readuntil(b"\r\n\r\n") + await reader.readexactly(2))
+            writer.write(given[0])
+            writer.close()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            address = webhooks.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x?y=z")
+            for given[0], expected in answers.items():
+                if isinstance(expected, int):
+                    assert await webhooks._post(address, b"{}") == expected
+                else:
+                    with pytest.raises(expected):
+                        await webhooks._post(address, b"{}")
+
+    asyncio.run(asyncio.wait_for(ask(), 20))
+    first, *lines = heads[0].decode().split("\r\n")
+    assert first == "POST /x?y=z HTTP/1.1" and lines[-2:] == ["", "{}"] and "Content-Length: 2" in lines
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [("http://[::1]:80/x", "[::1]"), ("https://a.example:8443/x", "a.example:8443"), ("https://a.example/x", "a.example")],
+)
+def test_a_request_names_the_host_of_its_address(url: str, host: str) -> None:
+    assert f"\r\nHost: {host}\r\n".encode() in webhooks._head(webhooks.parse(url), 0)
 
 
 OFFERED = Allowed(["https://hooks.example/run", "http://127.0.0.1:8000/"])
