@@ -28,8 +28,9 @@ class EndedRuns:
         return self._runs.get(run_id)
 
     def add(self, execution: Execution) -> None:
-        """Keep a run, and drop the oldest beyond the limits."""
+        """Keep what readers of a run may ask for, and drop the oldest runs beyond the limits."""
         self.drop(execution.id)
+        execution.shrink()
         self._runs[execution.id] = execution
         self._bytes += execution.size
         while len(self._runs) > 1 and self._is_full():

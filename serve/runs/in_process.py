@@ -220,7 +220,6 @@ class Runs:
             execution.leave()
         else:
             execution.close()
-        execution.shrink()
         self._ended.add(execution)
 
     def _status_at_end(self, execution: Execution) -> str | None:
