@@ -153,3 +153,18 @@ def test_the_steps_of_a_page_are_those_of_the_report_wherever_it_begins(tmp_path
     nodes = [sorted(step.get("u", {})) for step in whole]
     assert [sorted(step.get("u", {})) for (step,) in parts] == nodes
     assert ["long", "long:p", "long:q"] in nodes, whole
+
+
+def test_checkpoints_are_shown_with_all_that_is_pending(drive: Any) -> None:
+    app = build("S>a>d S>long>d S>b").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "long", "d")):
+        chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["checkpoints", "debug"], interrupt_before=["b"])
+    shown = [data for mode, data in chunks if mode == "checkpoints"]
+    history = drive.history(app, CONFIG)[::-1]
+    assert [tuple(each["next"]) for each in shown] == [each.next for each in history]
+    assert [[each["id"] for each in chunk["tasks"]] for chunk in shown] == [
+        [each.id for each in snapshot.tasks] for snapshot in history
+    ]
+    assert shown[2]["next"] == ["b", "d", "long"]
+    steps = [(data["payload"]["name"], data["step"]) for _, data in chunks if data.get("type", "").startswith("task")]
+    assert steps == [("a", 1), ("long", 1), ("a", 1), ("long", 1), ("d", 3), ("d", 3)]

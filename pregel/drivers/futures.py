@@ -182,9 +182,8 @@ class Calls:
 
     def _run_call(self, child: Task, waits: Waits) -> Steps[None]:
         """Run a call to its end; show and record it."""
-        step = self.run.machine.step
         for stream in self.run.output.streams:
-            stream.started(child, step)
+            stream.started(child)
         yield waits.run_task(child)
         record = build_record(self.run, child)
         if record is not None:
@@ -192,7 +191,7 @@ class Calls:
             if stored is not None:
                 yield stored
         for stream in self.run.output.streams:
-            stream.ended(child, step)
+            stream.ended(child)
 
     def _work(self, child: Task, future: CallFuture) -> None:
         """Run a call on this worker thread, and resolve its future."""

@@ -271,15 +271,14 @@ def _show_racers(run: Run, races: Races, tasks: Sequence[Task]) -> None:
     for stream in run.output.streams:
         for task in tasks:
             if races.has_lost(task):
-                stream.lost(task, run.machine.step)
+                stream.lost(task)
 
 
 def show_starts(run: Run, tasks: Sequence[Task]) -> Effects:
     """Tell the readers which tasks are about to run."""
-    step = run.machine.step
     for stream in run.output.streams:
         for number, task in enumerate(tasks, 1):
-            stream.started(task, step)
+            stream.started(task)
             if number % WIDE == 0:
                 yield GiveWay()
 
@@ -290,7 +289,7 @@ def show_ends(run: Run, tasks: Sequence[Task]) -> None:
     identify_messages(streams, tasks, machine.channels)
     for stream in streams:
         for task in tasks:
-            stream.ended(task, machine.step)
+            stream.ended(task)
             if task.interrupts or task.wake_at is not None:
                 stream.question(machine, task)
 

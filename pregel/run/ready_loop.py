@@ -61,8 +61,8 @@ def _run_steps(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effec
                 progress.stop_starting(error)
             if machine.over_limit and progress.start_error is None:
                 progress.stop_starting(limit_reached(run, upcoming(run, machine)))
-            if run.output.streams:
-                show_checkpoint(run, [*machine.under_way, *machine.just_started])
+            if any(stream.wants("checkpoints", "debug") for stream in run.output.streams):
+                show_checkpoint(run, upcoming(run, machine))
         ended = (yield from _start(run, starting, progress)) if starting else []
         starting = []
         if not ended:
@@ -202,7 +202,7 @@ def _stop(run: Run, progress: LoopProgress, losers: Sequence[Task]) -> Effects:
     at_work = progress.drop(losers)
     for stream in run.output.streams:
         for task in losers:
-            stream.lost(task, run.machine.step)
+            stream.lost(task)
     if at_work:
         yield Abandon(progress.effect, at_work)
 

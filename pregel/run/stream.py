@@ -201,7 +201,7 @@ class Stream:
         if "values" in self.modes and any(key in self._shown for key, _ in writes):
             self.emit("values", snapshot(machine.output_with(self.keys, writes)))
 
-    def started(self, task: Task, step: int) -> None:
+    def started(self, task: Task) -> None:
         """Show that a task is about to run."""
         if task.node.hidden or not self.wants("tasks", "debug"):
             return
@@ -215,9 +215,9 @@ class Stream:
         if metadata:
             payload["metadata"] = metadata
         self.emit("tasks", payload)
-        self._wrap_debug("task", step, payload)
+        self._wrap_debug("task", task.step, payload)
 
-    def ended(self, task: Task, step: int) -> None:
+    def ended(self, task: Task) -> None:
         """Show how a task has ended: it has finished, failed, paused, or was restored."""
         if task.paused and task.path[-1] is not True:  # a call's question is its parent's to ask
             # No question and no time: a breakpoint of a nested graph.
@@ -237,9 +237,9 @@ class Stream:
         if task.wake_at is not None:
             payload["wake_at"] = task.wake_at
         self.emit("tasks", payload)
-        self._wrap_debug("task_result", step, payload)
+        self._wrap_debug("task_result", task.step, payload)
 
-    def lost(self, task: Task, step: int) -> None:
+    def lost(self, task: Task) -> None:
         """Show that a task has lost its race: it was not run, or was stopped."""
         if self.wants("tasks", "debug"):
             payload: dict[str, Any] = {
@@ -251,7 +251,7 @@ class Stream:
                 "lost": True,
             }
             self.emit("tasks", payload)
-            self._wrap_debug("task_result", step, payload)
+            self._wrap_debug("task_result", task.step, payload)
 
     def _returned(self, task: Task) -> None:
         """Show what a finished task wrote, and the messages in it that were not shown while it
