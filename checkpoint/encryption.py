@@ -150,7 +150,11 @@ def encryption_of_keys(file: str | None, environment: Mapping[str, str]) -> Encr
         ImportError: `cryptography` is not installed.
     """
     if file is not None:
-        return Encryption.from_text(Path(file).read_text())
+        try:
+            text = Path(file).read_text()
+        except OSError as error:
+            raise OSError(f"the file of keys {file!r} cannot be read: {error.strerror}") from error
+        return Encryption.from_text(text)
     if KEYS not in environment:
         return None
     return Encryption.from_text(environment[KEYS])

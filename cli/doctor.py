@@ -178,7 +178,7 @@ def _describe_sqlite(db: str) -> Iterator[Row]:
         state = "up to date"
         if lacking:
             state = f"of an earlier version; the next use adds to {', '.join(sorted(lacking))}"
-        yield "threads", f"tables are {state}", f"{count:,} threads", True
+        yield "threads", f"tables are {state}", f"{count:,} thread{'' if count == 1 else 's'}", True
 
 
 def _columns(connection: sqlite3.Connection) -> dict[str, set[str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from inspect import cleandoc
 from typing import Any, Literal
 
 from ..pregel.program.json_schema import object_schema, type_schema
@@ -39,7 +40,10 @@ def json_schema(schema: Schema, way: Way = "in") -> dict[str, Any]:
         if found is not None:
             return found
     described = {key: _describe(schema, key, way) for key in hints}
-    return object_schema(schema.cls.__name__, taken, described, _extra(schema))
+    written = object_schema(schema.cls.__name__, taken, described, _extra(schema))
+    if text := _docstring(schema.cls):
+        written["description"] = text
+    return written
 
 
 def context_json_schema(context_schema: Any) -> dict[str, Any] | None:
@@ -57,6 +61,16 @@ def _says_it_itself(schema: Schema, way: Way) -> bool:
     return not hasattr(schema.cls, "__pydantic_root_model__") or not (
         schema.cls.__pydantic_root_model__ or (way == "out" and schema.names)
     )
+
+
+def _docstring(cls: type) -> str | None:
+    """The docstring that a user has written for a class; none of a class of this package, which
+    tells nothing about the graph, nor the signature that dataclasses and named tuples have."""
+    text: str | None = vars(cls).get("__doc__")
+    own = cls.__module__.partition(".")[0] == __name__.partition(".")[0]
+    if not text or own or text.startswith(f"{cls.__name__}("):
+        return None
+    return cleandoc(text)
 
 
 def _taken(schema: Schema, key: str, hint: Any) -> Any:

@@ -117,25 +117,31 @@ def pick(module: ModuleType, name: str, place: str) -> Pregel | StateGraph:
         except Exception as error:
             raise NotFoundError(_describe_failure(f"{place}:{name}() fails", error)) from error
     if not isinstance(found, Pregel | StateGraph):
-        kind = type(found).__name__
+        kind = type(found)
+        way_out = ""
+        if kind.__module__.partition(".")[0] == "langgraph":
+            way_out = " of LangGraph; put `langgraph -m stategraph` before the command to run it"
         raise NotFoundError(
             f"{place}:{name} must be a graph, a builder or a function that returns one, got a "
-            f"{kind}"
+            f"{kind.__name__}{way_out}"
         )
     return found
 
 
 def only(module: ModuleType, place: str) -> str:
-    """The name of the only graph in a module, which was found at this place.
+    """The name of the only graph in a module, which was found at this place. A builder beside the
+    graph that it was compiled into does not count.
 
     Raises:
         NotFoundError: there is none, or several.
     """
     names = _graphs(module)
-    if len(names) != 1:
+    compiled = [each.builder for each in vars(module).values() if hasattr(each, "builder")]
+    left = [name for name in names if not any(vars(module)[name] is each for each in compiled)]
+    if len(left) != 1:
         which = f"one of {', '.join(names)}" if names else "a graph, or a function that returns one"
         raise NotFoundError(f"say which: {place}:NAME, where NAME is {which}")
-    return names[0]
+    return left[0]
 
 
 def _graphs(module: ModuleType) -> Sequence[str]:

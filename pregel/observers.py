@@ -86,8 +86,10 @@ def load_observer(name: str) -> Observer:
     """
     try:
         found = resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f'observer must be "module:name", got {name!r}: {error}') from error
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"observer {name!r} cannot be loaded: {error}") from error
     return found() if isinstance(found, type) else found  # type: ignore[no-any-return]
 
 

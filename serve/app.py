@@ -18,6 +18,7 @@ from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.integrity import Integrity
 from ..checkpoint.memory import InMemorySaver
 from ..pregel.app import Pregel
+from ..pregel.errors import warn
 from ..store.base import BaseStore
 from ..store.memory import InMemoryStore
 from .errors import Refused
@@ -102,8 +103,8 @@ def create_app(
             "https://example.com/hooks/"; none by default.
 
     Raises:
-        ValueError: there is no graph, a webhook prefix is not a plain URL, or `hosts` is None
-            without `auth`.
+        ValueError: there is no graph, the name of one has a slash, a webhook prefix is not a plain
+            URL, or `hosts` is None without `auth`.
         TypeError: `auth` is no function.
     """
     if not graphs:
@@ -114,6 +115,9 @@ def create_app(
         raise TypeError(f"auth must be a function that takes a request, got {auth!r}")
     saver = checkpointer or InMemorySaver()
     memory = store or InMemoryStore()
+    for name, graph in graphs.items():
+        check_name(name)
+        _warn_of_replaced(name, graph, saver, memory)
     bound = {
         name: graph.copy({"checkpointer": saver, "store": memory}) for name, graph in graphs.items()
     }
@@ -190,6 +194,32 @@ def create_app(
     )
     app.state.begin_to_stop = service.runs.begin_to_stop
     return app
+
+
+def check_name(name: str) -> None:
+    """Check that the name of a graph can be one segment of a URL path.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not name or "/" in name or name in (".", ".."):
+        wanted = "not be empty, '.' or '..', nor hold a slash"
+        raise ValueError(f"the name of a graph must {wanted}, got {name!r}")
+
+
+def _warn_of_replaced(
+    name: str, graph: Pregel, saver: BaseCheckpointSaver, store: BaseStore
+) -> None:
+    """Warn of a saver or a store of the graph that the server does not use."""
+    replaced = {"checkpointer": (graph.checkpointer, saver), "store": (graph.store, store)}
+    for option, (own, shared) in replaced.items():
+        if own is None or isinstance(own, bool) or own is shared:
+            continue
+        warn(
+            f"the graph {name!r} was compiled with {option}={type(own).__name__}, but is served "
+            f"with the server's {type(shared).__name__}: compile it without one, and give the "
+            f"server its database by --db or create_app({option}=...)"
+        )
 
 
 async def _refuse(_: Request, error: Refused | HTTPException) -> Response:

@@ -39,6 +39,9 @@ _DRAIN_SECONDS = 10
 
 _LAST_PORT = 65_535
 
+_WORKERS = 4
+"""How many runs of each graph this process does at once, by default."""
+
 _MISTAKES = (OSError, ImportError, StateGraphError, StorageError, TypeError, ValueError)
 """What a wrong command line raises."""
 
@@ -60,7 +63,7 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--keys", metavar="FILE", help=KEYS_HELP)
     add("--observer", action="append", default=[], metavar="MODULE:NAME", help=OBSERVER_HELP)
     many = "with a Postgres database: how many runs of each graph this process does at once"
-    add("--workers", type=int, default=4, metavar="N", help=f"{many} (%(default)s)")
+    add("--workers", type=_number, metavar="N", help=f"{many} ({_WORKERS})")
     others = "leave all runs to workers: stategraph work GRAPH --as NAME --db URL"
     add("--no-workers", action="store_const", const=0, dest="workers", help=others)
     text = "allow webhooks to addresses that begin with this URL; may be repeated"
@@ -77,6 +80,22 @@ def _port(word: str) -> int:
     return port
 
 
+def _number(word: str) -> int:
+    if not (word.isascii() and word.isdecimal()):
+        raise argparse.ArgumentTypeError(f"must be an integer >= 0, got {word!r}")
+    return int(word)
+
+
+def _check(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
+    """End if an option would have no effect."""
+    if asked.keys is not None and asked.db is None:
+        parser.error("--keys needs --db: without it nothing is stored that could be encrypted")
+    if asked.workers is not None and not (asked.db and is_conninfo(asked.db)):
+        option = "--workers" if asked.workers else "--no-workers"
+        why = "without Postgres the server does all runs itself"
+        parser.error(f"{option} needs --db postgresql://...: {why}")
+
+
 def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     try:
         from .app import LOOPBACK
@@ -86,6 +105,7 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     if asked.host not in LOOPBACK and not asked.auth:
         why = "without it, whoever reaches the port can use the server"
         parser.error(f"--host {asked.host} needs --auth: {why}")
+    _check(parser, asked)
     with ExitStack() as stack:
         try:
             graphs = _graphs(asked.graphs)
@@ -153,7 +173,7 @@ def _make_app(
         hosts=frozenset({*LOOPBACK, asked.host, *asked.name}),
         drain_seconds=_DRAIN_SECONDS,
         queue=queue,
-        workers=asked.workers,
+        workers=_WORKERS if asked.workers is None else asked.workers,
         integrity=encryption_of_keys(asked.keys, os.environ),
     )
 
@@ -162,13 +182,16 @@ def _graphs(targets: Sequence[str]) -> dict[str, Pregel]:
     """Load the graphs named on the command line and return them by name.
 
     Raises:
-        ValueError: two graphs have the same name.
+        ValueError: two graphs have the same name, or one cannot be part of a URL.
     """
+    from .app import check_name
+
     found: dict[str, Pregel] = {}
     for target in targets:
         name, _, place = target.rpartition("=")
         graph = find_graph(place)
         name = name or _name_of(place)
+        check_name(name)
         if name in found:
             raise ValueError(f"two graphs have the name {name!r}: write NAME={place}")
         found[name] = graph

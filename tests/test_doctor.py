@@ -72,6 +72,9 @@ def test_a_file_of_this_version_and_one_of_an_earlier_one(
     code, shown = examine(capsys, "--db", "old.db")
     assert (code, "of an earlier version" in shown, "4 threads" in shown) == (0, True, True)
     assert Path("old.db").read_bytes() == before, "it only looks"
+    with sqlite3.connect("old.db") as raw:
+        raw.execute("DELETE FROM spaces WHERE thread_id > (SELECT min(thread_id) FROM spaces)")
+    assert line_of(examine(capsys, "--db", "old.db")[1], "threads").endswith(" 1 thread")
 
 
 def test_a_file_without_tables_gets_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

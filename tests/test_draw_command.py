@@ -11,7 +11,7 @@ import pytest
 from conftest import forget_modules
 
 from stategraph.__main__ import main
-from stategraph.graph.loader import NotFoundError, load
+from stategraph.graph.loader import NotFoundError, find_graph, load
 
 MODULE = """
 from __future__ import annotations
@@ -143,6 +143,19 @@ def test_what_cannot_be_done_is_said(capsys: pytest.CaptureFixture[str], words: 
     shown = capsys.readouterr()
     assert ended.value.code == 2 and shown.out == ""
     assert complaint in shown.err and "Traceback" not in shown.err
+
+
+def test_a_builder_beside_its_graph_does_not_count(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        "from stategraph import START, StateGraph\n"
+        "graph = StateGraph(dict).add_node('a', print).add_edge(START, 'a')\n"
+        "trips = graph.compile(name='trips')\n"
+    )
+    (here / "two.py").write_text(text)
+    assert find_graph("two.py").name == "trips"
+    (here / "two.py").write_text(text + "other = StateGraph(dict)\n")
+    with pytest.raises(NotFoundError, match="say which: two.py:NAME, where NAME is one of graph, trips, other"):
+        find_graph("two.py")
 
 
 def test_a_file_that_failed_is_loaded_whole_once_it_is_mended(here: Path) -> None:

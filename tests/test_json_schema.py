@@ -10,7 +10,15 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from stategraph import START, NodeBuilder, Pregel, RemainingSteps, StateGraph, entrypoint
+from stategraph import (
+    START,
+    MessagesState,
+    NodeBuilder,
+    Pregel,
+    RemainingSteps,
+    StateGraph,
+    entrypoint,
+)
 from stategraph.channels import BinaryOperatorAggregate, EphemeralValue, LastValue, Topic
 
 
@@ -129,3 +137,42 @@ def test_a_raw_graph_has_the_types_of_its_channels() -> None:
     )  # fmt: skip
     assert shown["title"] == "RawOutput" and shown["properties"]["sum"] == {"title": "Sum", "type": "integer"}
     assert shown["properties"]["log"]["type"] == "array" and shown["properties"]["lock"] == {"title": "Lock"}
+
+
+class Told(TypedDict):
+    """Plan a trip
+    to some cities."""
+
+    n: int
+
+
+@dataclass
+class ToldData:
+    """A trip."""
+
+    n: int
+
+
+class ToldModel(BaseModel):
+    """A trip, checked."""
+
+    n: int
+
+
+class Silent(MessagesState):
+    n: int
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        (Told, "Plan a trip\nto some cities."),
+        (ToldData, "A trip."),
+        (ToldModel, "A trip, checked."),
+        *((each, None) for each in (Typed, FromTyping, Data, Pair, Model, Silent, MessagesState)),
+    ],
+)
+def test_the_docstring_of_a_schema_is_its_description(schema: Any, text: str | None) -> None:
+    app = StateGraph(schema).add_node("a", lambda _: {}).add_edge(START, "a").compile()
+    assert app.get_input_jsonschema().get("description") == text
+    assert app.get_output_jsonschema().get("description") == text

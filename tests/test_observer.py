@@ -503,7 +503,7 @@ NAMED = Around("named")
 def test_an_observer_may_be_given_by_name(drive: Drive) -> None:
     app = one(look).compile(observer="test_observer:NAMED")
     assert drive.invoke(app, {"x": []}) == {"x": [("named a 1",)]}
-    with pytest.raises(ValueError, match='observer must be "module:name", got \'test_observer:GONE\''):
+    with pytest.raises(ValueError, match="observer 'test_observer:GONE' cannot be loaded"):
         one(look).compile(observer="test_observer:GONE")
     with pytest.raises(TypeError, match="observer must be an Observer"):
         drive.invoke(app, {"x": []}, observer=print)

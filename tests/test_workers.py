@@ -1004,7 +1004,7 @@ def test_a_command_line_that_cannot_be_says_why(postgres: str, capsys: Any) -> N
         (["work", "--db", "host=127.0.0.1 port=1", f"{fleet.__file__}:counting"], "cannot be reached"),
         (["work", "--db", postgres, f"{fleet.__file__}:nothing"], "has no 'nothing'"),
         (["work", "--db", postgres, f"{fleet.__file__}:counting", "--concurrency", "0"], "above 0"),
-        (["work", "--db", postgres, f"{fleet.__file__}:counting", "--observer", "no.such:thing"], 'observer must be "module:name"'),
+        (["work", "--db", postgres, f"{fleet.__file__}:counting", "--observer", "no.such:thing"], "observer 'no.such:thing' cannot be loaded: No module named 'no'"),
         (["queue", "--db", "this is = not '"], "not a Postgres connection string"),
         (["queue", "--db", postgres, "--forget", "-1"], "not be negative, got -1 day"),
         (["queue", "--db", postgres, "--forget", "inf"], "infinity"),

@@ -18,8 +18,11 @@ import pytest
 from cluster import free_port
 from langgraph_sdk import get_sync_client
 
+from stategraph import START, GraphWarning, InMemorySaver, StateGraph
 from stategraph.__main__ import main
-from stategraph.serve.command import _load, _name_of
+from stategraph.serve import create_app
+from stategraph.serve.command import _graphs, _load, _name_of
+from stategraph.store import InMemoryStore
 
 from .serving import as_url
 from .test_serve_restarts import GRAPH, wait_for
@@ -149,3 +152,55 @@ def test_a_database_that_cannot_be_reached_is_one_line(flows: Path, capsys: pyte
     code, told = refused(capsys, "flows.py:flow", "--db", "postgresql://127.0.0.1:1/x", "--port", "0")
     assert code == 1 and told.startswith("the Postgres server cannot be reached: connection failed")
     assert len(told) < 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ("flows.py:flow --workers -1", "argument --workers: must be an integer >= 0, got '-1'"),
+        ("flows.py:flow --workers 2 --db q.db", "--workers needs --db postgresql://...: without Postgres the server does"),
+        ("flows.py:flow --no-workers", "--no-workers needs --db postgresql://...: without Postgres the server does"),
+        ("flows.py:flow --keys none", "--keys needs --db: without it nothing is stored that could be encrypted"),
+        ("flows.py:flow --keys none --db q.db", "the file of keys 'none' cannot be read: No such file or directory"),
+        ("flows.py:flow --observer nope:x", "observer 'nope:x' cannot be loaded: No module named 'nope'"),
+        ("flows.py:flow --observer flows:x", "observer 'flows:x' cannot be loaded: module 'flows' has no attribute 'x'"),
+        ("flows.py:flow --observer nope-x", "observer must be \"module:name\", got 'nope-x'"),
+        ("a/b=flows.py:flow --db q.db", "the name of a graph must not be empty, '.' or '..', nor hold a slash, got 'a/b'"),
+        ("..=flows.py:flow", "the name of a graph must not be empty, '.' or '..', nor hold a slash, got '..'"),
+    ],
+)
+def test_a_wrong_command_line_says_what_is_wrong(
+    flows: Path, capsys: pytest.CaptureFixture[str], arguments: str, why: str
+) -> None:
+    code, told = refused(capsys, *arguments.split(), "--port", "0")
+    assert code == 2 and told.startswith(why)
+    assert not [*flows.glob("q.db*")]
+
+
+def test_the_only_compiled_graph_is_served(flows: Path) -> None:
+    assert [*_graphs(["flows.py"])] == ["flows"]
+
+
+@pytest.mark.parametrize("name", ["app", "builder"])
+def test_a_graph_of_langgraph_is_told_apart(flows: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    theirs = GRAPH.replace("from stategraph import", "from langgraph.graph import").replace(", interrupt", "")
+    (flows / "theirs.py").write_text(theirs + "app, builder = flow, graph")
+    code, told = refused(capsys, f"theirs.py:{name}")
+    assert code == 2 and "StateGraph of LangGraph; put `langgraph -m stategraph` before the command" in told
+
+
+def test_a_graph_with_a_saver_or_a_store_of_its_own_is_warned_of() -> None:
+    class Indexed(InMemoryStore):
+        pass
+
+    builder = StateGraph(dict).add_node("a", lambda _: None).add_edge(START, "a")
+    saver, store = InMemorySaver(), InMemoryStore()
+    with pytest.warns(GraphWarning) as told:
+        create_app({"trips": builder.compile(checkpointer=saver, store=Indexed())}, store=store)
+    assert [str(each.message).partition(":")[0] for each in told] == [
+        "the graph 'trips' was compiled with checkpointer=InMemorySaver, but is served with the server's InMemorySaver",
+        "the graph 'trips' was compiled with store=Indexed, but is served with the server's InMemoryStore",
+    ]
+    assert all(each.filename == __file__ for each in told)
+    create_app({"trips": builder.compile(checkpointer=saver, store=store)}, checkpointer=saver, store=store)
+    create_app({"trips": builder.compile(checkpointer=False)}, checkpointer=saver)

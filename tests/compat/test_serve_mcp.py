@@ -350,6 +350,16 @@ def test_graphs_whose_names_are_the_same_as_tools() -> None:
     assert [each.tool.name for each in tools.values()] == [*tools]
 
 
+def test_a_tool_is_described_by_the_docstring_of_its_input() -> None:
+    class Trip(TypedDict):
+        """Plan a trip to some cities."""
+
+        city: str
+
+    trips = StateGraph(Trip).add_node("a", lambda _: {}).add_edge(START, "a").compile()
+    assert make_tools({"trips": trips})["trips"].tool.description == "Plan a trip to some cities."
+
+
 def auth(request: Any) -> str | None:
     return {"Bearer ann": "ann", "Bearer bob": "bob"}.get(request.headers.get("authorization"))
 
