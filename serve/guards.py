@@ -35,9 +35,11 @@ class OriginCheck:
     def _wrong(self, headers: Headers) -> str | None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._hosts is not None and _name(host) not in self._hosts:
-            return f"this server does not answer under the name {host!r}"
+            way_out = "its operator can add the name by --name or hosts="
+            return f"this server does not answer under the name {_name(host) or host!r}; {way_out}"
         if origin is not None and origin.partition("://")[2] != host:
-            return f"requests from {origin} are not allowed"
+            way_out = "a proxy before the server must pass the Host header on"
+            return f"requests from {origin} are not allowed: this is {host!r}; {way_out}"
         # Following a link from another site is allowed; other requests that its pages make are not.
         foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if origin is None and foreign and headers.get("sec-fetch-mode") != "navigate":

@@ -9,10 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite
+from types import NoneType
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid5
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -38,6 +40,14 @@ MOST_LEVELS: Final = 64
 """How deep lists and objects may be nested in the body of a request."""
 Found = TypeVar("Found")
 Asked = TypeVar("Asked", bound=BaseModel)
+_KINDS: Final[Mapping[type, str]] = {
+    list: "a list",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a boolean",
+    NoneType: "null",
+}
 # The namespace for the ids of the graphs' own assistants: LangGraph's server makes the same ids.
 _NAMES: Final = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 
@@ -299,5 +309,13 @@ def _refuse_constant(name: str) -> None:
 
 
 def _describe(wrong: ValidationError) -> str:
-    found = [(".".join(map(str, each["loc"])), each["msg"]) for each in wrong.errors()]
+    found = [(".".join(map(str, each["loc"])), _describe_one(each)) for each in wrong.errors()]
     return "; ".join(f"{place}: {text}" if place else text for place, text in found)
+
+
+def _describe_one(error: ErrorDetails) -> str:
+    """Return what is wrong, without pydantic's prefix and without the names of classes."""
+    if error["type"] in ("model_type", "dict_type"):
+        subject = "" if error["loc"] else "the body "
+        return f"{subject}must be an object, got {_KINDS[type(error['input'])]}"
+    return error["msg"].removeprefix("Value error, ")

@@ -104,8 +104,8 @@ class Allowed:
         if url is None:
             return
         if self.is_empty:
-            why = "wait for the run, or join its stream"
-            raise Refused(422, f"webhook: webhooks are not offered: {why}")
+            why = "this server allows no webhooks; its operator can, by --webhooks or webhooks="
+            raise Refused(422, f"webhook: {why}. Or wait for the run, or join its stream")
         try:
             address = parse(url)
         except ValueError as error:

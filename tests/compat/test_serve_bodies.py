@@ -110,6 +110,31 @@ def test_a_setting_in_the_form_of_javascript_is_obeyed() -> None:
         assert asyncio.run(ask(name))["__error__"]["error"] == "GraphRecursionError"
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        ("/threads", [], "the body must be an object, got a list"),
+        ("/threads", 3, "the body must be an object, got a number"),
+        ("/threads", {"metadata": True}, "metadata: must be an object, got a boolean"),
+        ("/threads", {"ttl": 3}, "ttl: ttl of threads is not offered: prune or delete them"),
+        ("/runs", {"assistant_id": "flow", "command": "x"}, "command: must be an object, got a string"),
+        ("/runs", {"assistant_id": "flow", "stream_mode": "x"}, "stream_mode: the stream mode 'x' is not offered; offered"),
+        (
+            "/runs",
+            {"assistant_id": "flow", "webhook": "https://x/"},
+            "webhook: this server allows no webhooks; its operator can, by --webhooks or webhooks=. Or wait for the run",
+        ),
+    ],
+)
+def test_a_refused_body_is_described_in_terms_of_json(path: str, body: Any, detail: str) -> None:
+    async def ask() -> Any:
+        async with asking(create_app({"flow": make_flow(Gates())})) as client:
+            return await client.post(path, json=body)
+
+    refused = asyncio.run(ask())
+    assert refused.status_code == 422 and refused.json()["detail"].startswith(detail)
+
+
 @pytest.mark.parametrize("path", ROUTES)
 @settings(max_examples=15, derandomize=True, deadline=None, database=None)
 @given(bodies=st.lists(BODIES, min_size=1, max_size=5))

@@ -64,6 +64,28 @@ def test_pages_of_other_sites_reach_nothing(headers: dict[str, str], status: int
     assert asyncio.run(get()) == status
 
 
+@pytest.mark.parametrize(
+    ("headers", "detail"),
+    [
+        (
+            {"Host": "10.0.0.7:2118"},
+            "this server does not answer under the name '10.0.0.7'; its operator can add the name by --name or hosts=",
+        ),
+        (
+            {"Host": "localhost:2024", "Origin": "https://chat.example"},
+            "requests from https://chat.example are not allowed: this is 'localhost:2024'; "
+            "a proxy before the server must pass the Host header on",
+        ),
+    ],
+)
+def test_a_refusal_says_the_way_out(headers: dict[str, str], detail: str) -> None:
+    async def get() -> Any:
+        async with asking(app_of()) as client:
+            return (await client.get("/info", headers=headers)).json()["detail"]
+
+    assert asyncio.run(get()) == detail
+
+
 @pytest.mark.parametrize("headers", [[(b"host", b"evil.example")], [(b"host", b"localhost"), (b"origin", b"http://x")]])
 def test_websockets_of_other_sites_are_closed(headers: Any) -> None:
     async def connect() -> list[Any]:
