@@ -44,6 +44,12 @@ Found = TypeVar("Found")
 DELETED: Final = "is_deleted"
 """Marks a thread that is being deleted: no run begins on it any more."""
 
+TAKEN_BACK: Final = "taken_back"
+"""On a thread: the run that is being taken back. Another run would begin from what it has done."""
+
+HIDDEN: Final = ("owner", DELETED, TAKEN_BACK)
+"""Fields of records that clients do not see."""
+
 TRIES: Final = 30
 """How often a change is tried that conflicts with changes of other servers."""
 
@@ -254,7 +260,7 @@ def sort(records: list[Record], by: str | None, order: str | None) -> list[Recor
 
 def select(record: Record, fields: Sequence[str] | None) -> Record:
     """Return the part of a record that clients see, or only the fields that they ask for."""
-    shown = {key: value for key, value in record.items() if key not in ("owner", DELETED)}
+    shown = {key: value for key, value in record.items() if key not in HIDDEN}
     return shown if not fields else {key: shown[key] for key in fields if key in shown}
 
 

@@ -336,8 +336,7 @@ class FleetRuns:
         if status is not None and status not in LISTED:
             return False  # or the one who settles it would take its steps back
         if how == "rollback" or not pointer.get("stopped"):
-            marked: Put = ("unfinished", run_id, {**pointer, "stopped": how}, thread_id)
-            await self._records.put(marked, seen=[("unfinished", run_id, pointer, thread_id)])
+            await self._settler.mark_stopped(pointer, how)
         await self._cancel_job(pointer)
         return True
 

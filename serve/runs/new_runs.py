@@ -12,7 +12,7 @@ from ...pregel.errors import nearest
 from ...pregel.names import START
 from ..bodies import RunBody
 from ..errors import Refused
-from ..records import DELETED, NOTHING_ELSE, Changes, Record, now
+from ..records import DELETED, NOTHING_ELSE, TAKEN_BACK, Changes, Record, now
 from ..routes.threads import new_thread
 from ..service import Service
 from .chunk_events import CALLBACK_EVENTS
@@ -115,6 +115,10 @@ async def _thread(
         raise Refused(404, f"there is no thread {id!r}: {way_out}")
     if found.get(DELETED):
         raise Refused(409, f"the thread {id!r} is being deleted: delete it again")
+    leaving = found.get(TAKEN_BACK)
+    if leaving and await service.records.find("unfinished", leaving, id):
+        why = f"the run {leaving} is being rolled back: wait for its end and try again"
+        raise Refused(409, f"the thread {id!r} is busy, for {why}")
     return found, False
 
 

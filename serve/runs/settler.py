@@ -10,9 +10,10 @@ from ...pregel.app import Pregel
 from ...workers import JobResult
 from ...workers.jobs import OPEN
 from ..encode import describe_error
-from ..records import Put, Record, Records, now
+from ..records import TAKEN_BACK, Put, Record, Records, now
 from ..webhooks import delivery_of
 from .execution import forget_steps
+from .runner import Stop
 
 _STATUS: Final = {
     "waiting": "pending",
@@ -71,6 +72,18 @@ class Settler:
                 await self._end(record, found, seen)
 
         await self._records.change("threads", record["thread_id"], write)
+
+    async def mark_stopped(self, pointer: Record, how: Stop) -> None:
+        """Record how a run is stopped, for whoever settles it. On a thread from which it is taken
+        back no run begins before."""
+        run_id, thread_id = pointer["run_id"], pointer["thread_id"]
+        puts: list[Put] = [("unfinished", run_id, {**pointer, "stopped": how}, thread_id)]
+        seen: list[Put] = [("unfinished", run_id, pointer, thread_id)]
+        thread = await self._records.find("threads", thread_id) if how == "rollback" else None
+        if thread is not None:
+            puts.append(("threads", thread_id, {**thread, TAKEN_BACK: run_id}))
+            seen.append(("threads", thread_id, thread))
+        await self._records.put(*puts, seen=seen)
 
     async def reopen(self, record: Record) -> None:
         """Record that the parked job of a run is tried again, unless the run has ended since."""
@@ -147,7 +160,8 @@ class Settler:
         (pointer, thread), id = seen, record["thread_id"]
         checks: list[Put] = [("unfinished", record["run_id"], pointer, id)]
         if thread is not None and not record["kwargs"]["temporary"]:
-            puts = [*puts, ("threads", id, {**thread, **standing, "updated_at": now()})]
+            free = {key: value for key, value in thread.items() if key != TAKEN_BACK}
+            puts = [*puts, ("threads", id, {**free, **standing, "updated_at": now()})]
             checks.append(("threads", id, thread))
         await self._records.put(*puts, seen=checks)
 

@@ -132,6 +132,29 @@ def test_a_run_that_ends_while_a_rollback_is_asked_for_is_taken_back(
     assert thread.status(run) == 404 and not thread.log()
 
 
+def test_no_run_begins_from_what_is_being_taken_back(
+    thread: Thread, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: Any) -> None:
+        pass
+
+    thread.reaches(thread.begin("past"), "success")
+    gates.close("slow")
+    run = thread.begin("in", topic="slow")
+    assert gates.reached["slow"].wait(30)
+    with monkeypatch.context() as patched:  # nobody learns of the end
+        patched.setattr(FleetCare, "look", nothing)
+        patched.setattr(FleetRuns, "_end_of", nothing)
+        assert thread.client.post(f"{run}/cancel?action=rollback").status_code == 200
+        refused = thread.post("later")
+        assert refused.status_code == 409 and "rolled back" in refused.json()["detail"]
+        assert "taken_back" not in thread.client.get(thread.place).json()
+    gates.open("slow")
+    thread.reaches(run, 404)
+    thread.reaches(thread.begin("later"), "success")
+    assert thread.log() == ["past", "a", "b", "later", "a", "b"]
+
+
 def lose_the_job(monkeypatch: pytest.MonkeyPatch, thread: Thread, **more: Any) -> str:
     """A run whose server dies before it submits the job."""
 
