@@ -31,6 +31,7 @@ from .body_fields import (
     Strategy,
     ThreadMetadata,
     check_goto,
+    check_segment,
     check_update,
     list_ends,
 )
@@ -157,11 +158,7 @@ class ThreadBody(Body):
     @field_validator("thread_id")
     @classmethod
     def _fits_an_address(cls, value: str | None) -> str | None:
-        """Refuse an id that cannot be one segment of a URL path: nobody could reach such a
-        thread."""
-        if value is not None and ("/" in value or value in (".", "..")):
-            raise ValueError("must not be '.' or '..', nor hold a slash")
-        return value
+        return value if value is None else check_segment(value)
 
 
 class ThreadChange(Body):

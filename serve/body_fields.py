@@ -96,6 +96,13 @@ def _check_place(place: Many) -> Many:
     return place
 
 
+def check_segment(id: str) -> str:
+    """Refuse an id that cannot be one segment of a URL path: nobody could reach such a thread."""
+    if "/" in id or id in (".", ".."):
+        raise ValueError("must not be '.' or '..', nor hold a slash")
+    return id
+
+
 def check_update(update: Any) -> Any:
     """Check the update of a command: state keys with values, as an object or as pairs."""
     pairs = update if isinstance(update, list) else []

@@ -29,6 +29,7 @@ from ..records import Record
 from ..runs.frames import HEARTBEAT, read_frames
 from ..runs.new_runs import begin_run
 from ..service import Service
+from ..sessions.events import check_visible
 from .events import MESSAGES, AgUiEvents, failure
 from .messages import from_graph, to_graph
 
@@ -65,6 +66,7 @@ async def run_agent(service: Service, request: Request) -> Response:
     if not given.thread_id:
         raise Refused(422, "threadId must not be empty: make one up, such as a UUID")
     app, assistant = await service.graph_of(request.path_params["assistant_id"], owner)
+    await check_visible(service, given.thread_id, owner)
     await _wait_until_free(service, given.thread_id)
     thread = await _look(service, app, given.thread_id, owner)
     told = AgUiEvents(given.thread_id, given.run_id, given.messages)

@@ -85,7 +85,7 @@ class StoreRoutes:
     async def get(self, request: Request) -> Response:
         """Send an item."""
         user, asked = await self._service.user(request), request.query_params
-        place = _place_of(user, asked.get("namespace", "").split("."))
+        place = _place_of(user, _split(asked.get("namespace", ""), user))
         item = await refusing(self._store.aget(place, asked.get("key", "")))
         return answer(None if item is None else item.dict())
 
@@ -136,6 +136,15 @@ class StoreRoutes:
             return [prefix]
         roots = await self._store.alist_namespaces(max_depth=1, limit=ALL)
         return [(*root, *prefix[1:]) for root in roots if root != (ROOT,)]
+
+
+def _split(text: str, user: str | None) -> list[str]:
+    """Split a namespace that is joined by dots. The user's id at its beginning may have dots of its
+    own."""
+    if user is not None and f"{text}.".startswith(f"{user}."):
+        rest = text[len(user) + 1 :]
+        return [user, *(rest.split(".") if rest else ())]
+    return text.split(".")
 
 
 def _place_of(user: str | None, namespace: list[str]) -> Namespace:

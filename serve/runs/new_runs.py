@@ -11,6 +11,7 @@ from ...pregel.app import Pregel
 from ...pregel.errors import nearest
 from ...pregel.names import START
 from ..bodies import RunBody
+from ..body_fields import check_segment
 from ..errors import Refused
 from ..records import DELETED, NOTHING_ELSE, TAKEN_BACK, Changes, Record, now
 from ..routes.threads import new_thread
@@ -109,6 +110,10 @@ async def _thread(
         return new_thread(id, owner or "", {}), True
     found = await service.records.find("threads", id)
     if found is None and body.if_not_exists == "create":
+        try:
+            check_segment(id)
+        except ValueError as error:
+            raise Refused(422, f"the id of a thread {error}, got {id!r}") from None
         return new_thread(id, owner or "", {}), True
     if found is None or (owner is not None and found["owner"] != owner):
         way_out = "create it, or pass if_not_exists='create'"

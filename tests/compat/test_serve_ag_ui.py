@@ -315,6 +315,20 @@ def auth(request: Any) -> str | None:
     return {"Bearer ann": "ann", "Bearer bob": "bob"}.get(request.headers.get("authorization"))
 
 
+def test_how_long_an_answer_takes_does_not_tell_of_other_users(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[str] = []
+
+    async def wait(_: Any, thread_id: str) -> None:
+        waited.append(thread_id)
+
+    monkeypatch.setattr("stategraph.serve.ag_ui.routes._wait_until_free", wait)
+    with serving(create_app({"desk": make_desk(gates)}, auth=auth)) as url:
+        ann = Page(url, token="Bearer ann")
+        ann.run("approve")
+        assert Page(url, thread=ann.thread, token="Bearer bob").run("hi").status_code == 404
+        assert waited == [ann.thread]
+
+
 def test_two_users_see_their_own_threads(gates: Gates) -> None:
     with serving(create_app({"desk": make_desk(gates)}, auth=auth)) as url:
         ann = Page(url, token="Bearer ann")

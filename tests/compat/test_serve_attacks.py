@@ -151,6 +151,33 @@ def test_an_event_id_that_no_database_counts_to_is_refused(last: str) -> None:
     with_two_users(check)
 
 
+def test_a_user_whose_id_has_dots_gets_items() -> None:
+    async def check(ann: Client, _: Client) -> None:
+        for user in ("a@b.c", "a@b", "a@b.c.d"):
+            him = Client(ann._client, user)
+            for namespace in ([user], [user, "x", "y"]):
+                item = {"namespace": namespace, "key": "k", "value": {"of": namespace}}
+                assert (await him.ask("PUT", "/store/items", item)).status_code == 204
+                found = await him.ask("GET", f"/store/items?namespace={'.'.join(namespace)}&key=k")
+                assert found.json()["value"] == {"of": namespace}
+        assert (await ann.ask("GET", "/store/items?namespace=annx&key=k")).status_code == 403
+
+    with_two_users(check)
+
+
+@pytest.mark.parametrize("id", ["a/b", ".", ".."])
+def test_a_thread_that_no_address_reaches_is_not_made(id: str) -> None:
+    async def check(ann: Client, _: Client) -> None:
+        of_batch = [{**RUN, "thread_id": id, "if_not_exists": "create"}]
+        page = {"threadId": id, "runId": "r", "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}}
+        for place, body in (("/threads", {"thread_id": id}), ("/runs/batch", of_batch), ("/ag-ui/flow", page)):
+            refused = await ann.ask("POST", place, body)
+            assert refused.status_code == 422 and "nor hold a slash" in refused.text
+        assert (await ann.ask("POST", "/threads/search", {})).json() == []
+
+    with_two_users(check)
+
+
 INTERNAL = ["__start__", "__end__", "__copy__", "__input__", "__error_handler__", "__error_handler__b", "__pregel_tasks", ""]
 
 
