@@ -61,6 +61,27 @@ def test_it_reads_what_a_command_had_brought(drive: Any, schedule: Any) -> None:
     assert sorted(read) == [5, 5, 5, 5, 7, 7]
 
 
+@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+def test_beside_it_a_send_of_a_command_keeps_its_question(drive: Any, schedule: Any, edited: bool) -> None:
+    def ask(state: Any) -> Any:
+        return {"log": [f"{state['x']}{interrupt(state['x'])}"]}
+
+    graph = StateGraph(State).add_node("z", ask).add_node("b", lambda _: {"log": ["b"]}).add_edge(START, "b")
+    app = graph.add_conditional_edges(START, lambda _: Send("z", {"x": 1}), ["z"]).compile(
+        InMemorySaver(), schedule=schedule
+    )
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.invoke(app, Command(goto=Send("z", {"x": 7})), CONFIG)
+    if edited:
+        drive.update_state(app, CONFIG, {"log": ["edit"]}, "z")  # stands for one of them
+    asked = {each.value: each.id for each in drive.get_state(app, CONFIG).interrupts}
+    assert len(asked) == (1 if edited else 2)
+    result = drive.invoke(app, Command(resume=dict.fromkeys(asked.values(), "yes")), CONFIG)
+    assert {f"{value}yes" for value in asked} <= {*result["log"]}
+    assert drive.get_state(app, CONFIG).next == ()
+
+
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
 def test_it_may_take_all_steps_of_the_call(drive: Any, schedule: Any) -> None:
     left = []

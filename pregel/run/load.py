@@ -16,7 +16,7 @@ from ..superstep.task import Task
 from .effects import Effect, Load, Save
 from .nested import load_around, load_seed, ns_of, starts_from
 from .run import Run, run_of
-from .task_records import kept_ids, read_records
+from .task_records import bring_back, kept_ids, read_records
 
 
 def load_checkpoint(run: Run) -> Generator[Effect, None, Load]:
@@ -74,7 +74,7 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
     """The state that the run starts from; the run's position is there from now on.
 
     Args:
-        edits: the thread is edited, not run.
+        edits: the thread is edited, not run. What a `Command` has brought is in the state.
     """
     found, program = loaded.found, run.program
     if found is None:
@@ -103,10 +103,14 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
     machine.sign()
     run.position.load(mine, records, loaded.head, in_place=in_place)
     run.start(machine)
+    if edits and program.starts_ready:  # the order in which `view` shows them
+        bring_back(machine, run.position.command)
     if loaded.origins is not None:
         from .origins import take_up
 
         take_up(run, machine, mine.checkpoint, loaded.origins)
+    if edits and not program.starts_ready:
+        bring_back(machine, run.position.command)
     return machine
 
 

@@ -73,14 +73,18 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     flow = program.flow
     machine_class = Machine if flow is None else flow.resting
     machine = machine_class(program, found.checkpoint, step, kept_ids(records))
+    command = records.get(NULL_TASK_ID, NOTHING_RECORDED)
+    if program.starts_ready:  # a Send of the command has the place that it had when it started
+        bring_back(machine, command)
     if UNDER_WAY in found.metadata:
         from .origins import requeue_stored
 
         requeue_stored(machine, found.checkpoint)
+    if not program.starts_ready:
+        bring_back(machine, command)
     for task_id, spans in (found.spans or {}).items():
         if task_id in records:
             records[task_id] = replace(records[task_id], spans=tuple(spans))
-    bring_back(machine, records.get(NULL_TASK_ID, NOTHING_RECORDED))
     tasks = plan_to_look(machine, found.config["configurable"].get("checkpoint_ns", ""))
     lost: Sequence[Task] = ()
     if machine.racing:

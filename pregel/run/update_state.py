@@ -29,7 +29,7 @@ from .load import load_machine, load_under_way
 from .open_tasks import OpenWork, match
 from .resume import upcoming
 from .run import Run
-from .task_records import TaskRecord, bring_back, known_only, with_handlers
+from .task_records import TaskRecord, known_only, with_handlers
 
 ALONE = (END, INPUT, COPY)
 """What `as_node` may say besides a node's name; such an update is the only one of its superstep."""
@@ -49,7 +49,6 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     machine = load_machine(run, load, edits=True)
     found = run.position.found
     lost = [] if found is None else lost_work(machine, found, run.position.records)
-    bring_back(machine, run.position.command)
     saves = []
     for updates in supersteps:
         # Both drop pending work, so what this graph cannot do any more does not stand in their way.
