@@ -41,3 +41,18 @@ def test_each_question_of_a_task_is_asked_once(drive: Any, durability: str, sche
     asked, state = answer_all(drive, lambda schedule: graph.compile(saver, schedule=schedule), schedules, durability=durability)
     assert (asked, state.next) == (["q1?", "q2?", "q3?"], ())
     assert sorted(state.values["log"]) == ["012", "a", "b"]
+
+
+@pytest.mark.parametrize("memory", [None, True])
+@each_case("schedules, inner", product(product((R, S), repeat=4), (R, S)))
+def test_a_graph_inside_goes_on_where_it_stopped(drive: Any, memory: Any, schedules: Any, inner: str) -> None:
+    saver, paid = InMemorySaver(), []
+    nodes = {"pay": lambda state: paid.append(1), "q": ask("q1?"), "r": ask("q2?"), "s": ask("q3?")}
+
+    def make(schedule: Any) -> Any:
+        sub: Any = build("S>pay>q>r>s", nodes=nodes).compile(checkpointer=memory, schedule=inner)  # type: ignore[call-overload]
+        return build("S>sub S>a>b", nodes={"sub": sub}).compile(saver, schedule=schedule)
+
+    asked, state = answer_all(drive, make, schedules)
+    assert (asked, state.next, paid) == (["q1?", "q2?", "q3?"], (), [1])
+    assert sorted(state.values["log"]) == ["0", "1", "2", "a", "b"]

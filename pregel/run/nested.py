@@ -21,6 +21,7 @@ from ..names import (
     enclosing_names,
     graph_keys,
     has_task_ids,
+    last_level,
     numbered_ns,
     split_number,
     without_ids,
@@ -48,7 +49,12 @@ def stopped_here(run: Run, found: CheckpointTuple | None) -> bool:
     made_in = parents.get(around.thread.ns)
     if made_in == around.machine.checkpoint_id:
         return True
-    start = around.position.found
+    start, resumed_at = around.position.found, around.position.resumed_at
+    if resumed_at is not None and (has_task_ids(last_level(run.ns)[0]) or made_in == resumed_at):
+        # The task has been under way since its origin. Supersteps may have run it since, from a
+        # later checkpoint: that is the head now, unless the head has moved on. Where its id is part
+        # of the name, nobody else has stored here.
+        return True
     # The run around has gone on since: what this graph stored under an earlier checkpoint of it is
     # of an earlier task.
     if start is None or start.checkpoint["id"] != around.machine.checkpoint_id:

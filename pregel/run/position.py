@@ -21,9 +21,11 @@ class Position:
         head: the newest checkpoint of this part of the thread that the run knows of.
         loaded_head: `found`, if it was the newest and the run builds on it. It stays when the run
             has moved on: what is stored later than it was built begins there.
+        resumed_at: of tasks that have been under way since `found`: the checkpoint from which the
+            call goes on; else None (schedule="ready").
     """
 
-    __slots__ = ("found", "head", "loaded_head", "records", "saved_id")
+    __slots__ = ("found", "head", "loaded_head", "records", "resumed_at", "saved_id")
 
     def __init__(self) -> None:
         self.found: CheckpointTuple | None = None
@@ -31,6 +33,7 @@ class Position:
         self.saved_id: str | None = None
         self.head: str | None = None
         self.loaded_head: CheckpointTuple | None = None
+        self.resumed_at: str | None = None
 
     @property
     def at_head(self) -> bool:
@@ -89,6 +92,7 @@ class Position:
         other = Position()
         other.found = self.found if found is None else found
         other.records, other.head, other.saved_id = self.records, checkpoint_id, checkpoint_id
+        other.resumed_at = None if found is None else self.saved_id
         return other
 
     def note_command(self, record: TaskRecord) -> None:
