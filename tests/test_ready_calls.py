@@ -237,3 +237,30 @@ def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile(
 
     asyncio.run(cancel())
 
+
+
+@pytest.mark.parametrize("second", ["send", "edge", "another key"])
+def test_tasks_that_share_the_memory_of_a_graph_run_one_after_the_other(drive: Any, second: str) -> None:
+    """Also while the first one asks. With a key of its own the second one need not wait."""
+    paid: list[int] = []
+    nodes = {"pay": lambda state: paid.append(len(paid) + 1), "ask": lambda state: {"log": [interrupt("?")]}}
+    agent: Any = build("S>pay>ask", nodes=nodes).compile(checkpointer=True)
+    key = "b" if second == "another key" else None
+    routes = {
+        "p": lambda _: [Send("agent", {"log": []})],
+        "r": lambda _: "agent" if second == "edge" else [Send("agent", {"log": []}, key=key)],
+    }
+    graph = build("S>p S>q>r r:p=agent r:r=agent", routes, {"agent": agent})
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("p", "pay", "ask", "agent", "q", "r")):
+        drive.invoke(app, EMPTY, CONFIG)
+        state = drive.get_state(app, CONFIG)
+        together = second == "another key"
+        assert (state.next, len(paid)) == (("agent", "agent"), 2 if together else 1)
+        if not together:
+            drive.invoke(app, Command(resume="yes"), CONFIG)
+            assert (drive.get_state(app, CONFIG).next, paid) == (("agent",), [1, 2])
+        open_ = drive.get_state(app, CONFIG).interrupts
+        result = drive.invoke(app, Command(resume={question.id: "yes" for question in open_}), CONFIG)
+    assert (drive.get_state(app, CONFIG).next, paid) == ((), [1, 2])
+    assert result["log"].count("yes") >= 2

@@ -21,7 +21,7 @@ from ...channels.last_value import LastValue
 from ...channels.named_barrier import Late
 from ...checkpoint.base import Checkpoint
 from ..errors import ConcurrentUpdateError
-from ..names import TASKS, trigger_name, under_way_name
+from ..names import TASKS, split_number, trigger_name, under_way_name
 from ..program.flow import find_free
 from ..program.join import Join
 from ..program.program import Program
@@ -250,12 +250,13 @@ class ReadyMachine(FlowMachine):
         ]
         pending = list(self.channels[TASKS].get()) if TASKS in self.expiring else []
         starts = {node: may_start(node, versions[TASKS]) for node in {s.node for s in pending}}
+        may = [starts[each.node] and not self._shares_memory(each.node, each) for each in pending]
         # Racers start together: where one has to wait, all do.
-        waiting = {race_of_send(each) for each in pending if not starts[each.node]} - {None}
+        waiting = {race_of_send(s) for place, s in enumerate(pending) if not may[place]} - {None}
         sends = {
             place: each
             for place, each in enumerate(pending)
-            if starts[each.node] and not (waiting and race_of_send(each) in waiting)
+            if may[place] and not (waiting and race_of_send(each) in waiting)
         }
         begun = [name for name in free if name in self.already_started]
         if begun:
@@ -287,8 +288,21 @@ class ReadyMachine(FlowMachine):
         stopped = set(due).difference(names)  # at a breakpoint: what comes behind it waits, too
         running = {*self.under_way.nodes, *(send.node for send in sends), *stopped}
         # A node that runs is started again only when it has ended.
-        waiting = [name for name in names if not self.under_way.is_pulled(name)]
+        pulled, shares = self.under_way.is_pulled, self._shares_memory
+        waiting = [name for name in names if not pulled(name) and not shares(name, None)]
         return find_free(waiting, running, flow.find_holders_in(self.channels))
+
+    def _shares_memory(self, node: str, send: Any) -> bool:
+        """Whether a task of a node has to wait for one that is under way, as both run a graph whose
+        one history goes on from task to task (`checkpointer=True`)."""
+        if node not in self.under_way.nodes:
+            return False
+        graphs = [*self.program.nested.items()]  # at once: tasks add to it
+        if not any(g.checkpointer is True and split_number(name)[0] == node for name, g in graphs):
+            return False
+        others = (task.send for task in self.under_way if task.name == node)
+        key = None if send is None else send.key
+        return any((None if other is None else other.key) == key for other in others)
 
     def plan(
         self,
