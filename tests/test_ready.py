@@ -275,6 +275,23 @@ def test_a_breakpoint_holds_its_node_only(drive: Any, where: Any) -> None:
     assert drive.invoke(app, None, CONFIG)["log"] == ["a", "x", "y", "b", "d"]
 
 
+def test_a_breakpoint_counts_once_nothing_else_holds_the_node_back(drive: Any) -> None:
+    def ask(state: Any) -> Any:
+        return {"log": [interrupt("?")]}
+
+    graph = build("S>a>c>d S>q r:q=c|E", {"q": lambda _: END}, {"q": ask})
+    app = graph.compile(InMemorySaver(), schedule="ready", interrupt_before=["c", "d"])
+    drive.invoke(app, EMPTY, CONFIG)
+    for given, log, after in (
+        (None, ["a"], ("c", "q")),
+        (Command(resume="yes"), ["a", "yes"], ("c",)),
+        (None, ["a", "yes", "c"], ("d",)),
+        (None, ["a", "yes", "c", "d"], ()),
+    ):
+        assert drive.invoke(app, given, CONFIG)["log"] == log
+        assert drive.get_state(app, CONFIG).next == after
+
+
 def test_a_breakpoint_holds_sends(drive: Any) -> None:
     app = build("r:S=w w>sum S>a>b", {"S": sends("w", 1, 2)}).compile(InMemorySaver(), schedule="ready")
     assert drive.invoke(app, EMPTY, CONFIG, interrupt_before=["w"])["log"] == ["a", "b"]

@@ -51,6 +51,8 @@ def _run_steps(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effec
     yield from progress.store.begin()
     if run.position.records:
         machine.note_started(run, lambda id: run.position.record_of(id).begun)
+    if run.settings.interrupt_before:
+        progress.not_reached = machine.find_held_back()
     moved = True  # nothing has started in this state yet
     while True:
         if moved:

@@ -35,6 +35,8 @@ class LoopProgress:
         races: what is known of races; None as long as there was none.
         posts: what waits to come in with the next step.
         held_back: the nodes that wait because one before them has a breakpoint behind it.
+        not_reached: the nodes that something else has held back when the call began: it does not
+            get past their breakpoints.
     """
 
     __slots__ = (
@@ -43,6 +45,7 @@ class LoopProgress:
         "effect",
         "failed",
         "held_back",
+        "not_reached",
         "order",
         "passed_tick",
         "posts",
@@ -59,6 +62,7 @@ class LoopProgress:
         self.order: Callable[[Task], int] = machine.starts.order
         self.passed_tick: int = passed_tick
         self.held_back: set[str] = set()
+        self.not_reached: Collection[str] = ()
         self.effect: StartTasks = StartTasks()
         self.at_work: dict[Task, None] = {}
         self.serial_queue: list[tuple[int, Task]] | None = [] if alone else None
@@ -93,7 +97,7 @@ class LoopProgress:
                 return False
             listed = node in before or (before == "*" and not nodes[node].hidden)
             # Who goes on from a breakpoint gets past it; the next change makes it count again.
-            return not listed or version <= passed_tick
+            return not listed or (version <= passed_tick and node not in self.not_reached)
 
         return may_start
 

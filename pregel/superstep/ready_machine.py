@@ -80,6 +80,10 @@ def _never(node: str, version: int) -> bool:
     return False
 
 
+def _always(node: str, version: int) -> bool:
+    return True
+
+
 class ReadyMachine(FlowMachine):
     """A `FlowMachine` that starts tasks one by one, and applies what has ended.
 
@@ -276,6 +280,11 @@ class ReadyMachine(FlowMachine):
         """
         self.held = held
         self._choose(_never)
+
+    def find_held_back(self) -> Collection[str]:
+        """The triggered nodes that other work holds back, breakpoints aside."""
+        self._choose(_always)
+        return self.held
 
     def _find_free(
         self, names: Sequence[str], due: Sequence[str], sends: Sequence[Any]
