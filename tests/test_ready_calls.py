@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from ready_graphs import State, build, by_order, ends_by, show, writer
+from ready_graphs import State, build, by_order, ends_by, ends_together, show, writer
 
 from stategraph import (
     START,
@@ -20,6 +20,7 @@ from stategraph import (
     interrupt,
     task,
 )
+from stategraph.checkpoint import UnserializableError
 from stategraph.pregel import GraphChangedError
 from stategraph.testing import virtual_time
 
@@ -264,3 +265,23 @@ def test_tasks_that_share_the_memory_of_a_graph_run_one_after_the_other(drive: A
         result = drive.invoke(app, Command(resume={question.id: "yes" for question in open_}), CONFIG)
     assert (drive.get_state(app, CONFIG).next, paid) == ((), [1, 2])
     assert result["log"].count("yes") >= 2
+
+
+FAULTS = {"cannot be applied": (1, "sync"), "nor with exit": (1, "exit"), "cannot be stored": ([object()], "sync")}
+
+
+@pytest.mark.parametrize(("bad", "durability"), FAULTS.values(), ids=FAULTS)
+def test_found_together_only_the_one_at_fault_fails(bad: Any, durability: Any) -> None:
+    ran: list[str] = []
+
+    def innocent(state: Any) -> Any:
+        ran.append("b")
+        return {"log": ["b"]}
+
+    graph = build("S>a S>b>c", nodes={"a": lambda state: {"log": bad}, "b": innocent})
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    with ends_together(), pytest.raises((TypeError, UnserializableError)):
+        app.invoke(EMPTY, CONFIG, durability=durability)
+    state = app.get_state(CONFIG)
+    assert (state.values["log"], state.next, ran) == (["b"], ("a", "c"), ["b"])
+    assert [task.name for task in state.tasks if task.error is not None] == ["a"]

@@ -121,12 +121,13 @@ def _is_handled(task: Task) -> bool:
 def _take_ended(
     run: Run, machine: ReadyMachine, progress: LoopProgress, tasks: Sequence[Task]
 ) -> Generator[Effect, None, bool]:
-    """Apply what has finished, as one step; note the rest.
+    """Apply what has finished, as one step; note the rest. Where that fails, each is a step.
 
     Returns:
         Whether there is a new state.
     """
     applied: list[Task] = []
+    apart: Sequence[Task] = ()
     failed: list[Task] = []
     written: dict[str, str] = {}
     for task in in_path_order(tasks) if len(tasks) > 1 else tasks:
@@ -145,21 +146,29 @@ def _take_ended(
     try:
         writes = progress.store.apply(applied) if applied else []
     except Exception as error:
-        for task in applied:
-            task.fail(error)
-        progress.note_ends(run, applied)
+        # One may be at fault, and the others not. Who wins a race takes its losers along at once.
+        if len(applied) > 1 and not machine.find_losers(applied):
+            apart = applied
+            progress.at_work.update(dict.fromkeys(apart))  # until each has its turn
+        else:
+            for task in applied:
+                task.fail(error)
+            progress.note_ends(run, applied)
         applied = []
     if applied:
         yield from _end_step(run, machine, progress, applied, writes)
     if run.output.streams:
-        show_ends(run, tasks)
+        show_ends(run, [task for task in tasks if task not in apart] if apart else tasks)
         if run.commits.inbox is not None:
             run.commits.inbox.show(run.output.streams)
         if applied:
             run.output.show_values(machine)
     if failed:
         yield from _hand_over(run, progress, failed)
-    return bool(applied)
+    moved = bool(applied)
+    for task in apart:
+        moved = (yield from _take_ended(run, machine, progress, [task])) or moved
+    return moved
 
 
 def _take_raced(
