@@ -178,9 +178,11 @@ class StoredThreads(Generic[ValuesT]):
         Raises:
             ValueError: as `get_state`.
         """
+        from .run.history import list_checkpoints
+
         typed = check_version(version)
         saver, where = self._thread(config)
-        for found in saver.list(where, filter=filter, before=before, limit=limit):  # type: ignore[arg-type]
+        for found in list_checkpoints(saver, where, filter, before, limit):
             yield self.nested(ns_of(where))._snapshot(found, typed, live=False)
 
     @overload
@@ -214,12 +216,13 @@ class StoredThreads(Generic[ValuesT]):
     ) -> AsyncIterator[StateSnapshot[Any]]:
         """`get_state_history` for coroutines."""
         from .drivers.timeslice import time_slices
+        from .run.history import alist_checkpoints
 
         typed = check_version(version)
         saver, where = self._thread(config)
         slices = time_slices()
         slice_end = slices.end()
-        async for found in saver.alist(where, filter=filter, before=before, limit=limit):  # type: ignore[arg-type]
+        async for found in alist_checkpoints(saver, where, filter, before, limit):
             yield self.nested(ns_of(where))._snapshot(found, typed, live=False)
             if monotonic() > slice_end:
                 slice_end = await slices.give_way()

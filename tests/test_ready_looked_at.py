@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ready_graphs import build, by_order, ends_by
 
-from stategraph import Command, InMemorySaver, interrupt, task
+from stategraph import Command, InMemorySaver, SqliteSaver, interrupt, task
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.runs.report import report
 from stategraph.visualize.runs.thread_index import ThreadIndex
@@ -168,3 +168,16 @@ def test_checkpoints_are_shown_with_all_that_is_pending(drive: Any) -> None:
     assert shown[2]["next"] == ["b", "d", "long"]
     steps = [(data["payload"]["name"], data["step"]) for _, data in chunks if data.get("type", "").startswith("task")]
     assert steps == [("a", 1), ("long", 1), ("a", 1), ("long", 1), ("d", 3), ("d", 3)]
+
+
+@pytest.mark.parametrize("stored", ["memory", "sqlite"])
+def test_a_history_shows_what_each_state_shows(drive: Any, tmp_path: Path, stored: str) -> None:
+    """Also the questions of tasks that have started at an earlier checkpoint."""
+    saver = InMemorySaver() if stored == "memory" else SqliteSaver(str(tmp_path / "threads.db"))
+    app = build("S>a>b>c S>long", nodes={"long": ask}).compile(saver, schedule="ready")
+    with ends_by(by_order("a", "b", "c", "long")):
+        drive.invoke(app, EMPTY, CONFIG)
+    history = drive.history(app, CONFIG)
+    assert [each.next for each in history[:-1]] == [("long",), ("c", "long"), ("b", "long"), ("a", "long")]
+    assert all(each.interrupts == history[0].interrupts != () for each in history[:-1])
+    assert [each.tasks for each in history] == [drive.get_state(app, each.config).tasks for each in history]
