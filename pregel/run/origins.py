@@ -28,7 +28,8 @@ from ...checkpoint.serde import Blob
 from ..names import under_way_number
 from ..program.version import apply_migration
 from ..superstep.machine import Machine, handler_of
-from ..superstep.ready_machine import ReadyMachine, requeue
+from ..superstep.ready_machine import ReadyMachine
+from ..superstep.requeue import requeue
 from ..superstep.task import Task
 from ..superstep.under_way import UnderWayRecord, find_origin, find_under_way
 from .effects import Effect, Effects, Load, Save

@@ -21,59 +21,24 @@ from ...channels.last_value import LastValue
 from ...channels.named_barrier import Late
 from ...checkpoint.base import Checkpoint
 from ..errors import ConcurrentUpdateError
-from ..names import TASKS, split_number, trigger_name, under_way_name
+from ..names import TASKS, split_number, under_way_name
 from ..program.flow import find_free
 from ..program.join import Join
 from ..program.program import Program
 from ..program.writes import Pair
 from .context import TaskContext
-from .flow_machine import Crossing, FlowMachine, is_pending
-from .machine import NONE_CARRIED, Machine, handler_of, in_path_order
+from .flow_machine import Crossing, FlowMachine
+from .machine import NONE_CARRIED, Machine, in_path_order
 from .race import race_of, race_of_send
 from .ready_joins import ReadyCrossing
 from .ready_races import find_losers
+from .requeue import requeue
 from .state import Noted, collect_writes
 from .task import Task
 from .under_way import Slot, StartLog, TasksUnderWay, UnderWayRecord, describe
 
 PinRun = Callable[[Machine], TaskContext[Task]]
 """Makes the run as the tasks see it that start in a state; see `Run.pin_to`."""
-
-
-def requeue(machine: Machine, slots: Collection[str], known: Sequence[UnderWayRecord]) -> None:
-    """Make all that is under way pending work of this state, under the ids that it has, as after an
-    edit. So it is looked at, edited, and run in supersteps."""
-    nodes, ids = machine.program.nodes, dict(machine.carried_ids)
-    triggers: list[str] = []
-    places: dict[str, str | int] = {}  # id → by what it is pending now
-    sends = list(machine.channels[TASKS].get()) if TASKS in machine.expiring else []
-    writes: list[Pair] = []
-    for each in known:
-        node = nodes[each["node"]]
-        if each["send"] is None:
-            task = Task(node, node.path, None)
-            triggers.append(trigger_name(node.name))
-            writes.append((triggers[-1], None))
-            places[each["id"]] = triggers[-1]
-        else:
-            task = Task(node, len(sends), None)
-            places[each["id"]] = len(sends)
-            sends.append(each["send"])
-            writes.append((TASKS, each["send"]))
-        ids[task.path] = each["id"]
-        if each["handler"] is not None and node.handler is not None:
-            ids[handler_of(task).path] = each["handler"]
-    waited = {name for name in triggers if is_pending(machine.channels[name])}
-    late = machine.late_work() if isinstance(machine, FlowMachine) else {}
-    if writes:
-        machine.apply_writes(writes)
-    machine.wake(name for name in triggers if not machine.channels[name].is_available())
-    if isinstance(machine, FlowMachine):
-        machine.rename_late(late, places, waited)
-    machine.forget(slots)
-    # None of these nodes has run to its end: an update without `as_node` is not theirs.
-    machine.forget_seen([*slots, *(each["node"] for each in known if each["send"] is None)])
-    machine.carry(ids)
 
 
 def _never(node: str, version: int) -> bool:
