@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ready_graphs import build, by_order, ends_by, sends
 
-from stategraph import Command, InMemorySaver, InvalidUpdateError, interrupt, task
+from stategraph import Command, InMemorySaver, InvalidUpdateError, Overwrite, Send, interrupt, task
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
@@ -163,3 +163,22 @@ def test_an_edit_without_a_node_is_not_of_one_that_is_under_way(drive: Any, dura
         drive.update_state(app, CONFIG, {"log": ["edit"]})
     drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
     assert drive.get_state(app, CONFIG).next == ("q",)
+
+
+@pytest.mark.parametrize("node", ["graph", "send"])
+def test_in_a_fork_a_memory_goes_back_to_where_its_task_had_started(drive: Any, node: str) -> None:
+    """Not to the forked checkpoint: the task had stored in its memory before that one."""
+    agent: Any = build("S>i>ask", nodes={"ask": lambda state: {"log": [interrupt("?")]}}).compile(checkpointer=True)
+    way, routes = "S>agent S>a>b", {"S": lambda _: [Send("agent", {"log": []}, key="k")]}
+    graph = build(way if node == "graph" else "r:S=agent S>a>b", routes, {"agent": agent})
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    logs = []
+    for answer in ("1", "2"):
+        with ends_by(by_order("i", "ask", "agent", "a", "b")):
+            drive.invoke(app, {"log": Overwrite([])}, CONFIG)
+        logs.append(drive.invoke(app, Command(resume=answer), CONFIG)["log"])
+    asked = next(each for each in drive.history(app, CONFIG) if "agent" in each.next)
+    drive.invoke(app, None, asked.config)
+    logs.append(drive.invoke(app, Command(resume="3"), CONFIG)["log"])
+    inside = [[each for each in log if each not in "ab"] for log in logs]
+    assert inside == [["i", "1"], ["i", "1", "i", "2"], ["i", "1", "i", "3"]]

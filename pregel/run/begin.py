@@ -19,7 +19,7 @@ from ..superstep.machine import Machine
 from ..superstep.task import Task
 from ..types import Command
 from .effects import Effect, Effects, Save
-from .nested import find_route, noted_route, ns_of, rewind_point
+from .nested import find_origin_points, find_route, noted_route, ns_of, rewind_point
 from .resume import (
     command_writes,
     move_answers,
@@ -53,7 +53,7 @@ def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, No
     # Graphs with a history of their own have a head of their own: on a branch they must go back
     # with the graph around them, or they would remember what the branch has not done.
     if start.branches and found is not None and not run.ns:
-        run.replay.rewind_to("", rewind_point(run, found))
+        run.replay.rewind_to("", rewind_point(run, found), find_origin_points(run, found))
     if start.meaning is Meaning.NEW_INPUT:
         yield from _take_input(run, machine)
         return -1

@@ -12,7 +12,14 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ...checkpoint.base import CONTINUES, BaseCheckpointSaver, CheckpointTuple, address
+from ...checkpoint.base import (
+    CONTINUES,
+    UNDER_WAY,
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    address,
+    coordinates,
+)
 from ..errors import InvalidUpdateError, ParentCommand
 from ..names import (
     INSIDE,
@@ -32,7 +39,7 @@ from ..superstep.machine import Machine
 from ..superstep.task import Task
 from ..types import Command, RunnableConfig
 from .effects import Effect, Load
-from .replay import ReplayRoute
+from .replay import ReplayPoint, ReplayRoute
 from .run import Run, run_of
 from .snapshots import key_of, plan_to_look
 from .task_records import read_records, waiting_questions, with_handlers
@@ -178,7 +185,8 @@ def load_seed(run: Run) -> Generator[Effect, None, Load | None]:
     if ns != thread.ns:
         load.head = None  # nothing is stored yet where it goes on
     run.replay.seed(ns != thread.ns or not stopped_here(run, load.found))
-    run.replay.rewind_to(without_ids(thread.ns), rewind_point(run, load.found))
+    point, origins = rewind_point(run, load.found), find_origin_points(run, load.found)
+    run.replay.rewind_to(without_ids(thread.ns), point, origins)
     run.replay.begin_rewind().enter(thread.ns)
     return load
 
@@ -200,13 +208,30 @@ def _leads_here(route: ReplayRoute, run: Run, parent: Task) -> bool:
 # -- histories of their own ------------------------------------------------------------------------
 
 
-def rewind_point(run: Run, found: CheckpointTuple) -> tuple[RunnableConfig, BaseCheckpointSaver]:
+def rewind_point(run: Run, found: CheckpointTuple) -> ReplayPoint:
     """The checkpoint done anew, and its saver; of one made by an update or a fork, the one it was
     made from."""
     saver = run.thread.saver
     assert saver is not None
     made = found.metadata.get("source") in ("update", "fork")
     return (found.parent_config if made else None) or found.config, saver
+
+
+def find_origin_points(run: Run, found: CheckpointTuple) -> dict[str, ReplayPoint]:
+    """`Rewind.origins`: of the tasks under way in a checkpoint that is done anew."""
+    if UNDER_WAY not in found.metadata:
+        return {}
+    from ..superstep.under_way import find_origin, find_under_way
+
+    saver, checkpoint = run.thread.saver, found.checkpoint
+    assert saver is not None
+    thread_id, ns, _ = coordinates(found.config)
+    points: dict[str, ReplayPoint] = {}
+    for slot, known in find_under_way(checkpoint).items():
+        key = None if known["send"] is None else known["send"].key
+        place = without_ids(child_ns(ns, known["node"], known["id"], stable=True, key=key))
+        points.setdefault(place, (address(thread_id, ns, find_origin(checkpoint, slot)), saver))
+    return points
 
 
 def starts_from(run: Run) -> Load:
@@ -220,9 +245,10 @@ def starts_from(run: Run) -> Load:
     rewind.enter(ns)
     around = without_ids(ns)
     while around:
-        around = enclosing_names(around)
-        if around in rewind.points:
-            point, saver = rewind.points[around]
+        origin, around = rewind.origins.get(around), enclosing_names(around)
+        found = origin or rewind.points.get(around)
+        if found is not None:
+            point, saver = found
             if saver is not run.thread.saver:
                 point, saver = rewind.points.get("", (point, saver))
             return Load(point, saver=saver)

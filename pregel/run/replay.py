@@ -11,7 +11,7 @@ newest checkpoint, goes back to the newest that it had then. What the effects lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -21,6 +21,9 @@ from ..types import RunnableConfig
 from .settings import Thread
 
 _claiming = Lock()
+
+ReplayPoint = tuple[RunnableConfig, BaseCheckpointSaver]
+"""A checkpoint, and the saver that keeps it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,10 +57,13 @@ class Rewind:
     Attributes:
         points: namespace without ids → the checkpoint of that graph which is done anew, and the
             saver that keeps it: what is inside goes back to its newest checkpoint before that.
+        origins: for graphs that tasks under way run, by their own namespaces without ids: the
+            checkpoint of the graph around at which that task has started. They go back further.
         entered: the histories that have gone back since; they go on.
     """
 
-    points: dict[str, tuple[RunnableConfig, BaseCheckpointSaver]] = field(default_factory=dict)
+    points: dict[str, ReplayPoint] = field(default_factory=dict)
+    origins: dict[str, ReplayPoint] = field(default_factory=dict)
     entered: set[str] = field(default_factory=set)
 
     def enter(self, ns: str) -> None:
@@ -92,9 +98,17 @@ class Replay:
             self.rewind = Rewind()
         return self.rewind
 
-    def rewind_to(self, place: str, point: tuple[RunnableConfig, BaseCheckpointSaver]) -> None:
-        """Let the graph at this place, and those inside it, go back to this checkpoint."""
-        self.begin_rewind().points[place] = point
+    def rewind_to(
+        self, place: str, point: ReplayPoint, origins: Mapping[str, ReplayPoint]
+    ) -> None:
+        """Let the graph at this place, and those inside it, go back to this checkpoint.
+
+        Args:
+            origins: `Rewind.origins`.
+        """
+        rewind = self.begin_rewind()
+        rewind.points[place] = point
+        rewind.origins.update(origins)
 
     def seed(self, seeded: bool) -> None:
         """Start from a checkpoint that lies on the route; see `seeded`."""
