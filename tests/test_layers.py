@@ -60,7 +60,7 @@ PREGEL = """
     superstep.ready_races
     superstep.under_way
     superstep.flow_machine
-    superstep.ready_joins
+    superstep.ready_joins superstep.requeue
     superstep.ready_machine
     run.tokens
     run.stream
@@ -73,7 +73,7 @@ PREGEL = """
     run.run
     run.observing
     run.surround
-    run.snapshots
+    run.snapshots run.history
     run.nested
     run.resume
     run.origins
@@ -197,6 +197,8 @@ DEFERRED = {
     (".graph.messages.models", ".graph.messages.operations"): "loaded with the first model that is observed",
     (".pregel.run_api", ".visualize*"): "a call can show its progress, though drawing sits above the engine",
     (".graph.builder", ".graph.ready"): "loaded with the first graph that starts its nodes when they are ready",
+    (".pregel.thread_api", ".pregel.run.history"): "loaded when somebody lists a history",
+    (".pregel.run.nested", ".pregel.superstep.under_way"): "only threads in which tasks are under way need it",
     (".pregel.*", ".pregel.run.origins"): "only threads in which tasks are under way need it",
     (".pregel.app", ".visualize*"): "a graph can draw itself, though drawing sits above the engine",
     (".graph.compile", ".graph.validation"): "loaded when a graph validates",
