@@ -104,8 +104,9 @@ class Allowed:
         if url is None:
             return
         if self.is_empty:
-            why = "this server allows no webhooks; its operator can, by --webhooks or webhooks="
-            raise Refused(422, f"webhook: {why}. Or wait for the run, or join its stream")
+            way_out = "the server's operator can allow some by --webhooks or webhooks="
+            way_round = "or wait for the run, or join its stream"
+            raise Refused(422, f"webhook: webhooks are not offered: {way_out}; {way_round}")
         try:
             address = parse(url)
         except ValueError as error:

@@ -122,7 +122,7 @@ def test_a_setting_in_the_form_of_javascript_is_obeyed() -> None:
         (
             "/runs",
             {"assistant_id": "flow", "webhook": "https://x/"},
-            "webhook: this server allows no webhooks; its operator can, by --webhooks or webhooks=. Or wait for the run",
+            "webhook: webhooks are not offered: the server's operator can allow some by --webhooks or webhooks=; or wait",
         ),
     ],
 )

@@ -182,11 +182,14 @@ def test_the_only_compiled_graph_is_served(flows: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["app", "builder"])
-def test_a_graph_of_langgraph_is_told_apart(flows: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_a_graph_of_langgraph_is_told_apart(flows: Path, name: str) -> None:
+    """In a process of its own, where nothing has put this engine in LangGraph's place."""
     theirs = GRAPH.replace("from stategraph import", "from langgraph.graph import").replace(", interrupt", "")
     (flows / "theirs.py").write_text(theirs + "app, builder = flow, graph")
-    code, told = refused(capsys, f"theirs.py:{name}")
-    assert code == 2 and "StateGraph of LangGraph; put `langgraph -m stategraph` before the command" in told
+    command = [sys.executable, "-P", "-m", "stategraph", "serve", f"theirs.py:{name}", "--port", "0"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert "StateGraph of LangGraph; put `langgraph -m stategraph` before the command" in ended.stderr
 
 
 def test_a_graph_with_a_saver_or_a_store_of_its_own_is_warned_of() -> None:
