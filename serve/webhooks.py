@@ -17,6 +17,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+import h11
+
 from ..store.base import ItemChangedError
 from .encode import decode, describe_error, encode
 from .errors import Refused
@@ -34,6 +36,7 @@ SECONDS_BETWEEN_LOOKS: Final = 5.0
 """How often a server looks for deliveries that other servers have left. It is notified of its
 own."""
 MOST_AT_ONCE: Final = 8
+CHUNK: Final = 2**14
 _PORTS: Final = {"http": 80, "https": 443}
 _RETRIED: Final = (408, 425, 429)
 
@@ -221,7 +224,7 @@ class Webhooks:
                 status = await _post(parse(delivery["url"]), body)
         except TimeoutError:
             return f"it took longer than {TIMEOUT:g} s", True
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, h11.ProtocolError) as error:
             return f"{type(error).__name__}: {error}", True
         if 200 <= status < 300:
             return None, False
@@ -240,55 +243,42 @@ class Webhooks:
 
 async def _post(address: Address, body: bytes) -> int:
     """Send a request and return the status of the response. Follows no redirect, uses no proxy, and
-    reads no more of the response than its status.
+    reads no more of the response than its head.
 
     Raises:
-        OSError, EOFError: the receiver cannot be reached, or has closed the connection.
-        ValueError: what it has answered is not HTTP.
+        OSError: the receiver cannot be reached.
+        h11.ProtocolError: it has closed the connection, or what it has answered is not HTTP.
     """
     is_secure = address.scheme == "https"
     # Made on a thread, since it reads the certificates of all authorities.
     context = await asyncio.to_thread(ssl.create_default_context) if is_secure else None
+    http = h11.Connection(h11.CLIENT)
+    request = _head(address, len(body)), h11.Data(data=body), h11.EndOfMessage()
     reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
     try:
-        writer.write(_head(address, len(body)) + body)
+        writer.writelines(http.send(each) or b"" for each in request)
         await writer.drain()
-        status = await _read_status(reader)
-        while status < 200:  # an interim response, such as 100 Continue
-            while (await reader.readline()).strip():
-                pass
-            status = await _read_status(reader)
-        return status
+        while not isinstance(event := http.next_event(), h11.Response):  # skip "100 Continue"
+            if event is h11.NEED_DATA:
+                http.receive_data(await reader.read(CHUNK))
+        return event.status_code
     finally:
         writer.transport.abort()  # `close` would wait for a receiver that does not read
 
 
-def _head(address: Address, length: int) -> bytes:
+def _head(address: Address, length: int) -> h11.Request:
     """Return the head of a request."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     port = "" if address.port == _PORTS[address.scheme] else f":{address.port}"
     target = address.path + (f"?{address.query}" if address.query else "")
-    lines = [
-        f"POST {target} HTTP/1.1",
-        f"Host: {host}{port}",
-        "User-Agent: stategraph",
-        "Content-Type: application/json",
-        f"Content-Length: {length}",
-        "Accept-Encoding: identity",
-        "Connection: close",
-    ]
-    return "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
-
-
-async def _read_status(reader: asyncio.StreamReader) -> int:
-    """Read the first line of a response, and return its status."""
-    line = await reader.readline()
-    if not line.endswith(b"\n"):
-        raise EOFError("the receiver has closed the connection without an answer")
-    protocol, status, *_ = [*line.split(None, 2), b"", b""]
-    if not protocol.startswith(b"HTTP/1.") or len(status) != 3 or not status.isdigit():
-        raise ValueError(f"the answer must be HTTP, got {line[:80]!r}")
-    return int(status)
+    headers = {
+        "Host": f"{host}{port}",
+        "User-Agent": "stategraph",
+        "Content-Type": "application/json",
+        "Content-Length": f"{length}",
+        "Connection": "close",
+    }
+    return h11.Request(method="POST", target=target, headers=[*headers.items()])
 
 
 def _in(seconds: float) -> str:
