@@ -60,9 +60,10 @@ def _check_config(config: Many) -> Many:
     keys are ignored, since newer clients may send more."""
     named = {_name_setting(name, config): value for name, value in config.items()}
     config = {name: value for name, value in named.items() if value is not None}
-    configurable, tags = config.get("configurable", {}), config.get("tags")
-    if not isinstance(configurable, dict):
-        raise ValueError(f"configurable must be an object, got {configurable!r}")
+    for name in ("configurable", "metadata"):
+        if not isinstance(config.get(name, {}), dict):
+            raise ValueError(f"{name} must be an object, got {config[name]!r}")
+    tags = config.get("tags")
     if tags is not None and not (isinstance(tags, list) and all(isinstance(t, str) for t in tags)):
         raise ValueError(f"tags must be a list of strings, got {tags!r}")
     for name in ("recursion_limit", "max_concurrency"):

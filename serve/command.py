@@ -100,6 +100,7 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     try:
         from .app import LOOPBACK
         from .listening import listen
+        from .webhooks import Allowed
     except ImportError as error:
         parser.error(f"serving needs {error.name}: {install_command('serve')}")
     if asked.host not in LOOPBACK and not asked.auth:
@@ -112,6 +113,7 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             for observer in asked.observer:
                 add_observer(observer)
             auth = _load(asked.auth) if asked.auth else None
+            Allowed(asked.webhooks)  # refused here, if one is no URL
             sockets = _open_sockets(parser, asked)  # before the database is touched
             for each in sockets:
                 stack.enter_context(each)

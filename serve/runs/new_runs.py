@@ -133,7 +133,14 @@ def _new_run(
     """Return the record of a run, with all that is needed to begin it, also after a restart."""
     at = now()
     known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
-    metadata = {**assistant["metadata"], **thread["metadata"], **(body.metadata or {}), **known}
+    metadata = {
+        **assistant["metadata"],
+        **assistant["config"].get("metadata", {}),
+        **thread["metadata"],
+        **(body.config or {}).get("metadata", {}),
+        **(body.metadata or {}),
+        **known,
+    }
     return {
         "run_id": id,
         "thread_id": thread["thread_id"],

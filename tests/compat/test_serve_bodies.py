@@ -100,6 +100,22 @@ def test_a_setting_of_none_has_its_default() -> None:
     assert asyncio.run(ask()) == {"log": ["a", "b"]}
 
 
+def test_the_metadata_of_a_config_is_that_of_the_run() -> None:
+    async def ask() -> Any:
+        async with asking(create_app({"flow": make_flow(Gates())})) as client:
+            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            config = {"metadata": {"from": "config", "kind": "config"}}
+            run = {"assistant_id": "flow", "input": {"log": []}, "config": config, "metadata": {"kind": "body"}}
+            begun = (await client.post(f"/threads/{thread}/runs", json=run)).json()
+            await client.get(f"/threads/{thread}/runs/{begun['run_id']}/join")
+            return begun["metadata"], (await client.get(f"/threads/{thread}/state")).json()["metadata"]
+
+    for metadata in asyncio.run(ask()):
+        assert (metadata["from"], metadata["kind"]) == ("config", "body")
+    with pytest.raises(ValueError, match="metadata must be an object, got 3"):
+        RunBody(assistant_id="flow", config={"metadata": 3})
+
+
 def test_a_setting_in_the_form_of_javascript_is_obeyed() -> None:
     async def ask(name: str) -> Any:
         async with asking(create_app({"flow": make_flow(Gates())})) as client:

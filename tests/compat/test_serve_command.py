@@ -166,6 +166,7 @@ def test_a_database_that_cannot_be_reached_is_one_line(flows: Path, capsys: pyte
         ("flows.py:flow --observer flows:x", "observer 'flows:x' cannot be loaded: module 'flows' has no attribute 'x'"),
         ("flows.py:flow --observer nope-x", "observer must be \"module:name\", got 'nope-x'"),
         ("a/b=flows.py:flow --db q.db", "the name of a graph must not be empty, '.' or '..', nor hold a slash, got 'a/b'"),
+        ("flows.py:flow --db q.db --webhooks ftp://x/y", "webhooks: must be http:// or https://, with a host"),
         ("..=flows.py:flow", "the name of a graph must not be empty, '.' or '..', nor hold a slash, got '..'"),
     ],
 )
