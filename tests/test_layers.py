@@ -124,6 +124,7 @@ DEFERRED = {
     (".serve.runs.execution", ".compat.langchain.events"): "needs LangChain, which only its users have",
     (".serve.command", ".serve.app"): "needs Starlette, an extra; said so when it is missing",
     (".serve.command", ".serve.listening"): "needs uvicorn, which comes with the same extra",
+    (".serve.command", ".serve.webhooks"): "needs h11, which comes with the same extra",
     (".serve.command", ".serve.store_lock"): "loads sqlite3: loaded by those who serve",
     (".serve.command", ".store.*"): "the store that the command line names",
     (".serve.app", ".*"): "the version is the root's",

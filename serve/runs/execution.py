@@ -35,7 +35,7 @@ class Execution:
     def __init__(
         self, record: Record, stopped: Stop | None = None, first_id: int = 0
     ) -> None:
-        self.record = record
+        self.record: Record = record
         self.thread: Record | None = None
         self.stopped: Stop | None = stopped
         self.events: EventLog = EventLog(first_id)
