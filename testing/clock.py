@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from math import inf
+from types import FrameType
 from typing import Any
 
 from ..pregel.clock import CLOCK
@@ -136,7 +138,7 @@ class VirtualTime:
 
     def _is_stalled(self) -> bool:
         """Whether no thread has moved for a while: a test joins one, or a node waits for a lock."""
-        me, frames = threading.get_ident(), sys._current_frames()
+        me, frames = threading.get_ident(), find_frames()
         seen = {each: (id(frame), frame.f_lasti) for each, frame in frames.items() if each != me}
         if seen != self._seen[0]:
             self._seen = seen, time.monotonic()
@@ -188,6 +190,18 @@ class VirtualTime:
         with self._changed:
             self._open = False
             self._changed.notify_all()
+
+
+def find_frames() -> dict[int, FrameType]:
+    """What each thread executes. Without garbage collection meanwhile: early releases of Python
+    3.11 and 3.12 may hang in it (CPython's gh-106883)."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

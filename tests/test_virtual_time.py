@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import subprocess
+import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -264,3 +266,24 @@ def test_it_does_not_go_back() -> None:
         clock.advance(-1)
     with pytest.raises(ValueError, match="time zone"), virtual_time(datetime(2030, 1, 1)):
         pass
+
+
+def test_looking_at_threads_survives_garbage_collection() -> None:
+    """CPython's gh-106883: a collection while frames are listed could hang, in Python 3.11.7, too."""
+    code = """
+import gc, threading
+from stategraph.testing.clock import find_frames
+for _ in range(8):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+gc.set_threshold(3)
+for _ in range(3000):
+    garbage = [threading.local()]
+    garbage.append(garbage)
+    del garbage
+    assert len(find_frames()) == 9
+assert gc.isenabled()
+gc.disable()
+find_frames()
+assert not gc.isenabled()
+"""
+    subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=60)
