@@ -69,6 +69,7 @@ class SqliteSaver(SqlSaverOfFirsts):
 
     Raises:
         StorageError: the file cannot be opened, or `read_only` is set and it holds no threads.
+        ValueError: `conn` is the address of a server.
 
     >>> with SqliteSaver.from_conn_string(":memory:") as saver:
     ...     print(saver.get({"configurable": {"thread_id": "1"}}))

@@ -236,6 +236,10 @@ def _saver(graph: Pregel, asked: argparse.Namespace) -> AbstractContextManager[B
     is_new = asked.command == "run"
     if asked.db is not None:
         return open_saver(asked.db, graph.serde, asked.keys, write=True, create=is_new)
+    if asked.keys is not None:
+        raise ValueError(
+            "--keys needs --db: the graph's own checkpointer has its own keys, or nothing is stored"
+        )
     if isinstance(graph.checkpointer, BaseCheckpointSaver):
         return nullcontext(graph.checkpointer)
     if not is_new:

@@ -178,6 +178,8 @@ def test_a_breakpoint_pauses_too(call: Any) -> None:
         ("run shop:app --stream nothing", "argument --stream: invalid choice"),
         ("resume shop:app --db none.db --thread 1", "there is no file 'none.db'"),
         ("resume shop:app --thread 1", "--db must name where the thread is stored"),
+        ("run shop:app --keys keys.txt", "--keys needs --db"),
+        ("resume shop:app --thread 1 --keys keys.txt", "--keys needs --db"),
         ("resume shop:stops --thread 9", "there is no thread '9' in the graph's checkpointer"),
         ("resume shop:app --db none.db", "the following arguments are required: --thread"),
     ],

@@ -14,6 +14,8 @@ from stategraph import END, START, StateGraph
 from stategraph.checkpoint import CheckpointConflictError, DamagedError, InMemorySaver, StorageError
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.store.cache import SqliteCache
+from stategraph.store.sqlite import SqliteStore
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}
 
@@ -254,3 +256,13 @@ def test_the_loser_of_a_race_is_told_the_same_in_each_durability(drive: Any, tmp
         with pytest.raises(CheckpointConflictError):
             drive.invoke(app, None, THREAD, durability=durability)
         assert app.get_state(THREAD).values == told[0]
+
+
+@pytest.mark.parametrize("kind", [SqliteSaver, SqliteStore, SqliteCache])
+@pytest.mark.parametrize("name", ["postgresql://me:secret@db/orders", "host=db dbname=orders password=secret", "sqlite:///a.db"])
+def test_the_address_of_a_server_makes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="must be a file name, .* for Postgres use PostgresSaver") as refused:
+        kind(name)
+    assert "secret" not in str(refused.value)
+    assert not [*tmp_path.iterdir()]

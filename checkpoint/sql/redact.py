@@ -34,9 +34,11 @@ def is_conninfo(db: str) -> bool:
 
     >>> is_conninfo("postgresql://db/orders"), is_conninfo("host=db dbname=orders")
     (True, True)
-    >>> is_conninfo("orders.db"), is_conninfo("./host=db"), is_conninfo("a=b.db")
+    >>> is_conninfo("orders.db"), is_conninfo("./host=db"), is_conninfo("file:///orders.db")
     (False, False, False)
     """
+    if db.startswith("file:"):
+        return False
     return "://" in db or _KEYWORD.match(db) is not None
 
 

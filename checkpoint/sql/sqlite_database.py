@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, U
 from urllib.parse import quote
 
 from ..errors import StorageError
-from .redact import redact_address
+from .redact import is_conninfo, redact_address
 
 if TYPE_CHECKING:
     import sqlite3
@@ -83,6 +83,15 @@ class GroupWriter(Protocol):
         """Make a write, in one transaction with others that wait."""
 
 
+def _check_name(name: str) -> None:
+    """Refuse the address of a server: SQLite would create a file of this name."""
+    if is_conninfo(name):
+        raise ValueError(
+            "an SQLite database must be a file name, ':memory:' or a 'file:' URI, got "
+            f"{redact_address(name)!r}; for Postgres use PostgresSaver or PostgresStore"
+        )
+
+
 class Database:
     """A connection whose tables have been created. Not locked: its owner lets only one thread at a
     time use it.
@@ -99,7 +108,7 @@ class Database:
 
     Raises:
         StorageError: it cannot be opened.
-        ValueError: `synchronous` does not exist.
+        ValueError: `synchronous` does not exist, or the target is an address of a server.
     """
 
     def __init__(
@@ -133,6 +142,7 @@ class Database:
         if isinstance(target, sqlite3.Connection):
             self.connection: sqlite3.Connection = target
         else:
+            _check_name(str(target))
             name = read_only_uri(str(target)) if read_only else str(target)
             self.connection = self._connect(name, timeout)
         try:
