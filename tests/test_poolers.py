@@ -19,6 +19,7 @@ from fleet import QUICK, counting, until, working
 
 from stategraph.checkpoint import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sql.postgres_wire import Patient, shares_sessions
 from stategraph.store.postgres import PostgresStore
 from stategraph.workers import Queue, Worker
 
@@ -134,6 +135,23 @@ def test_a_queue_works_by_its_url_alone_and_its_workers_by_the_servers_own(poole
         at_once(run)
         assert queue.counts() == {"counting": {"done": 24}}
         assert until(lambda: queue._listener._thread is None or not queue._listener._thread.is_alive()), "it polls"
+
+
+def test_a_pooler_that_shares_sessions_is_found_whatever_it_has_lent_before(pooled: str) -> None:
+    """It lends first what came back last: here not the session that the connection had."""
+
+    taken: list[bool] = []
+
+    def connect() -> Patient:
+        with Patient.connect(pooled) as one, Patient.connect(pooled) as two:
+            for each in () if taken else (one, two):
+                each.execute("SELECT 1")
+            one.commit()
+        taken.append(True)
+        return Patient.connect(pooled, autocommit=True)
+
+    with Patient.connect(pooled, autocommit=True) as connection:
+        assert shares_sessions(connection, connect)
 
 
 def test_a_worker_says_that_it_needs_a_session_of_its_own(pooled: str) -> None:
