@@ -25,19 +25,17 @@ from typing import Any, Final, TypeVar
 from ...checkpoint.base import ERROR, INTERRUPT
 from ...checkpoint.integrity import Integrity
 from ...pregel.app import Pregel
-from ...pregel.errors import ThreadBusyError
 from ...workers import JobResult, Queue
-from ...workers.jobs import LISTED, check_config
+from ...workers.jobs import LISTED
 from ..encode import describe_error, encode
 from ..errors import Refused
 from ..limits import OpenRuns
-from ..records import NOTHING_ELSE, Changes, Put, Record, Records, pointer_to, seconds_until
-from .chunk_events import engine_mode
-from .execution import read_input, read_options
+from ..records import NOTHING_ELSE, Changes, Record, Records, seconds_until
 from .fleet_care import SECONDS_BETWEEN_LOOKS, FleetCare
 from .fleet_events import read_events
+from .fleet_submitter import FleetSubmitter
 from .runner import Stop
-from .settler import Settler, is_parked, run_status
+from .settler import Settler, is_parked, read_result, run_status
 from .worker_threads import WorkerThreads
 
 Found = TypeVar("Found")
@@ -76,8 +74,14 @@ class FleetRuns:
         self._queue = next(iter(self._queues.values()))
         self._open, self._looked = open_runs, 0.0
         self._settler = Settler(graphs, records)
+        self._submitter = FleetSubmitter(self._queues, records)
         self._care = FleetCare(
-            self._queues, records, self._settler, self._submit, self._cancel_job, self._count
+            self._queues,
+            records,
+            self._settler,
+            self._submitter.submit,
+            self._cancel_job,
+            self._count,
         )
         self._threads = WorkerThreads(graphs, address, workers, integrity)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -105,39 +109,10 @@ class FleetRuns:
         await self._refuse_too_many(record["owner"])
         self._open.add(record["run_id"], record["owner"])
         try:
-            await self._store(record, also)
+            await self._submitter.store(record, also)
         except BaseException:
             self._open.remove(record["run_id"])
             raise
-
-    async def _store(self, record: Record, also: Changes) -> None:
-        run_id, thread_id = record["run_id"], record["thread_id"]
-        try:
-            check_config(_job_config(record))
-        except ValueError as error:
-            raise Refused(422, f"{error}") from None
-        await self._records.put(
-            ("runs", run_id, record, thread_id),
-            ("unfinished", run_id, pointer_to(record), thread_id),
-            *also.puts,
-            seen=also.seen,
-        )
-        try:
-            await self._submit(record)
-        except (ThreadBusyError, ValueError) as error:
-            await self._records.put(
-                ("runs", run_id, None, thread_id), ("unfinished", run_id, None, thread_id)
-            )
-            await self._restore_thread(also)
-            status = 409 if isinstance(error, ThreadBusyError) else 422
-            raise Refused(status, f"{error}") from None
-
-    async def _restore_thread(self, also: Changes) -> None:
-        """Undo what a run that was refused has written to the record of its thread."""
-        written = [put for put in also.puts if put[0] == "threads"]
-        before = [put for put in also.seen if put[0] == "threads"]
-        if written:
-            await self._records.put(*before, seen=written)
 
     async def _refuse_too_many(self, owner: str) -> None:
         """Refuse a run beyond the limits. The count of other servers' runs may be a second old, so
@@ -154,42 +129,6 @@ class FleetRuns:
         self._open.set(
             {each["run_id"]: each.get("owner") or "" for each in pointers if not is_parked(each)}
         )
-
-    async def _submit(self, record: Record) -> None:
-        asked = record["kwargs"]
-        delay = asked.get("after_seconds")
-        multitask = record["multitask_strategy"] if not delay else "enqueue"
-        modes = [engine_mode(mode) for mode in asked["stream_mode"]]
-        options = {"context": None, **read_options(asked)}
-        await self._queues[record["graph_id"]].asubmit(
-            record["thread_id"],
-            read_input(asked),
-            run_id=record["run_id"],
-            config=_job_config(record),
-            delay=delay or None,
-            multitask=multitask,
-            stream_mode=sorted({*modes}),
-            subgraphs=asked["subgraphs"],
-            **options,
-        )
-        if multitask == "rollback":
-            await self._records.repeat("runs", lambda: self._note_replaced(record))
-
-    async def _note_replaced(self, record: Record) -> None:
-        """Note that the records of the runs that a run has taken back are deleted at their ends;
-        delete those of runs whose end another server has already recorded."""
-        thread_id, queue = record["thread_id"], self._queues[record["graph_id"]]
-        ids = await asyncio.to_thread(queue.replaced_by, record["run_id"], thread_id=thread_id)
-        pointers = await self._records.find_all(*(("unfinished", id, thread_id) for id in ids))
-        puts: list[Put] = []
-        seen: list[Put] = []
-        for id, pointer in zip(ids, pointers, strict=True):
-            seen.append(("unfinished", id, pointer, thread_id))
-            if pointer is None:
-                puts.append(("runs", id, None, thread_id))
-            else:
-                puts.append(("unfinished", id, {**pointer, "stopped": "replaced"}, thread_id))
-        await self._records.put(*puts, seen=seen)
 
     # -- look --------------------------------------------------------------------------------------
 
@@ -255,8 +194,7 @@ class FleetRuns:
         Raises:
             LookupError: the queue has deleted it, or its graph is not served.
         """
-        queue = self._queues[record["graph_id"]]
-        return await queue.aresult(record["thread_id"], run_id=record["run_id"], wait=wait)
+        return await read_result(self._queues[record["graph_id"]], record, wait)
 
     async def status(self, record: Record) -> str:
         """Return the status of a run. A run that has ended is settled first."""
@@ -440,10 +378,3 @@ class FleetRuns:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-
-def _job_config(record: Record) -> Any:
-    """Return the config of a run's job. The thread is not part of it."""
-    config = record["kwargs"]["config"]
-    given = config["configurable"].items()
-    return {**config, "configurable": {key: value for key, value in given if key != "thread_id"}}

@@ -15,7 +15,7 @@ from ...pregel.errors import ThreadBusyError
 from ...workers import JobResult, Queue
 from ...workers.jobs import LISTED, OPEN, Status
 from ..records import Record, Records, seconds_until
-from .settler import Settler, is_as_told
+from .settler import Settler, is_as_told, read_result
 
 LOG = logging.getLogger("stategraph.serve")
 
@@ -111,8 +111,7 @@ class FleetCare:
         elif status is None:
             await self._submit_again(record)
         else:
-            found = await queue.aresult(thread_id, run_id=run_id, wait=0)
-            await self._settler.settle(record, found)
+            await self._settler.settle(record, await read_result(queue, record, 0))
 
     def _tell_of(self, graph_id: str) -> None:
         if graph_id not in self._told:

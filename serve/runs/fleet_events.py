@@ -8,11 +8,13 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from ...checkpoint.errors import DamagedError, UnknownTypeError
 from ...workers import ChunksGoneError, Queue, StreamChunk
 from ..encode import describe_error
 from ..records import Record
 from .chunk_events import ChunkEvents
 from .events import PING, PING_SECONDS, frame
+from .settler import read_result
 
 _EACH: Final = 4
 """How many ids are reserved for a chunk, which makes at most three events. Those of chunk 0 are for
@@ -53,11 +55,14 @@ async def read_events(
     except ChunksGoneError as error:
         yield frame(None, "error", {"error": "TooSlow", "message": str(error)})
         return
+    except (DamagedError, UnknownTypeError) as error:  # a chunk that cannot be read
+        yield frame(None, "error", describe_error(error))
+        return
     finally:
         reader.leave()
     if stopping.is_set():
         return
-    found = await queue.aresult(thread_id, run_id=run_id, wait=0)
+    found = await read_result(queue, record, 0)
     if found.error is not None and (id := (last + 1) * _EACH) >= start:
         yield frame(id, "error", describe_error(found.error))
 

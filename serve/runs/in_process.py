@@ -4,10 +4,10 @@ stored before it begins, so a server that was killed continues it when it starts
 Theory of operation: a run has a record, which clients see, and until it ends a pointer among the
 "unfinished", which the next server looks for. `submit` writes both atomically, together with the
 stops of the runs that it replaces. Then the run waits in the lane of its thread. The lane's worker
-executes one run after the other, and `_finish` writes the end atomically: it updates the record and
-the thread and deletes the pointer. So a crash leaves either a pointer or an end. The next server
-repeats each run with a pointer under the same `run_id`, by which the graph takes its input only
-once; a run whose pointer says `stopped` ends without being run.
+executes one run after the other, and `EndWriter` writes the end atomically: it updates the record
+and the thread and deletes the pointer. So a crash leaves either a pointer or an end. The next
+server repeats each run with a pointer under the same `run_id`, by which the graph takes its input
+only once; a run whose pointer says `stopped` ends without being run.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ...checkpoint.base import ERROR
 from ...pregel.app import Pregel
 from ...pregel.drivers import aio, limit  # noqa: F401 - or the first run would wait for them
 from ...pregel.errors import GraphDrained
-from ...store.base import ItemChangedError
 from ..errors import Refused
 from ..limits import OpenRuns
-from ..records import NOTHING_ELSE, Changes, Put, Record, Records, now, pointer_to, seconds_until
-from ..webhooks import delivery_of
+from ..records import NOTHING_ELSE, Changes, Record, Records, pointer_to, seconds_until
+from .end_writer import EndWriter
 from .ended import EndedRuns
-from .execution import Execution, forget_steps, stream_run
+from .execution import Execution, stream_run
 from .runner import Stop
 
 if TYPE_CHECKING:
@@ -70,7 +68,7 @@ class Runs:
     def __init__(self, graphs: Mapping[str, Pregel], records: Records, open_runs: OpenRuns) -> None:
         self._graphs, self._records, self._open = graphs, records, open_runs
         self._lanes: dict[str, _Lane] = {}
-        self._ended = EndedRuns()
+        self._ends, self._ended = EndWriter(graphs, records), EndedRuns()
         self._live: dict[str, Execution] = {}
         self._later: dict[str, asyncio.TimerHandle] = {}  # of delayed runs that have not begun
         self._background: set[asyncio.Task[Any]] = set()
@@ -203,7 +201,7 @@ class Runs:
             return
         for pause in (*PAUSES, 0.0):
             try:
-                await self._end(execution, status)
+                await self._ends.write(execution, status)
                 break
             except Exception:
                 LOG.exception("the end of the run %s could not be stored", execution.id)
@@ -237,58 +235,6 @@ class Runs:
                 return None
         execution.fail(error)
         return "error"
-
-    async def _end(self, execution: Execution, status: str) -> None:
-        record = {**execution.record, "status": status, "updated_at": now()}
-        app = self._graphs[record["graph_id"]]
-        await forget_steps(app, record, is_taken_back=execution.stopped == "rollback")
-        standing = None
-        if not record["kwargs"]["temporary"]:
-            failed = execution.result[ERROR] if status == "error" else None
-            settled = "error" if failed else await self._settled(execution)
-            standing = {"status": settled, "error": failed, "updated_at": now()}
-        execution.record = record  # from here on its status is final, even if storing it fails
-        await self._write_end(execution, self._last_changes(execution), standing)
-
-    def _last_changes(self, execution: Execution) -> list[Put]:
-        """Return what is written at the end of a run, besides its thread."""
-        record, place = execution.record, (execution.id, execution.thread_id)
-        is_kept = not record["kwargs"]["temporary"] and execution.stopped != "rollback"
-        failed = execution.result[ERROR] if record["status"] == "error" else None
-        return [
-            ("unfinished", place[0], None, place[1]),
-            ("runs", place[0], record if is_kept else None, place[1]),
-            *delivery_of(record, None if failed else execution.result, failed),
-        ]
-
-    async def _settled(self, execution: Execution) -> str:
-        """Return a thread's status after a run, which depends on whether work is left in it."""
-        app = self._graphs[execution.record["graph_id"]]
-        if execution.control.paused is False and not execution.stopped and not app.inbox:
-            return "idle"  # the graph has ended
-        config: Any = {"configurable": {"thread_id": execution.thread_id}}
-        state = await app.aget_state(config)
-        if execution.control.paused and state.interrupts:
-            execution.ask(state.interrupts)
-        return "interrupted" if state.next else "idle"
-
-    async def _write_end(
-        self, execution: Execution, changes: list[Put], standing: Record | None
-    ) -> None:
-        """Write the end of a run and the status of its thread, or None if the thread was deleted
-        with the run. The thread's record is read unless the one with which the run was begun is
-        still current."""
-        id, thread = execution.thread_id, execution.thread
-        if standing is not None and thread is not None:
-            with suppress(ItemChangedError):
-                seen: list[Put] = [("threads", id, thread)]
-                put: Put = ("threads", id, {**thread, **standing})
-                await self._records.put(*changes, put, seen=seen)
-                return
-        thread = None if standing is None else await self._records.find("threads", id)
-        if standing is not None and thread is not None:
-            changes = [*changes, ("threads", id, {**thread, **standing})]
-        await self._records.put(*changes)
 
     # -- look --------------------------------------------------------------------------------------
 

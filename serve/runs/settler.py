@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from ...checkpoint.errors import DamagedError, UnknownTypeError
 from ...pregel.app import Pregel
-from ...workers import JobResult
+from ...workers import JobResult, Queue
 from ...workers.jobs import OPEN
 from ..encode import describe_error
 from ..records import TAKEN_BACK, Put, Record, Records, now
@@ -24,6 +25,20 @@ _STATUS: Final = {
     "paused": "success",
     "cancelled": "interrupted",
 }
+
+
+async def read_result(queue: Queue, record: Record, wait: float | None) -> JobResult:
+    """Return the status and the outcome of a run's job, or what it has become when it ends. A job
+    whose outcome cannot be read counts as failed.
+
+    Raises:
+        LookupError: the queue no longer has it.
+    """
+    thread_id, run_id = record["thread_id"], record["run_id"]
+    try:
+        return await queue.aresult(thread_id, run_id=run_id, wait=wait)
+    except (DamagedError, UnknownTypeError) as error:  # the latter is a LookupError, too
+        return JobResult(record["graph_id"], thread_id, run_id, "failed", error=error)
 
 
 def run_status(job: str) -> str:

@@ -14,14 +14,17 @@ import psycopg
 import pytest
 from fleet import until
 
+from stategraph.checkpoint import UnknownTypeError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
 from stategraph.serve.records import ROOT
 from stategraph.serve.runs import fleet_care
 from stategraph.serve.runs.fleet import FleetRuns
 from stategraph.serve.runs.fleet_care import FleetCare
+from stategraph.serve.runs.fleet_submitter import FleetSubmitter
 from stategraph.store.postgres import PostgresStore
 from stategraph.workers import Queue
+from stategraph.workers.jobs import JobCodec
 
 from .serving import Gates, make_flow, serving
 from .test_serve_webhooks import Receiver
@@ -46,6 +49,13 @@ class Thread:
         """Begin a run whose input has these words; return its address."""
         answer = self.post(*words, **more)
         return f"{self.place}/runs/{answer.raise_for_status().json()['run_id']}"
+
+    def begin_slow(self, gates: Gates, *words: str, **more: Any) -> str:
+        """Begin a run that is at work until its gate is opened."""
+        gates.close("slow")
+        run = self.begin(*words, topic="slow", **more)
+        assert gates.reached["slow"].wait(30)
+        return run
 
     def post(self, *words: str, assistant: str = "flow", topic: str = "", **more: Any) -> httpx.Response:
         sent = {"assistant_id": assistant, "input": {"log": [*words], "topic": topic}, **more}
@@ -117,9 +127,7 @@ def test_a_rollback_that_is_refused_because_the_run_has_ended_changes_nothing(
 def test_a_run_that_ends_while_a_rollback_is_asked_for_is_taken_back(
     thread: Thread, postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gates.close("slow")
-    run = thread.begin("in", topic="slow")
-    assert gates.reached["slow"].wait(30)
+    run = thread.begin_slow(gates, "in")
     cancel = Queue.cancel
 
     def end_before(queue: Queue, run_id: str, **more: Any) -> bool:
@@ -139,9 +147,7 @@ def test_no_run_begins_from_what_is_being_taken_back(
         pass
 
     thread.reaches(thread.begin("past"), "success")
-    gates.close("slow")
-    run = thread.begin("in", topic="slow")
-    assert gates.reached["slow"].wait(30)
+    run = thread.begin_slow(gates, "in")
     with monkeypatch.context() as patched:  # nobody learns of the end
         patched.setattr(FleetCare, "look", nothing)
         patched.setattr(FleetRuns, "_end_of", nothing)
@@ -162,7 +168,7 @@ def lose_the_job(monkeypatch: pytest.MonkeyPatch, thread: Thread, **more: Any) -
         raise OSError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(FleetRuns, "_submit", die)
+        patched.setattr(FleetSubmitter, "submit", die)
         assert thread.post("in", **more).status_code == 500
     [run] = thread.client.get(f"{thread.place}/runs").json()
     return f"{thread.place}/runs/{run['run_id']}"
@@ -196,7 +202,7 @@ def test_the_next_server_ends_a_run_that_was_cancelled_before_its_job_was_submit
 def test_a_run_that_is_cancelled_at_another_server_before_its_own_submits_the_job_is_stopped(
     thread: Thread, postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submit = FleetRuns._submit
+    submit = FleetSubmitter.submit
     with served(postgres, gates, workers=0) as other:
 
         async def cancel_before(runs: Any, record: Any) -> None:
@@ -204,7 +210,7 @@ def test_a_run_that_is_cancelled_at_another_server_before_its_own_submits_the_jo
             (await asyncio.to_thread(other.client.post, f"{place}/cancel")).raise_for_status()
             await submit(runs, record)
 
-        monkeypatch.setattr(FleetRuns, "_submit", cancel_before)
+        monkeypatch.setattr(FleetSubmitter, "submit", cancel_before)
         gates.close("slow")
         run = thread.begin("in", topic="slow")
         thread.reaches(run, "interrupted")
@@ -213,9 +219,7 @@ def test_a_run_that_is_cancelled_at_another_server_before_its_own_submits_the_jo
 def test_a_stop_that_a_server_stored_before_it_died_is_carried_out(
     thread: Thread, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gates.close("slow")
-    run = thread.begin("in", topic="slow")
-    assert gates.reached["slow"].wait(30)
+    run = thread.begin_slow(gates, "in")
 
     def die(*_: Any, **__: Any) -> None:
         raise OSError("killed")
@@ -229,7 +233,7 @@ def test_a_stop_that_a_server_stored_before_it_died_is_carried_out(
 # -- care ------------------------------------------------------------------------------------------
 
 
-def test_a_run_whose_end_cannot_be_read_keeps_no_other_one_from_its_end(
+def test_a_run_whose_outcome_is_damaged_ends_and_so_does_every_other_one(
     thread: Thread, postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Thread(thread.client)
@@ -239,12 +243,14 @@ def test_a_run_whose_end_cannot_be_read_keeps_no_other_one_from_its_end(
 
     with monkeypatch.context() as patched:
         patched.setattr(FleetCare, "look", nothing)
-        for each in (thread, other):
-            end_of(postgres, each, each.begin("in"))
+        runs = [each.begin("in") for each in (thread, other)]
+        for each, run in zip((thread, other), runs, strict=True):
+            end_of(postgres, each, run)
         with psycopg.connect(postgres, autocommit=True) as direct:
             direct.execute("UPDATE stategraph_jobs SET outcome = 'damaged' WHERE id = 1")
     with PostgresStore.from_conn_string(postgres) as store:
-        until(lambda: [each.value["thread_id"] for each in store.search((ROOT, "unfinished"))] == [thread.id])
+        until(lambda: not store.search((ROOT, "unfinished")))
+    assert [each.status(run) for each, run in zip((thread, other), runs, strict=True)] == ["error", "success"]
 
 
 def test_the_receiver_of_a_webhook_is_told_of_a_run_that_could_not_be_submitted(
@@ -323,17 +329,34 @@ def test_a_run_that_is_refused_creates_no_thread(thread: Thread) -> None:
 def test_the_record_of_a_replaced_run_is_deleted_also_if_another_server_has_recorded_its_end(
     thread: Thread, postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gates.close("slow")
-    first = thread.begin("1", topic="slow")
-    assert gates.reached["slow"].wait(30)
-    note = FleetRuns._note_replaced
+    first = thread.begin_slow(gates, "1")
+    note = FleetSubmitter._note_replaced
     with served(postgres, gates, workers=0) as other:
 
         async def note_late(runs: Any, record: Any) -> None:
             await asyncio.to_thread(other.reaches, first, "interrupted")
             await note(runs, record)
 
-        monkeypatch.setattr(FleetRuns, "_note_replaced", note_late)
+        monkeypatch.setattr(FleetSubmitter, "_note_replaced", note_late)
         thread.reaches(thread.begin("2", multitask_strategy="rollback"), "success")
     assert thread.status(first) == 404
     assert thread.log() == ["2", "a", "b"]
+
+
+@pytest.mark.parametrize("what", ["outcome", "chunk"])
+def test_a_run_ends_whose_results_no_server_can_read(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """They hold a type that the server does not know."""
+    read = JobCodec.read
+
+    def refuse(codec: Any, kind: str, *words: Any) -> Any:
+        if kind == what:
+            raise UnknownTypeError("app.Plan")
+        return read(codec, kind, *words)
+
+    monkeypatch.setattr(JobCodec, "read", refuse)
+    run = thread.begin("in")
+    thread.reaches(run, "error" if what == "outcome" else "success")
+    with thread.client.stream("GET", f"{run}/stream", headers={"Last-Event-ID": "-1"}) as stream:
+        assert "no type is registered as 'app.Plan'" in stream.read().decode()

@@ -138,7 +138,9 @@ def tasks_are_retried_and_cached(note):
 
     @entrypoint(cache=InMemoryCache())
     def main(inputs: dict) -> dict:
-        return {"one": slow_add(inputs["x"]).result(), "two": slow_add(inputs["x"]).result(), "info": info().result()}
+        one = slow_add(inputs["x"]).result()
+        time.sleep(0.3)  # the peer stores it in its cache meanwhile, on another thread
+        return {"one": one, "two": slow_add(inputs["x"]).result(), "info": info().result()}
 
     for chunk in main.stream({"x": 5}, stream_mode="updates"):
         note(chunk)

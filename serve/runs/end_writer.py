@@ -1,0 +1,83 @@
+"""Stores how the runs of this process have ended; for those of workers see `settler`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from ...checkpoint.base import ERROR
+from ...pregel.app import Pregel
+from ...store.base import ItemChangedError
+from ..records import Put, Record, Records, now
+from ..webhooks import delivery_of
+from .execution import Execution, forget_steps
+
+
+class EndWriter:
+    """Writes the ends of runs, each atomically.
+
+    Args:
+        graphs: the graphs by name, with their saver.
+    """
+
+    def __init__(self, graphs: Mapping[str, Pregel], records: Records) -> None:
+        self._graphs, self._records = graphs, records
+
+    async def write(self, execution: Execution, status: str) -> None:
+        """Store the end of a run: its record, the status of its thread, its webhook, and that it
+        has no pointer any more.
+
+        Raises:
+            Exception: the database does not take it. It may be repeated.
+        """
+        record = {**execution.record, "status": status, "updated_at": now()}
+        app = self._graphs[record["graph_id"]]
+        await forget_steps(app, record, is_taken_back=execution.stopped == "rollback")
+        standing = None
+        if not record["kwargs"]["temporary"]:
+            failed = execution.result[ERROR] if status == "error" else None
+            settled = "error" if failed else await self._settled(execution)
+            standing = {"status": settled, "error": failed, "updated_at": now()}
+        execution.record = record  # from here on its status is final, even if storing it fails
+        await self._put(execution, self._last_changes(execution), standing)
+
+    def _last_changes(self, execution: Execution) -> list[Put]:
+        """Return what is written at the end of a run, besides its thread."""
+        record, place = execution.record, (execution.id, execution.thread_id)
+        is_kept = not record["kwargs"]["temporary"] and execution.stopped != "rollback"
+        failed = execution.result[ERROR] if record["status"] == "error" else None
+        return [
+            ("unfinished", place[0], None, place[1]),
+            ("runs", place[0], record if is_kept else None, place[1]),
+            *delivery_of(record, None if failed else execution.result, failed),
+        ]
+
+    async def _settled(self, execution: Execution) -> str:
+        """Return a thread's status after a run, which depends on whether work is left in it."""
+        app = self._graphs[execution.record["graph_id"]]
+        if execution.control.paused is False and not execution.stopped and not app.inbox:
+            return "idle"  # the graph has ended
+        config: Any = {"configurable": {"thread_id": execution.thread_id}}
+        state = await app.aget_state(config)
+        if execution.control.paused and state.interrupts:
+            execution.ask(state.interrupts)
+        return "interrupted" if state.next else "idle"
+
+    async def _put(
+        self, execution: Execution, changes: list[Put], standing: Record | None
+    ) -> None:
+        """Write the end of a run and the status of its thread, or None if the thread was deleted
+        with the run. The thread's record is read unless the one with which the run was begun is
+        still current."""
+        id, thread = execution.thread_id, execution.thread
+        if standing is not None and thread is not None:
+            with suppress(ItemChangedError):
+                seen: list[Put] = [("threads", id, thread)]
+                put: Put = ("threads", id, {**thread, **standing})
+                await self._records.put(*changes, put, seen=seen)
+                return
+        thread = None if standing is None else await self._records.find("threads", id)
+        if standing is not None and thread is not None:
+            changes = [*changes, ("threads", id, {**thread, **standing})]
+        await self._records.put(*changes)
