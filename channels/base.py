@@ -105,13 +105,15 @@ class BaseChannel(Generic[Value, Update, Stored]):
         super().__init_subclass__(**kwargs)
         # What a subclass overrides may make its empty instances differ: it has to say so anew.
         cls.shares_blank = cls.__dict__.get("shares_blank", False)
-        # A class with an `update` of its own may react to an empty one, unless it says otherwise.
-        for base in cls.__mro__:
-            if "step_scoped" in base.__dict__:
-                return
-            if "update" in base.__dict__:
-                cls.step_scoped = BaseChannel.step_scoped  # type: ignore[method-assign]
-                return
+        # A class with an `update` of its own may react to an empty one, and take several writes,
+        # unless it says otherwise.
+        for name in ("step_scoped", "exclusive"):
+            for base in cls.__mro__:
+                if name in base.__dict__:
+                    break
+                if "update" in base.__dict__:
+                    setattr(cls, name, getattr(BaseChannel, name))
+                    break
 
     @property
     def step_scoped(self) -> bool:
@@ -122,6 +124,16 @@ class BaseChannel(Generic[Value, Update, Stored]):
         it overrides this too.
         """
         return True
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether a write may only replace a value that its writer could see.
+
+        If True `update` refuses several writes in one superstep, and with schedule="ready" the
+        engine refuses a write to a value that has changed since the writer started. A subclass
+        that overrides `update` takes them until it overrides this too.
+        """
+        return False
 
     @property
     def reducer(self) -> Callable[[Any, Any], Any] | None:

@@ -31,6 +31,7 @@ class LastValue(SingleValue[Value]):
     __slots__ = ()
 
     step_scoped = False
+    exclusive = True
     shares_blank = True
 
     def update(self, values: Sequence[Any]) -> bool:
@@ -96,6 +97,11 @@ class UntrackedValue(SingleValue[Value]):
     def __init__(self, typ: Any, guard: bool = True, *, key: str = "") -> None:
         super().__init__(typ, key)
         self.guard: bool = guard
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it is guarded."""
+        return self.guard
 
     def update(self, values: Sequence[Any]) -> bool:
         """Take the last value.

@@ -211,6 +211,9 @@ def several_writes_are_taken_in_order_or_refused(example: Example) -> None:
             channel.update(deepcopy(list(example.writes)))
         except InvalidUpdateError:
             _assert_equal(_observe(channel), before, "after a refused update()")
+        else:
+            if channel.exclusive:
+                raise CheckFailed("update() must refuse several writes where exclusive is True")
     _assert_equal(_observe(first), _observe(second), "the same writes")
 
 

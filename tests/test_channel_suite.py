@@ -276,6 +276,7 @@ MORE = [
     ("a_checkpoint_brings_it_back", lambda: Unstorable(int)),
     ("a_checkpoint_brings_it_back", lambda: StoredAfterAll(int)),
     ("describe_says_how_it_stands", lambda: Speechless(int)),
+    ("several_writes_are_taken_in_order_or_refused", lambda: type("Lax", (AnyValue,), {"exclusive": True})(int)),
 ]
 
 

@@ -182,6 +182,11 @@ def test_step_scoped_is_true_only_where_an_empty_update_may_change_something() -
     assert scoped == {"AnyValue", "EphemeralValue", "EphemeralValue, no guard", "Topic"}
 
 
+def test_exclusive_are_those_that_keep_one_value_and_refuse_several() -> None:
+    exclusive = {name for name, make in MAKERS.items() if make().exclusive}
+    assert exclusive == {"LastValue", "UntrackedValue"}
+
+
 def test_equality_ignores_the_value_and_the_type() -> None:
     assert LastValue(int) == LastValue(str)
     assert AnyValue(int) == AnyValue(str)
@@ -675,6 +680,12 @@ def test_a_subclass_with_its_own_update_counts_as_step_scoped() -> None:
     assert not type("Plain", (LastValue,), {})(int).step_scoped
     deaf = type("Deaf", (LastValue,), {"update": Highest.update, "step_scoped": False})
     assert not deaf(int).step_scoped
+
+
+def test_a_subclass_with_its_own_update_is_not_exclusive_until_it_says_so() -> None:
+    assert not Highest(int).exclusive
+    assert type("Plain", (LastValue,), {})(int).exclusive
+    assert type("Counted", (LastValue,), {"update": Highest.update, "exclusive": True})(int).exclusive
 
 
 def test_a_subclass_is_copied_whole() -> None:
