@@ -8,6 +8,7 @@ engine's and stays as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from hashlib import blake2b
 from typing import Any
@@ -22,6 +23,7 @@ from ..pregel.errors import (
 from ..pregel.log import log_lost_worker
 from ..pregel.program.callables import GETTERS
 from ..pregel.program.program import CompiledNode
+from ..pregel.superstep.deadline import Deadline
 from ..pregel.superstep.hooks import TravellingSpan
 from ..pregel.superstep.interrupts import AnswerRejected, asking, import_answers
 from .base import Executor, Handle, Lost, OnEvent, RemoteCall
@@ -72,9 +74,12 @@ class RemoteFunction:
             if task.deadline is not None:
                 task.deadline.queue()  # the executor may be busy: to wait for it does not count
             call = builder.build(self._function, task, value)
+            is_over = watch_attempt(task)
             try:
-                data = self._run(call, task, alone=deaths > 0)
+                data = self._run(call, task, is_over, alone=deaths > 0)
             except Lost as loss:
+                if is_over():
+                    raise GraphAbandoned from None
                 deaths = self._count_death(loss, deaths, task)
                 continue
             result = _load_result(task, data)
@@ -84,16 +89,19 @@ class RemoteFunction:
             # It asked a question whose answer it was not told of: one that came without an id. Run
             # it again.
 
-    def _run(self, call: RemoteCall, task: DriverTask, *, alone: bool) -> bytes:
+    def _run(
+        self, call: RemoteCall, task: DriverTask, is_over: Callable[[], bool], *, alone: bool
+    ) -> bytes:
         """Submit a call and wait for it. Whatever ends the wait ends the call too.
 
         Args:
+            is_over: whether nobody waits for its attempt any longer.
             alone: no other call that is suspected of killing workers may run at the same time.
         """
         with self.executor.quarantine if alone else nullcontext():
-            handle = self.executor.submit(call, event_handler(task))
+            handle = self.executor.submit(call, event_handler(task, is_over))
             try:
-                return _wait(handle, task)
+                return _wait(handle, task.nearest_deadline, is_over)
             except Lost:
                 raise
             except BaseException:
@@ -117,21 +125,31 @@ class RemoteFunction:
         return deaths
 
 
-def _wait(handle: Handle, task: DriverTask) -> bytes:
+def watch_attempt(task: DriverTask) -> Callable[[], bool]:
+    """What tells whether nobody waits for the current attempt any longer: it has failed, was
+    abandoned, or its run was cut short."""
+    attempt, deadline = task.attempt, task.nearest_deadline
+
+    def is_over() -> bool:
+        given_up = task.attempt != attempt or (deadline is not None and deadline.abandoned)
+        return given_up or task.is_cut_short()
+
+    return is_over
+
+
+def _wait(handle: Handle, deadline: Deadline | None, is_over: Callable[[], bool]) -> bytes:
     """The result of a call.
 
     Raises:
-        GraphAbandoned: its attempt was abandoned, or its run cut short: nobody waits for it any
-            longer.
+        GraphAbandoned: nobody waits for it any longer.
     """
-    deadline = task.nearest_deadline
     while True:
         try:
             if deadline is None:
                 return handle.result(FAR)
             return handle.result(min(max(deadline.remaining(), NEAR), FAR))
         except TimeoutError:
-            if (deadline is not None and deadline.abandoned) or task.is_cut_short():
+            if is_over():
                 raise GraphAbandoned from None
 
 
@@ -183,15 +201,14 @@ def _ask(task: DriverTask, result: CallResult) -> None:
     raise signal
 
 
-def event_handler(task: DriverTask) -> OnEvent:
-    """What brings the events of the current attempt to those who read the run."""
-    attempt, deadline, write = task.attempt, task.nearest_deadline, task.writer
-    span = task.current.span
-    keeper: OnceKeeper | None = None
+def event_handler(task: DriverTask, is_over: Callable[[], bool]) -> OnEvent:
+    """What brings the events of the current attempt to those who read the run.
 
-    def is_over() -> bool:
-        given_up = task.attempt != attempt or (deadline is not None and deadline.abandoned)
-        return given_up or task.is_cut_short()
+    Args:
+        is_over: whether nobody waits for that attempt any longer.
+    """
+    write, span = task.writer, task.current.span
+    keeper: OnceKeeper | None = None
 
     def on_event(event: bytes) -> bytes | None:
         nonlocal keeper
@@ -204,7 +221,7 @@ def event_handler(task: DriverTask) -> OnEvent:
             return keeper.reply(data)
         if kind == "custom":
             write(data)  # it knows by itself whether its attempt still counts
-        elif task.attempt != attempt or (deadline is not None and deadline.abandoned):
+        elif is_over():
             return None  # events of an attempt that failed or was abandoned are dropped
         elif kind == "span":
             if isinstance(span, TravellingSpan):

@@ -110,7 +110,8 @@ class AsyncBatch(Batch[Job]):
             worker.add_done_callback(self._dismiss)
 
     def _dismiss(self, worker: asyncio.Task[None]) -> None:
-        del self._workers[worker]
+        if self._workers.pop(worker) is None and worker.cancelled():
+            self._coming = False  # it may not have begun
         self._call_worker()  # should it have been cancelled by others, while jobs are left
 
     def _suspended(self) -> bool:

@@ -103,6 +103,7 @@ class AsyncDriver(Driver):
     """Answers the effects of one loop on an event loop."""
 
     waits: Waits = AWAITS
+    executes = arun_task, arun_in_time
     host: asyncio.Task[Any] | None = None
     """The asyncio task that waits for the run and does nothing else; None for a stream, whose
     reader may be anywhere."""
@@ -124,23 +125,24 @@ class AsyncDriver(Driver):
         return AsyncCalls(run, self._loop)
 
     def run_alone(self, task: Task) -> Any:
-        return in_context(copy_context(), arun_task(task))
+        return in_context(copy_context(), self._execute(task))
 
     def make_batch(self, tasks: Sequence[Task]) -> AsyncBatch[Task]:
         limit = self._run.settings.config.get("max_concurrency") or _width(tasks)
         return AsyncBatch(self._choose_execute(), tasks, limit, self.end, _is_coroutine)
 
     def make_open_batch(self) -> AsyncBatch[Task]:
-        limit = self._run.settings.config.get("max_concurrency") or sys.maxsize
+        free = any(node.call.coro is not None for node in self._run.program.nodes.values())
+        most = sys.maxsize if free else MAX_THREADS
+        limit = self._run.settings.config.get("max_concurrency") or most
         return AsyncBatch(self._execute_any, (), limit, self.end, _is_spared)
 
     def _choose_execute(self) -> Callable[[Task], Coroutine[Any, Any, None]]:
-        execute = arun_task if self._run.settings.deadline is None else arun_in_time
         if self._racers is None:
-            return execute
+            return self._execute
         from .aracing import race_on_loop
 
-        return partial(race_on_loop, execute, self._racers)
+        return partial(race_on_loop, self._execute, self._racers)
 
     def _execute_any(self, task: Task) -> Coroutine[Any, Any, None]:
         """Run a task of a batch to which racers may have come since it was made."""

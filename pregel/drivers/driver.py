@@ -66,6 +66,7 @@ class Driver:
         waits: how this driver waits.
         make_journal: makes the journal of a run.
         make_calls: makes what starts the `@task` calls of a run, on any thread.
+        executes: what runs a task, and what does in a run with a deadline.
         slices: how runs share the event loop; None on threads.
         slice_end: until when (`monotonic`) this one may hold it.
     """
@@ -73,6 +74,7 @@ class Driver:
     waits: Waits
     make_journal: Callable[[Run], Journal]
     make_calls: Callable[[Run], Any]
+    executes: tuple[Callable[[Task], Any], Callable[[Task], Any]]
     slices: Any = None
     slice_end: float = 0.0
 
@@ -84,6 +86,7 @@ class Driver:
             if observed or run.hook is not None or LANGCHAIN in modules:
                 effects = surround(run, effects)
         self._effects = effects
+        self._execute = self.executes[run.settings.deadline is not None]
         self._batch: Batch[Task] | None = None
         self._admission: AdmissionQueue | None = None
         self._racers: Racers | None = None

@@ -209,19 +209,27 @@ class ThreadBatch(Batch[Job]):
                 job = waiting.popleft()
             except IndexError:
                 break
-            # Called before the job runs, for it may block; but one at a time, so that quick jobs
-            # call no third.
-            if waiting and not self._coming and self._workers < self._limit:
-                self.call_worker()
+            except BaseException:  # Ctrl-C on the caller's thread: nobody does this job
+                with self._lock:
+                    self.open -= 1
+                raise
             error: BaseException | None = None
             try:
+                # Called before the job runs, for it may block; but one at a time, so that quick
+                # jobs call no third.
+                if waiting and not self._coming and self._workers < self._limit:
+                    self.call_worker()
                 context.copy().run(execute, job)
             except BaseException as raised:
                 error = raised
             # Before it counts as ended: who looks at `ended` finds the outcome on the job.
-            done(job, error)
-            ended.append(job)
+            try:
+                done(job, error)
+            finally:
+                ended.append(job)
             if notice.locked():
                 self.wake()
         with self._lock:
             self._workers -= 1
+        if waiting:  # added after this worker had looked, and before it counted as gone
+            self.call_worker()

@@ -60,9 +60,10 @@ class ThreadDriver(Driver):
     waits: Waits = WAITS
     make_journal: Callable[[Run], Journal] = Journal
     make_calls: Callable[[Run], Any] = Calls
+    executes = run_task, run_in_time
 
     def run_alone(self, task: Task) -> None:
-        copy_context().run(run_task, task)
+        copy_context().run(self._execute, task)
 
     def make_batch(self, tasks: Sequence[Task]) -> ThreadBatch[Task]:
         limit = self._run.settings.config.get("max_concurrency") or MAX_THREADS
@@ -73,12 +74,11 @@ class ThreadDriver(Driver):
         return ThreadBatch(self._execute_any, (), limit, self.end)
 
     def _choose_execute(self) -> Callable[[Task], None]:
-        execute = run_task if self._run.settings.deadline is None else run_in_time
         if self._racers is None:
-            return execute
+            return self._execute
         from .racing import race_on_thread
 
-        return partial(race_on_thread, execute, self._racers)
+        return partial(race_on_thread, self._execute, self._racers)
 
     def _execute_any(self, task: Task) -> None:
         """Run a task of a batch to which racers may have come since it was made."""

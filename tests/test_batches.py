@@ -1,0 +1,92 @@
+"""Who does the jobs of a batch that are added while others end: nothing waits for a worker that has just gone."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import threading
+from collections import deque
+from typing import Annotated, Any
+
+import pytest
+from typing_extensions import TypedDict
+
+from stategraph import START, Send, StateGraph
+from stategraph.pregel.drivers import aio
+from stategraph.pregel.drivers.abatch import AsyncBatch
+from stategraph.pregel.drivers.pool import ThreadBatch
+
+WAIT = 10.0
+
+
+def test_a_job_that_is_added_while_the_only_worker_leaves_is_done() -> None:
+    did: list[str] = []
+    over = threading.Event()
+
+    def done(job: str, error: BaseException | None) -> None:
+        if job == "second":
+            over.set()
+
+    batch: ThreadBatch[str] = ThreadBatch(did.append, (), 1, done)
+
+    class Window(deque[str]):
+        """Between the look of a worker that finds nothing and its end, somebody adds a job."""
+
+        def popleft(self) -> str:
+            try:
+                return super().popleft()
+            except IndexError:
+                if batch.open == 1:
+                    batch.add(["second"])
+                raise
+
+    batch._waiting = Window()
+    batch.add(["first"])
+    assert over.wait(WAIT) and did == ["first", "second"]
+
+
+def test_a_job_whose_worker_is_cancelled_before_it_begins_is_done_by_another() -> None:
+    async def main() -> None:
+        did: list[str] = []
+
+        async def execute(job: str) -> None:
+            did.append(job)
+
+        batch: AsyncBatch[str] = AsyncBatch(execute, ["job"], 2, lambda job, error: None)
+        batch.start()
+        (worker,) = batch._workers
+        worker.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert did == ["job"]
+
+    asyncio.run(main())
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[int], operator.add]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_plain_functions_are_kept_to_a_number_of_threads(drive: Any, monkeypatch: pytest.MonkeyPatch, schedule: Any) -> None:
+    monkeypatch.setattr(aio, "MAX_THREADS", 3)
+    if not drive.is_async:
+        monkeypatch.setattr("stategraph.pregel.drivers.threads.MAX_THREADS", 3)
+    lock, at_once, most = threading.Lock(), [0], [0]
+    full = threading.Event()
+
+    def work(state: Any) -> Any:
+        with lock:
+            at_once[0] += 1
+            most[0] = max(most[0], at_once[0])
+            if at_once[0] > 3:
+                full.set()
+        full.wait(0.2)
+        with lock:
+            at_once[0] -= 1
+        return {"log": [1]}
+
+    builder = StateGraph(State).add_node("work", work)
+    builder.add_conditional_edges(START, lambda state: [Send("work", {}) for _ in range(7)], ["work"])
+    assert len(drive.invoke(builder.compile(schedule=schedule), {"log": []})["log"]) == 7
+    assert most[0] == 3
