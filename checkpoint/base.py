@@ -33,17 +33,20 @@ from .records import (
     CONTINUES,
     CONTROL_WRITES,
     DIGEST,
+    EDITED,
     ERROR,
     ERROR_SOURCE,
     INTERRUPT,
     KEPT,
     NO_WRITES,
     NULL_TASK_ID,
+    OF_TASK,
     POST,
     POST_TASK_ID,
     RAISED,
     RESUME,
     RETURN,
+    REWOUND,
     SLEEP,
     UNDER_WAY,
     Checkpoint,
@@ -63,11 +66,11 @@ from .serde import Serializer
 
 __all__ = [
     "BaseCheckpointSaver", "CHECKPOINT_FORMAT", "CLAIM", "CONTINUES", "CONTROL_WRITES",
-    "DIGEST", "ERROR", "ERROR_SOURCE", "INTERRUPT", "KEPT", "NO_WRITES", "NULL_TASK_ID", "POST",
-    "POST_TASK_ID", "RAISED", "RESUME", "RETURN", "SLEEP", "UNDER_WAY", "Checkpoint",
-    "CheckpointConflictError", "CheckpointMetadata", "CheckpointTuple", "Commit",
-    "PendingWrite", "Post", "RunnableConfig", "Span", "TaskWrites", "address", "coordinates",
-    "write_index",
+    "DIGEST", "EDITED", "ERROR", "ERROR_SOURCE", "INTERRUPT", "KEPT", "NO_WRITES", "NULL_TASK_ID",
+    "OF_TASK", "POST", "POST_TASK_ID", "RAISED", "RESUME", "RETURN", "REWOUND", "SLEEP",
+    "UNDER_WAY", "Checkpoint", "CheckpointConflictError", "CheckpointMetadata", "CheckpointTuple",
+    "Commit", "PendingWrite", "Post", "RunnableConfig", "Span", "TaskWrites", "address",
+    "coordinates", "write_index",
 ]  # fmt: skip
 
 

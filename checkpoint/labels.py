@@ -12,9 +12,9 @@ from typing import Any
 
 from ..channels.base import MISSING
 from .digest import blake2b
-from .records import RunnableConfig
+from .records import OF_TASK, RunnableConfig
 
-UNLABELLED = frozenset({"source", "step", "parents", "run_id"})
+UNLABELLED = frozenset({"source", "step", "parents", "run_id", OF_TASK})
 """What each checkpoint says of itself: it tells no thread from others, or changes at each step."""
 
 Place = tuple[str, str]

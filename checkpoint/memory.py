@@ -252,11 +252,13 @@ class InMemorySaver(MemoryRecords):
             if parent is None and parent_id is not None:
                 # Pruned meanwhile: what changed since is not enough, this one must hold everything.
                 commit = complete_commit(commit, self._dumps)
-            if parent_id is not None and commit.writes:
-                chain.record(parent_id, commit.writes)
-            self._add(thread_id, checkpoint_ns, chain, make_record(commit, parent))
+            # The head moves between the two: Ctrl-C may come at each call, and until then all is as
+            # it was. Tasks recorded as finished without it would leave nothing that is to run.
             if commit.carried:
                 chain.record(commit.id, [*commit.carried])
+            self._add(thread_id, checkpoint_ns, chain, make_record(commit, parent))
+            if parent_id is not None and commit.writes:
+                chain.record(parent_id, commit.writes)
             if commit.taken:
                 self._posts.take(thread_id, commit.taken)
         if self._retention is not None:

@@ -35,6 +35,7 @@ DIGEST = "__digest__"
 CLAIM = "__claim__"
 RAISED = "__raised__"
 KEPT = "__kept__"
+EDITED = "__edited__"
 SLEEP = "__sleep__"
 
 CONTROL_WRITES = {
@@ -46,6 +47,7 @@ CONTROL_WRITES = {
     RAISED: -6,
     KEPT: -7,
     SLEEP: -8,
+    EDITED: -9,
 }
 """Writes that describe a task instead of being its output, with their fixed place: a new one
 replaces the old."""
@@ -158,9 +160,18 @@ TRIGGER = "branch:to:"
 """How the names of the channels begin that make a StateGraph's node run."""
 
 CONTINUES = "stategraph_continues"
-"""In the metadata of an edit: the checkpoints whose tasks go on in it, so that what graphs inside
-them have stored is found."""
+"""In the metadata of an edit, or of the one checkpoint of a call with durability "exit": the
+checkpoints whose tasks go on in it, so that what graphs inside them have stored stays."""
 
+
+OF_TASK = "stategraph_task"
+"""In the metadata of a nested graph's own history (`checkpointer=True`): the ids of the task that
+ran it, and of those around it, the outermost first. The next task with that history starts over,
+this one goes on; where one of them is done anew, what it had stored counts no more."""
+
+REWOUND = "stategraph_rewound"
+"""In the metadata of an edit or a fork: the checkpoint on which it was made, if that is not its
+parent; of several on top of each other, the one below them. "" if nothing was undone."""
 
 UNDER_WAY = "stategraph_under_way"
 """In the metadata of a checkpoint: tasks are under way there (schedule="ready")."""
@@ -230,8 +241,8 @@ class Commit:
         versions: the versions of those channels.
         seen: the entries of `versions_seen` that changed since the parent.
         writes: finished tasks' writes, which belong to the *parent* checkpoint.
-        carried: tasks' writes beside an earlier checkpoint that goes on in this one, after an edit;
-            they are recorded beside *this* checkpoint, in the same transaction.
+        carried: records that stand beside *this* checkpoint from its start, in the same
+            transaction: of tasks of earlier checkpoints that go on in it, and of the claim.
         taken: the ids of the posts received with this step; they are deleted in the same
             transaction, and their writes are among `writes`.
         whole: builds the complete `Checkpoint`, for savers that store nothing else.

@@ -147,8 +147,8 @@ def find_origins(tables: Iterable[Mapping[str, Mapping[str, int]]]) -> set[str]:
 def add_continued(
     kept: Collection[str], metadata_of: Callable[[str], Mapping[str, Any]]
 ) -> Collection[str]:
-    """The checkpoints that stay, and those of which tasks go on in them after an edit: what graphs
-    inside these tasks have stored names the checkpoint in which they began."""
+    """The checkpoints that stay, and those whose tasks go on in them (see `CONTINUES`): what
+    graphs inside these tasks have stored names the checkpoint in which they began."""
     return {*kept, *(earlier for each in kept for earlier in metadata_of(each).get(CONTINUES, ()))}
 
 

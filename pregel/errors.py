@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from ..channels.base import MISSING, EmptyChannelError, InvalidUpdateError, StateGraphError
 from ..checkpoint.base import CheckpointConflictError
@@ -180,27 +180,45 @@ class RemoteError(StateGraphError):
     """Replaces an exception whose class cannot leave its worker; the text names the class."""
 
 
+COMMAND: Final = "Command"
+"""The `writer` of a `ConcurrentUpdateError` if it was no node."""
+
+
 class ConcurrentUpdateError(InvalidUpdateError):
-    """With schedule="ready": a task wrote a key without a reducer that another task has written
-    since this one started.
+    """With schedule="ready": a task wrote a key without a reducer, or an `Overwrite`, and another
+    task or a `Command` has written the key since this one started.
 
     Attributes:
-        key: the key. `task`: the node whose write is refused. `writer`: the node that wrote before.
+        key: the key.
+        task: the node whose write is refused.
+        writer: the node that wrote before; "Command" if a `Command` or a post did; empty if it is
+            not known.
+        overwrites: the key has a reducer, and the task wrote an `Overwrite`.
     """
 
-    def __init__(self, key: str, task: str, writer: str) -> None:
-        super().__init__(
-            f"key {key!r}: task {task!r} wrote it, but {writer!r} has written it since that task "
-            "started. Which of the two is refused depends on their time: give the key a reducer, "
-            "Annotated[list, operator.add], or lead one of the nodes to the other. update_state "
-            "lets the task start again in the state as it is"
-        )
+    def __init__(self, key: str, task: str, writer: str, overwrites: bool = False) -> None:
+        outside = "a Command or a post" if overwrites else "a Command"
+        by = {COMMAND: outside, "": f"another task or {outside}"}.get(writer, repr(writer))
+        wrote = "overwrote" if overwrites else "wrote"
+        said = [
+            f"key {key!r}: task {task!r} {wrote} it, but {by} has written it since that task "
+            "started"
+        ]
+        ways = [] if overwrites else ["give the key a reducer, Annotated[list, operator.add]"]
+        if writer != COMMAND:
+            said.append("Which of the two is refused depends on timing")
+            ways.append("add an edge from one of the nodes to the other")
+        if ways:
+            said.append(f"To let both write, {', or '.join(ways)}")
+        said.append("update_state lets the task start again in the state as it is")
+        super().__init__(". ".join(said))
         self.key: str = key
         self.task: str = task
         self.writer: str = writer
+        self.overwrites: bool = overwrites
 
     def __reduce__(self) -> Any:
-        return type(self), (self.key, self.task, self.writer)
+        return type(self), (self.key, self.task, self.writer, self.overwrites)
 
 
 class InvalidRouteError(InvalidUpdateError, ValueError):

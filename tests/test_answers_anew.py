@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from stategraph import (
     START,
     Command,
     InMemorySaver,
+    Runtime,
     StateGraph,
     UnknownInterruptError,
     entrypoint,
@@ -124,3 +126,34 @@ def test_it_outlives_a_process_that_dies_with_it(nested: bool, drive: Any, tmp_p
         with pytest.raises(KeyboardInterrupt):
             drive.invoke(app, Command(resume="10"), CFG)
         assert drive.invoke(app, None, CFG)["log"] == [10]
+
+
+# -- after a failure --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+@pytest.mark.parametrize("waits", [lambda runtime: interrupt("x?"), lambda runtime: runtime.sleep(timedelta(days=1))])
+def test_a_task_that_failed_and_waits_now_waits_until_its_turn_comes(
+    drive: Any, schedule: Any, durability: Any, waits: Any
+) -> None:
+    """Its failure is over: what another task is answered does not make it run."""
+    ran = []
+
+    def x(state: State, runtime: Runtime) -> Any:
+        ran.append(1)
+        if len(ran) == 1:
+            raise ConnectionError
+        return waits(runtime)
+
+    builder = StateGraph(State).add_node("a", ages("a")).add_node("x", x).add_edge(START, "a").add_edge(START, "x")
+    app = builder.compile(InMemorySaver(), schedule=schedule)
+    with pytest.raises(ConnectionError):
+        drive.invoke(app, {}, CFG, durability=durability)
+    drive.invoke(app, None, CFG, durability=durability)
+    before = drive.get_state(app, CFG)
+    (a, x_now) = before.tasks
+    assert (x_now.error, len(x_now.interrupts) or x_now.wake_at is not None) == (None, True)
+    drive.invoke(app, Command(resume={a.interrupts[0].id: "1"}), CFG, durability=durability)
+    assert len(ran) == 2
+    assert drive.get_state(app, CFG).wake_at == before.wake_at

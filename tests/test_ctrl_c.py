@@ -17,7 +17,8 @@ from stategraph.checkpoint.sql.sqlite_database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.drivers import journal
 from stategraph.pregel.drivers.batch import Batch
-from stategraph.pregel.drivers.pool import POOL
+from stategraph.pregel.drivers.pool import POOL, ThreadBatch
+from stategraph.pregel.drivers.threads import ThreadDriver
 from stategraph.pregel.run import loop
 from stategraph.pregel.superstep.machine import Machine
 
@@ -155,15 +156,20 @@ def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch: pyt
     assert app.invoke(None, CFG) == {"log": ["quick", "slow", "last"]}
 
 
-def test_ctrl_c_while_ends_are_taken_is_not_waited_for_ever() -> None:
-    """At each call that `take` makes, in turn."""
+@pytest.mark.parametrize(
+    "codes",
+    [{Batch.take.__code__}, {ThreadBatch._drain.__code__, ThreadBatch.call_worker.__code__, ThreadDriver.end.__code__}],
+    ids=["ends are taken", "jobs are done here"],
+)
+def test_ctrl_c_is_not_waited_for_ever(codes: set[Any]) -> None:
+    """At each call that is made there, in turn."""
 
     def interrupt(number: int) -> bool:
         """Whether there is such a call."""
         seen = [0]
 
         def profile(frame: Any, event: str, arg: Any) -> None:
-            if frame.f_code is Batch.take.__code__ and event in ("call", "c_return"):
+            if frame.f_code in codes and event in ("call", "c_return"):
                 seen[0] += 1
                 if seen[0] == number:
                     sys.setprofile(None)

@@ -186,6 +186,19 @@ def test_sends_that_the_edit_sends_again_go_on(drive: Any, saver: Any) -> None:
     assert ran == ["work 2"]
 
 
+def test_of_equal_sends_the_open_one_goes_on_beside_the_finished_one(drive: Any, saver: Any) -> None:
+    builder = StateGraph(State).add_node("w", asks("w")).add_node("n", asks("n"))
+    builder.add_conditional_edges(START, lambda _: [Send("w", {"log": []}), Send("w", {"log": []}), "n"], ["w", "n"])
+    app = builder.compile(saver)
+    drive.invoke(app, {}, CFG)
+    first, second = [each.interrupts[0].id for each in drive.get_state(app, CFG).tasks if each.name == "w"]
+    drive.invoke(app, Command(resume={first: 1}), CFG)
+    drive.update_state(app, CFG, {"log": ["n by hand"]}, "n")
+    assert question(drive, app).id == second
+    drive.invoke(app, Command(resume=2), CFG)
+    assert drive.get_state(app, CFG).values["log"] == ["n by hand", ("w", 1), ("w", 2)]
+
+
 def test_a_node_pending_by_a_send_and_by_an_edge_is_spoken_for_twice(drive: Any, saver: Any) -> None:
     ran = Ran()
     builder = StateGraph(Draft).add_node("a", says("a", ran)).add_node("two", says("two", ran))
@@ -259,6 +272,22 @@ def test_an_update_that_leads_elsewhere_closes_what_it_replaces(drive: Any, save
     assert drive.invoke(app, None, CFG)["log"] == ["a", "q"]
 
 
+def test_an_update_tells_that_it_closes_the_question_of_an_error_handler(drive: Any, saver: Any) -> None:
+    """Its node runs again, for the update may have mended what it failed of."""
+
+    def fails(state: Any) -> Any:
+        raise OSError("it is down")
+
+    builder = StateGraph(State).add_node("a", fails, error_handler=asks("mend")).add_node("b", asks("b"))
+    app = builder.add_edge(START, "a").add_edge(START, "b").compile(checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    with pytest.warns(GraphWarning, match="closes the question that the error handler of 'a' asks; .* as_node='a'"):
+        drive.update_state(app, CFG, {"log": ["by hand"]}, as_node="b")
+    assert drive.get_state(app, CFG).next == ("a",)
+    drive.update_state(app, CFG, {"log": ["a by hand"]}, as_node="a")  # says nothing: it is answered by that
+    assert drive.get_state(app, CFG).values["log"] == ["by hand", "a by hand"]
+
+
 @pytest.mark.parametrize("spoken", [1, 2, 3])
 def test_updates_for_sends_leave_the_task_that_an_edge_made_of_the_same_node(spoken: int, drive: Any, saver: Any) -> None:
     ran = Ran()
@@ -297,6 +326,21 @@ def test_a_pruned_thread_that_was_edited_goes_on(drive: Any, saver: Any) -> None
     ran.clear()
     drive.invoke(app, Command(resume="yes"), CFG)
     assert ran.take() == ["ask"]
+
+
+@pytest.mark.filterwarnings("ignore:node 'm' will run")
+def test_after_an_edit_a_new_task_is_a_new_turn_of_a_memory(drive: Any, saver: Any) -> None:
+    """The task before it, which has ended, had run beside a checkpoint whose other tasks go on."""
+    ran = Ran()
+    memory = graph({"turn": says("turn", ran)}, (START, "turn"), checkpointer=True)
+    nodes = {"m": memory, "a": asks("a", ran), "c": asks("c", ran), "b": asks("b", ran)}
+    edges = [(START, "m"), (START, "a"), ("a", "c"), ("c", "m"), (START, "b")]
+    app = graph(nodes, *edges, checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    drive.update_state(app, CFG, {"log": ["edit"]}, "a")
+    drive.update_state(app, CFG, {"log": ["edit"]}, "c")
+    drive.invoke(app, None, CFG)
+    assert ran.count("turn") == 2
 
 
 def test_a_hand_raised_pause_is_looked_at_again_after_an_edit(drive: Any, saver: Any) -> None:
@@ -369,3 +413,25 @@ def test_an_update_that_does_not_say_as_whom_closes_no_question(drive: Any, save
     assert question(drive, app) == before
     drive.update_state(app, CFG, {"log": ["two"]}, as_node="p")
     assert question(drive, app).id == before.id
+
+
+@pytest.mark.parametrize("by", ["ask", "x"])
+def test_who_has_lost_a_race_stays_out(drive: Any, by: str) -> None:
+    """The race is over, beside it somebody asks: an edit as either does not bring the losers back."""
+    ran = Ran()
+
+    def x(state: Any) -> Any:
+        ran.append(state["name"])
+        return {"log": [state["name"]]}
+
+    saver = InMemorySaver()
+    builder = StateGraph(State).add_node("x", x).add_node("ask", asks("ask", ran))
+    racers = [Send("x", {"name": name}, race="r") for name in ("x1", "x2")]
+    builder.add_conditional_edges(START, lambda state: [*racers, "ask"], ["x", "ask"])
+    app = builder.compile(saver)
+    drive.invoke(app, {}, {**CFG, "max_concurrency": 1})
+    assert ran.take() == ["ask", "x1"] and drive.get_state(app, CFG).next == ("ask",)
+    drive.update_state(app, CFG, {"log": ["edited"]}, by)
+    assert drive.get_state(app, CFG).next == (() if by == "ask" else ("ask",))
+    drive.invoke(app, None, CFG)
+    assert not {"x1", "x2"}.intersection(ran)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -19,6 +20,7 @@ from stategraph import (
     Overwrite,
     Send,
     StateGraph,
+    get_stream_writer,
     interrupt,
 )
 from stategraph.checkpoint import CheckpointConflictError
@@ -229,6 +231,30 @@ def test_stopped_before_every_step_it_is_in_one_step(drive: Any, saver: Any) -> 
         end = drive.invoke(fresh, None, CFG)
     assert end == {"log": ["w0", "w1", "a after 2", "w2", "b after 4", "w3", "c after 6"]}
     assert posted(saver) == [["w0"], ["w1"], ["w2"], ["w3"]]
+
+
+class Counting(InMemorySaver):
+    reads = 0
+
+    def read_posts(self, *args: Any) -> Any:
+        self.reads += 1
+        return super().read_posts(*args)
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_it_is_looked_for_once_a_step_and_not_at_each_chunk(drive: Any, schedule: Any) -> None:
+    def talk(state: State) -> Any:
+        write = get_stream_writer()
+        for number in range(50):
+            write(number)
+            time.sleep(0.001)
+        return {"log": ["talk"]}
+
+    saver = Counting()
+    builder = StateGraph(State).add_node("talk", talk).add_node("b", lambda state: {"log": ["b"]})
+    app = builder.add_edge(START, "talk").add_edge("talk", "b").compile(saver, schedule=schedule, inbox=True)
+    assert drive.stream(app, {"log": []}, CFG, stream_mode="custom") == [*range(50)]
+    assert saver.reads <= 3  # with the input, and after the steps of talk and b
 
 
 class Died(BaseException):

@@ -57,6 +57,7 @@ PREGEL = """
     superstep.task superstep.state superstep.question_ids
     superstep.interrupts superstep.machine
     superstep.race
+    superstep.ready_memories
     superstep.ready_races
     superstep.under_way
     superstep.flow_machine
@@ -74,12 +75,13 @@ PREGEL = """
     run.observing
     run.surround
     run.snapshots run.history
+    run.showing
     run.nested
     run.resume
     run.origins
     run.start run.load run.failures
     run.begin
-    run.open_tasks
+    run.open_tasks run.update_tasks
     run.update_state
     run.loop
     run.ready_store

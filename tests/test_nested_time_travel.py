@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from nested_travel import CALLS, KEEPS, Nest, travel
-from paused import CFG, Ran, State, asks, graph, says
+from paused import CFG, Ran, State, asks, graph, ids, says
 
 import stategraph.pregel.run.load as load
-from stategraph import END, START, Command, InMemorySaver, Send, StateGraph
+from stategraph import END, START, Command, InMemorySaver, Send, SqliteSaver, StateGraph
 
 
 @pytest.mark.parametrize("inmost", KEEPS)
@@ -96,7 +98,90 @@ def test_a_round_of_a_loop_goes_on_from_what_the_round_before_has_left(drive: An
         assert ran == ["t", *["s", "t"] * (3 - number)]
 
 
+# -- a history of its own -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "memory":
+        yield InMemorySaver()
+    else:
+        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
+            yield opened
+
+
+def remembers(saver: Any, schedule: Any) -> Any:
+    """A node that shows what its graph remembers; that asks in between."""
+    child = graph({"p": says("p"), "i": asks("i")}, (START, "p"), ("p", "i"), checkpointer=True, schedule=schedule)
+    nodes = {"m": lambda state: {"log": [[each[-1] for each in child.invoke({})["log"]]]}, "b": asks("b")}
+    return graph(nodes, (START, "m"), (START, "b"), checkpointer=saver, schedule=schedule)
+
+
+def answer_m(drive: Any, app: Any, answer: str) -> Any:
+    asked = ids(drive.get_state(app, CFG))
+    return drive.invoke(app, Command(resume={asked["i?"]: answer}), CFG, durability="sync")["log"]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_history_forgets_on_a_branch_what_a_task_had_done_that_runs_anew(
+    drive: Any, saver: Any, durability: Any, schedule: Any
+) -> None:
+    app = remembers(saver, schedule)
+    for turn in range(2):
+        drive.invoke(app, {}, CFG, durability=durability)
+        asked = drive.get_state(app, CFG)
+        if not turn:
+            drive.invoke(app, Command(resume={each.id: "one" for each in asked.interrupts}), CFG, durability=durability)
+    for answer in ("two", "three", "four"):  # each branch is one of the branch before
+        drive.invoke(app, None, asked.config, durability=durability)
+        asked = drive.get_state(app, CFG)
+        if answer != "three":
+            drive.invoke(app, Command(resume={ids(asked)["i?"]: answer}), CFG, durability=durability)
+    log = drive.get_state(app, CFG).values["log"]
+    assert log[-1] == ["p", "one", "p", "four"]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_a_history_stays_where_nothing_is_done_anew(drive: Any, saver: Any, schedule: Any) -> None:
+    """Also when the config of the edit is named."""
+    app = remembers(saver, schedule)
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, None, drive.update_state(app, CFG, {"log": []}, "b"))
+    assert answer_m(drive, app, "one") == [["p", "one"]]
+
+
 # -- answers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpointer", [None, True])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_an_answer_for_a_graph_inside_reaches_no_other_node_that_asks(drive: Any, schedule: Any, checkpointer: Any) -> None:
+    """The graph starts over on the branch, and comes to its question after its sibling."""
+    child = graph({"t": says("t"), "i": asks("i")}, (START, "t"), ("t", "i"), checkpointer=checkpointer)
+    nodes = {"n": lambda state: {"log": child.invoke({})["log"][-1:]}, "a": asks("a")}
+    app = graph(nodes, (START, "n"), (START, "a"), schedule=schedule)
+    drive.invoke(app, {}, CFG)
+    asked = drive.get_state(app, CFG)
+    drive.invoke(app, None, asked.config)  # it is not the head any more
+    drive.invoke(app, Command(resume={ids(asked)["i?"]: "I"}), asked.config)
+    (left,) = drive.get_state(app, CFG).interrupts
+    assert left.value == "a?"
+    assert sorted(drive.invoke(app, Command(resume="A"), CFG)["log"]) == [("a", "A"), ("i", "I")]
+
+
+
+def test_an_answer_by_id_for_a_graph_inside_reaches_no_earlier_question_of_it(drive: Any) -> None:
+    """The graph starts over on the branch, and asks its first question again."""
+    app = graph({"n": two_questions(Ran())}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="first"), CFG)
+    asked = drive.get_state(app, CFG)
+    drive.invoke(app, None, asked.config)
+    drive.invoke(app, Command(resume={ids(asked)["i1?"]: "second"}), asked.config)
+    (again,) = drive.get_state(app, CFG).interrupts
+    assert again.value == "i?"
+
 
 
 @pytest.mark.parametrize("by_id", [False, True])

@@ -66,6 +66,12 @@ def number(state: State) -> Any:
     return {"got": {"n": interrupt(_next(state), key="n" if state["keys"] else None, response_schema=int)}}
 
 
+def proposal_and_proof(state: State) -> Any:
+    """Asks in the words that are told for this run, and then whether that is sure."""
+    words = _next(state)
+    return {"got": {"a": interrupt(words), "b": interrupt("sure?")}}
+
+
 def _next(state: State) -> str:
     """What is told for this run: a file counts them, since a node may run in another process."""
     path = Path(state["seen"])
@@ -84,8 +90,9 @@ def place(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield executor
 
 
-def app_of(node: Any, place: Any) -> Pregel:
-    return StateGraph(State).add_node("node", node).add_edge(START, "node").compile(InMemorySaver(), executor=place)
+def app_of(node: Any, place: Any, **options: Any) -> Pregel:
+    graph = StateGraph(State).add_node("node", node).add_edge(START, "node")
+    return graph.compile(InMemorySaver(), executor=place, **options)
 
 
 def start(drive: Drive, app: Pregel, tmp_path: Path, *orders: str, keys: bool) -> dict[str, str]:
@@ -176,3 +183,37 @@ def test_a_rejected_answer_leaves_the_question_under_its_id(
     (question,) = drive.get_state(app, ONE).interrupts
     assert question.id == first["n?"]
     assert drive.invoke(app, Command(resume={question.id: "7"}), ONE)["got"] == {"n": 7}
+
+
+@pytest.fixture(params=["supersteps", "ready"])
+def schedule(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture(params=["sync", "exit"])
+def durability(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.mark.filterwarnings("ignore:node 'node'. question")
+def test_after_an_edit_the_words_count_again_once_they_were_shown(
+    drive: Drive, place: Any, tmp_path: Path, schedule: Any, durability: Any
+) -> None:
+    """What a person edits before approving is approved as edited; what is shown since is approved as shown."""
+    app = app_of(proposal, place, schedule=schedule)
+    start(drive, app, tmp_path, "pay 4", "pay 40", "pay 4000", keys=False)
+    drive.update_state(app, ONE, {"got": {"note": "edited"}})
+    assert list(ids(drive.invoke(app, None, ONE, durability=durability))) == ["pay 40"]
+    assert list(ids(drive.invoke(app, Command(resume="yes"), ONE, durability=durability))) == ["pay 4000"]
+    assert drive.invoke(app, Command(resume="no"), ONE, durability=durability)["got"] == {"a": "no"}
+
+
+def test_an_answer_given_before_an_edit_stays_that_of_the_words_since(
+    drive: Drive, place: Any, tmp_path: Path, schedule: Any, durability: Any
+) -> None:
+    app = app_of(proposal_and_proof, place, schedule=schedule)
+    start(drive, app, tmp_path, "pay 4", "pay 4", "pay 40", keys=False)
+    assert list(ids(drive.invoke(app, Command(resume="yes"), ONE))) == ["sure?"]
+    drive.update_state(app, ONE, {"got": {"note": "edited"}})
+    assert list(ids(drive.invoke(app, None, ONE, durability=durability))) == ["sure?"]
+    assert drive.invoke(app, Command(resume="no"), ONE, durability=durability)["got"] == {"a": "yes", "b": "no"}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import os
 import random
+import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from functools import partialmethod
 from pathlib import Path
@@ -452,15 +455,18 @@ def test_an_edit_keeps_who_has_won(drive: Any, saver: Any, track: Track) -> None
 def test_an_edit_tells_racers_and_keys_apart() -> None:
     from types import SimpleNamespace
 
-    from stategraph.pregel.run.open_tasks import _is_same
+    from stategraph.pregel.run.open_tasks import match
+    from stategraph.pregel.superstep.task import Task
 
     run: Any = SimpleNamespace(settings=SimpleNamespace(serde=Serializer()))
+    node: Any = SimpleNamespace(name="a")
 
-    def task(**options: Any) -> Any:
-        return SimpleNamespace(send=Send("a", 1, **options))
+    def goes_on(before: dict[str, Any], after: dict[str, Any]) -> bool:
+        old, new = (Task(node, 0, 1, send=Send("a", 1, **each)) for each in (before, after))
+        return bool(match(run, [old], [new]))
 
-    assert _is_same(run, task(), task()) and _is_same(run, task(race="r", key="k"), task(race="r", key="k"))
-    assert not _is_same(run, task(race="r"), task()) and not _is_same(run, task(key="k"), task(key="j"))
+    assert goes_on({}, {}) and goes_on({"race": "r", "key": "k"}, {"race": "r", "key": "k"})
+    assert not goes_on({"race": "r"}, {}) and not goes_on({"key": "k"}, {"key": "j"})
 
 
 # -- on executors -------------------------------------------------------------------------------------------------
@@ -468,8 +474,6 @@ def test_an_edit_tells_racers_and_keys_apart() -> None:
 
 def run_elsewhere(item: Item) -> Any:
     """In a worker process: "hang" leaves no trace of its end."""
-    import time
-
     if item["name"] == "hang":
         time.sleep(WAIT)
     return {"log": [item["name"]]}
@@ -486,6 +490,38 @@ def test_losers_on_processes_are_cancelled(drive: Any) -> None:
         app = builder.compile(checkpointer=InMemorySaver())
         for turn in (1, 2, 3):  # more hanging calls than there are workers: each was stopped
             assert drive.invoke(app, {}, CFG)["log"] == ["win"] * turn
+
+
+def loses_its_worker(item: Item) -> Any:
+    """In a worker process: "late" kills it when the race is over."""
+    folder = Path(item["name"]).parent
+    if item["name"].endswith("late"):
+        with (folder / "tries").open("a") as tries:
+            tries.write("x")
+        while not (folder / "over").exists():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGKILL)
+    while not (folder / "tries").exists():
+        time.sleep(0.001)
+    return {"log": ["win"]}
+
+
+def test_a_loser_whose_worker_dies_is_not_run_again(drive: Any, tmp_path: Path, caplog: Any) -> None:
+    from stategraph.executors import ProcessExecutor
+
+    names = [str(tmp_path / name) for name in ("late", "win")]
+
+    def stay(state: State) -> Any:
+        (tmp_path / "over").touch()
+        time.sleep(0.5)  # the loser's thread looks every 0.5 s whether anybody waits for it
+        return {"log": [(tmp_path / "tries").read_text()]}
+
+    with ProcessExecutor(2) as executor:
+        builder = StateGraph(State).add_node("run", loses_its_worker, executor=executor).add_node(stay)
+        builder.add_conditional_edges(START, lambda state: [Send("run", {"name": n}, race="r") for n in names], ["run"])
+        app = builder.add_edge("run", "stay").compile()
+        assert drive.invoke(app, {}, CFG)["log"] == ["win", "x"]
+    assert not caplog.records
 
 
 # -- shown --------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -24,6 +25,7 @@ from stategraph import (
     StateGraph,
     interrupt,
 )
+from stategraph.channels import LastValue, UntrackedValue
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
@@ -143,13 +145,47 @@ def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive: Any) -> No
     assert drive.get_state(app, CONFIG).values["last"] == "a"
 
 
+def test_an_error_handler_is_not_asked_about_a_write_that_is_refused(drive: Any) -> None:
+    """The node has not failed: a graph that lets two branches write one key has."""
+    handled: list[str] = []
+
+    def handle(state: Plain) -> Any:
+        handled.append("handled")
+        return {"log": ["handled"]}
+
+    builder = StateGraph(Plain).add_node("a", write_last("a"), error_handler=handle).add_node("b", write_last("b"))
+    app = builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("a",) and not handled
+
+
+class Kept(LastValue[str]):
+    """A subclass of a plain key's channel."""
+
+
+@pytest.mark.parametrize("channel", [Kept, UntrackedValue, partial(UntrackedValue, guard=False)], ids=repr)
+def test_nor_is_a_key_whose_channel_takes_one_write(drive: Any, channel: Any) -> None:
+    """Where the channel takes several, the last one counts."""
+    schema: Any = TypedDict("schema", {"last": Annotated[str, channel(str)], "log": Annotated[list[str], operator.add]})
+    builder = StateGraph(schema).add_node("a", write_last("a")).add_node("b", write_last("b"))
+    app = builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b", "a")):
+        if channel(str).exclusive:
+            with pytest.raises(ConcurrentUpdateError):
+                drive.invoke(app, EMPTY, CONFIG)
+        else:
+            assert drive.invoke(app, EMPTY, CONFIG) == {"last": "a", "log": ["b", "a"]}
+
+
 @pytest.mark.parametrize(
     "write", [Overwrite(["a"]), {"__overwrite__": ["a"]}, {"type": "__overwrite__", "value": ["a"]}], ids=repr
 )
 def test_nor_is_a_reducer_bypassed_in_any_form(drive: Any, write: Any) -> None:
     app = build("S>a S>b", nodes={"a": lambda _: {"log": write}}).compile(InMemorySaver(), schedule="ready")
-    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError):
+    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError, match="add an edge") as raised:
         drive.invoke(app, EMPTY, CONFIG)
+    assert "give the key a reducer" not in str(raised.value)
     assert drive.get_state(app, CONFIG).values == {"log": ["b"]}
 
 

@@ -8,11 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from ready_graphs import State, build, by_order, ends_by, ends_together, show, writer
+from ready_graphs import State, build, by_order, ends_by, ends_together, sends, show, writer
 
 from stategraph import (
+    END,
     START,
     Command,
+    ConcurrentUpdateError,
     GraphDrained,
     InMemorySaver,
     Send,
@@ -22,6 +24,7 @@ from stategraph import (
 )
 from stategraph.checkpoint import UnserializableError
 from stategraph.pregel import GraphChangedError
+from stategraph.pregel.superstep.under_way import find_under_way
 from stategraph.testing import virtual_time
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -122,6 +125,23 @@ def test_a_call_may_begin_with_a_command(drive: Any) -> None:
     assert {"told", "c"} <= set(result["log"])
 
 
+def test_a_task_does_not_write_over_what_a_command_has_written(drive: Any) -> None:
+    class Plain(State, total=False):
+        last: str
+
+    builder = StateGraph(Plain).add_node("ask", lambda _: {"last": interrupt("?")}).add_node("a", log_a)
+    app = builder.add_edge(START, "ask").add_edge(START, "a").compile(InMemorySaver(), schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG)
+    for call in (Command(resume="answer", update={"last": "command"}), None):
+        with pytest.raises(ConcurrentUpdateError, match="'ask' wrote it, but a Command has written it") as raised:
+            drive.invoke(app, call, CONFIG)
+        assert (raised.value.writer, "an edge" in str(raised.value)) == ("Command", False)
+    state = drive.get_state(app, CONFIG)
+    assert (state.values["last"], state.next) == ("command", ("ask",))
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    assert drive.invoke(app, None, CONFIG)["last"] == "answer"
+
+
 def test_a_changed_graph_goes_on_with_what_is_under_way(drive: Any) -> None:
     saver = InMemorySaver()
     graph = build("S>a>b>c>d S>long>d", nodes={"long": ask})
@@ -138,6 +158,30 @@ def test_a_graph_without_a_node_that_is_under_way_is_refused(drive: Any) -> None
     changed = build("S>a>b>c>d").compile(saver, schedule="ready")
     with pytest.raises(GraphChangedError, match="node 'long'"):
         drive.invoke(changed, None, CONFIG)
+
+
+@pytest.mark.parametrize("how", ["input", "update"])
+@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+def test_new_input_or_an_update_as_end_drops_a_node_that_is_gone(drive: Any, schedule: Any, how: str) -> None:
+    saver = InMemorySaver()
+    first = build("S>a S>b>c S>gone r:S=gone", {"S": sends("gone", 1)}, {"gone": ask, "a": ask})
+    drive.invoke(first.compile(saver, schedule="ready"), EMPTY, CONFIG)
+    assert under_way(saver) == ["a", "gone", "gone"]
+    app = build("S>a S>b>c", nodes={"a": ask}).compile(saver, schedule=schedule)
+    if how == "update":
+        drive.update_state(app, CONFIG, None, END)
+        assert under_way(saver) == []
+        drive.call(saver, "prune", ["t"])
+        assert len(drive.history(app, CONFIG)) == 1, "where it had started is not kept"
+    drive.invoke(app, EMPTY, CONFIG)
+    assert "gone" not in under_way(saver)
+    drive.invoke(app, Command(resume="!"), CONFIG)
+    assert drive.get_state(app, CONFIG).next == ()
+
+
+def under_way(saver: Any) -> list[str]:
+    """The nodes that are under way in the newest checkpoint."""
+    return sorted(each["node"] for each in find_under_way(saver.get_tuple(CONFIG).checkpoint).values())
 
 
 def test_a_cancelled_call_keeps_what_has_ended() -> None:
@@ -198,9 +242,10 @@ def test_calls_of_every_task_end_when_the_call_is_cut_off() -> None:
     asyncio.run(cut())
 
 
-@pytest.mark.parametrize("way", ["edge", "sends"])
+@pytest.mark.parametrize("way", ["edge", "sends", "race"])
 def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile(way: str) -> None:
-    """b ends while the step of a is being stored: it is not run again, and c, to which a leads, starts later."""
+    """b ends while the step of a is being stored: it is not run again, and c, to which a leads, starts later. If b
+    has lost a race by that step, nothing is applied of it."""
 
     class Slow(InMemorySaver):
         in_memory = False  # what it has begun to store is brought to its end
@@ -222,8 +267,9 @@ def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile(
             await saver.storing.wait()
             return {"log": ["b"]}
 
-        ways: Any = ("S>a>c S>b", {}) if way == "edge" else ("S>a S>b r:a=c", {"a": lambda state: [Send("c", {})]})
-        app = build(*ways, nodes={"b": b}).compile(saver, schedule="ready")
+        routes = {"a": lambda _: [Send("c", {})], "S": lambda _: [Send("a", {}, race="r"), Send("b", {}, race="r")]}
+        graph = {"edge": "S>a>c S>b", "sends": "S>a S>b r:a=c", "race": "a>c r:S=a|b"}[way]
+        app = build(graph, routes, nodes={"b": b}).compile(saver, schedule="ready")
         call = asyncio.create_task(app.ainvoke(EMPTY, CONFIG))
         await saver.storing.wait()
         for _ in range(5):
@@ -233,11 +279,10 @@ def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile(
         with pytest.raises(asyncio.CancelledError):
             await call
         await app.ainvoke(None, CONFIG)
-        assert sorted((await app.aget_state(CONFIG)).values["log"]) == ["a", "b", "c"]
+        assert sorted((await app.aget_state(CONFIG)).values["log"]) == (["a", "c"] if way == "race" else ["a", "b", "c"])
         assert ran == ["b"]
 
     asyncio.run(cancel())
-
 
 
 @pytest.mark.parametrize("second", ["send", "edge", "another key"])
@@ -284,4 +329,17 @@ def test_found_together_only_the_one_at_fault_fails(bad: Any, durability: Any) -
         app.invoke(EMPTY, CONFIG, durability=durability)
     state = app.get_state(CONFIG)
     assert (state.values["log"], state.next, ran) == (["b"], ("a", "c"), ["b"])
+    assert [task.name for task in state.tasks if task.error is not None] == ["a"]
+
+
+@pytest.mark.parametrize(("bad", "durability"), FAULTS.values(), ids=FAULTS)
+def test_found_together_with_the_ends_of_races_only_the_one_at_fault_fails(bad: Any, durability: Any) -> None:
+    """The winners are applied one after the other, and the losers of each leave."""
+    sends = [Send(node, {"n": n}, race=node) for node in ("v", "w") for n in (1, 2)]
+    graph = build("S>a S>b r:S=v|w", {"S": lambda _: sends}, {"a": lambda state: {"log": bad}})
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    with ends_together(), pytest.raises((TypeError, UnserializableError)):
+        app.invoke(EMPTY, CONFIG, durability=durability)
+    state = app.get_state(CONFIG)
+    assert (state.values["log"], state.next) == (["b", "v1", "w1"], ("a",))
     assert [task.name for task in state.tasks if task.error is not None] == ["a"]

@@ -48,3 +48,16 @@ def test_a_deferred_node_that_asks_holds_back_the_others(drive: Any) -> None:
     app = build("S>a S>x S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready")
     assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a"]
     assert drive.invoke(app, Command(resume="x"), CONFIG)["log"] == ["a", "x", "y"]
+
+
+@pytest.mark.parametrize("way", ["edit", "goto"])
+def test_what_is_woken_and_led_to_once_more_runs(drive: Any, way: str) -> None:
+    """a puts d back to sleep, which is awake and waits for it."""
+    app = build("S>a>d", deferred="d").compile(InMemorySaver(), schedule="ready", interrupt_before=["d"])
+    drive.invoke(app, EMPTY, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("d",)
+    if way == "edit":
+        drive.update_state(app, CONFIG, {"log": ["edit"]}, "__start__")
+    drive.invoke(app, Command(goto="a") if way == "goto" else None, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("d",)
+    assert drive.invoke(app, None, CONFIG)["log"][-2:] == ["a", "d"]

@@ -6,8 +6,19 @@ from typing import Any
 
 import pytest
 from ready_graphs import build, by_order, ends_by, sends
+from test_ready_properties import Died, MortalSaver
 
-from stategraph import Command, InMemorySaver, InvalidUpdateError, Overwrite, Send, interrupt, task
+from stategraph import (
+    Command,
+    GraphWarning,
+    InMemorySaver,
+    InvalidUpdateError,
+    Overwrite,
+    Runtime,
+    Send,
+    interrupt,
+    task,
+)
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
@@ -59,7 +70,9 @@ def test_what_had_only_waited_waits_again(drive: Any) -> None:
     assert drive.invoke(app, Command(resume="r"), CONFIG)["log"][-2:] == ["r", "d"]
 
 
-def test_after_a_fork(drive: Any) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_after_a_fork(drive: Any, killed: bool) -> None:
+    """Also where nothing but the fork was stored: it has no records that could tell who had started."""
     seen: list[int] = []
 
     def look(state: Any) -> Any:
@@ -67,15 +80,21 @@ def test_after_a_fork(drive: Any) -> None:
         return ask(state)
 
     graph = build("S>a r:a=p|x|z p>x", {"a": lambda state: [*go_on(state), "z"]}, {"x": look})
-    app = graph.compile(InMemorySaver(), schedule="ready")
+    saver = MortalSaver()
+    app = graph.compile(saver, schedule="ready")
     drive.invoke(app, EMPTY, CONFIG)
     drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
     with ends_by(by_order("z", "p", "x")):
         drive.invoke(app, None, CONFIG)
         old = next(each for each in drive.history(app, CONFIG) if each.values["log"][-2:] == ["edit", "z"])
         assert old.next == ("p", "x")
+        if killed:
+            saver.left = 1
+            with pytest.raises(Died):
+                drive.invoke(app, None, old.config)
+            saver.left = -1
         seen.clear()
-        drive.invoke(app, None, old.config)
+        drive.invoke(app, None, CONFIG if killed else old.config)
     assert seen == [len(old.values["log"])]
 
 
@@ -182,3 +201,131 @@ def test_in_a_fork_a_memory_goes_back_to_where_its_task_had_started(drive: Any, 
     logs.append(drive.invoke(app, Command(resume="3"), CONFIG)["log"])
     inside = [[each for each in log if each not in "ab"] for log in logs]
     assert inside == [["i", "1"], ["i", "1", "i", "2"], ["i", "1", "i", "3"]]
+
+
+@pytest.mark.parametrize("edits", [1, 2])
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_what_has_failed_goes_on_with_its_results_though_something_leads_to_it(
+    drive: Any, durability: Any, edits: int
+) -> None:
+    """Its error is not carried over; that it had started is."""
+    called, ends = [], iter(["down", "up", "up"])
+
+    @task
+    def call() -> None:
+        called.append(1)
+
+    def x(state: Any) -> Any:
+        if "p" not in state["log"]:
+            call().result()
+        if next(ends) == "down":
+            raise OSError("it is down")
+        return {"log": [f"x@{len(state['log'])}"]}
+
+    app = build("S>a r:a=p|x p>x", {"a": go_on}, {"x": x}).compile(InMemorySaver(), schedule="ready")
+    with pytest.raises(OSError):
+        drive.invoke(app, EMPTY, CONFIG, durability=durability)
+    for _ in range(edits):
+        drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    log = drive.invoke(app, None, CONFIG)["log"]
+    assert f"x@{1 + edits}" in log and len(called) == 1
+
+
+@pytest.mark.parametrize("wait", ["all", 2, "reachable"])
+@pytest.mark.parametrize("way", ["nothing", "edit", "two edits", "exit", "fork", "supersteps", "there and back"])
+def test_what_a_join_has_started_knows_who_came(drive: Any, wait: Any, way: str) -> None:
+    """Also where the task starts anew, and what had led to it is used up."""
+
+    def d(state: Any, runtime: Runtime[None]) -> Any:
+        return {"log": ["+".join([*runtime.joined, interrupt("?")])]}
+
+    builder = build("S>a S>b S>x S>y S>z", nodes={"d": d, "x": ask, "y": ask, "z": ask}).add_node("d", d)
+    builder.add_edge(["a", "b"], "d", wait=wait)
+    saver = InMemorySaver()
+    ready, steps = builder.compile(saver, schedule="ready"), builder.compile(saver)
+    durability: Any = "exit" if way == "exit" else "sync"
+    drive.invoke(ready, EMPTY, CONFIG, durability=durability)
+    (first,) = [each.interrupts[0].id for each in drive.get_state(ready, CONFIG).tasks if each.name == "z"]
+    drive.invoke(ready, Command(resume={first: "!"}), CONFIG, durability=durability)
+    for name in {"edit": "x", "two edits": "xy"}.get(way, ""):
+        drive.update_state(ready, CONFIG, {"log": [f"{name} by hand"]}, name)
+    if way == "there and back":
+        drive.invoke(steps, None, CONFIG)
+    if way == "fork":
+        drive.invoke(ready, None, drive.get_state(ready, CONFIG).config)
+    app = steps if way == "supersteps" else ready
+    (asked,) = [each.interrupts[0].id for each in drive.get_state(app, CONFIG).tasks if each.name == "d"]
+    answers: Any = {each.id: "!" for each in drive.get_state(app, CONFIG).interrupts}
+    assert asked in answers
+    assert "a+b+!" in drive.invoke(app, Command(resume=answers), CONFIG, durability=durability)["log"]
+
+
+@pytest.mark.parametrize(("by", "then"), [(None, ("video",)), ("parse", ("video",)), ("fetch", ("parse", "video"))])
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_an_edit_as_a_node_of_one_branch_leaves_the_others_as_they_are(
+    drive: Any, by: str | None, then: Any, durability: Any
+) -> None:
+    """The last node that ran is `parse`: nothing there leads to `video`, which has failed."""
+    ends = iter(["down", "up"])
+
+    def video(state: Any) -> Any:
+        if next(ends) == "down":
+            raise OSError("it is down")
+        return {"log": ["video"]}
+
+    builder = build("S>fetch>parse S>video parse+video>report", nodes={"video": video})
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    with pytest.raises(OSError):
+        drive.invoke(app, EMPTY, CONFIG, on_failure="finish", durability=durability)
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, by)
+    assert drive.get_state(app, CONFIG).next == then
+    log = drive.invoke(app, None, CONFIG)["log"]
+    assert log[:3] == ["fetch", "parse", "edit"] and sorted(log[3:]) == sorted([*then, "report"])
+
+
+def test_an_edit_as_a_node_replaces_what_that_node_had_led_to(drive: Any) -> None:
+    nodes = {"x": ask, "z": ask}
+    app = build("S>a r:a=x|y S>z", {"a": lambda s: ["y" if "edit" in s["log"] else "x"]}, nodes).compile(
+        InMemorySaver(), schedule="ready"
+    )
+    drive.invoke(app, EMPTY, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("x", "z")
+    with pytest.warns(GraphWarning, match="as 'a' does not lead to 'x', and so closes the questions"):
+        drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    assert drive.get_state(app, CONFIG).next == ("y", "z")
+    assert [each.value for each in drive.get_state(app, CONFIG).interrupts] == ["?"]
+
+
+def test_input_that_an_edit_leaves_pending_comes_in_before_anything_starts(drive: Any) -> None:
+    """Also before Sends, which else start at once: one of them may end first, while START's router is at work."""
+    builder = build("S>a>b r:b=c", {"b": lambda state: [Send("c", {"n": 1})]})
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    drive.update_state(app, CONFIG, {"log": ["input"]}, "__input__")
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "b")
+    assert drive.get_state(app, CONFIG).next == ("c", "__start__")
+    with ends_by(by_order("c", "__start__")):
+        assert drive.invoke(app, None, CONFIG)["log"] == ["edit", "input", "c1", "a", "b", "c1"]
+
+
+@pytest.mark.filterwarnings("ignore:.*nodes that have failed start over")
+@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+@pytest.mark.parametrize("sent", [False, True])
+def test_an_edit_as_an_error_handler_that_asks_stands_for_it(drive: Any, schedule: Any, sent: bool) -> None:
+    ran = []
+
+    def fail(state: Any) -> Any:
+        ran.append(1)
+        raise ValueError
+
+    builder = build("r:S=x|y", {"S": sends("x", 1, 2) if sent else lambda _: ["x", "y"]}, {"y": ask})
+    builder.nodes.pop("x")
+    builder.add_node("x", fail, error_handler=lambda state: {"log": [interrupt("how?")]})
+    app = builder.compile(InMemorySaver(), schedule=schedule)
+    drive.invoke(app, EMPTY, CONFIG)
+    before = drive.get_state(app, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, before.next[0])
+    state = drive.get_state(app, CONFIG)
+    assert state.values["log"] == ["edit"] and state.next == (("x",) if sent else ("y",))
+    if not sent:
+        assert state.interrupts == before.interrupts[1:]
+        assert drive.invoke(app, Command(resume="!"), CONFIG)["log"] == ["edit", "x=!@1"] and len(ran) == 1

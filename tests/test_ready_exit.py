@@ -351,3 +351,79 @@ def test_every_durability_in_turn_ends_with_the_same_tasks(graph: int, order: in
         assert state.next == ()
         found.append(sorted(each.partition("(")[0] for each in state.values["log"]))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("last", ["ready", "supersteps"])
+def test_a_run_goes_on_from_a_checkpoint_inside_a_graph(drive: Any, saver: Any, last: Any) -> None:
+    """That was made while its task had started from a state that is not stored."""
+    ran: list[int] = []
+
+    def first(state: Any) -> Any:
+        ran.append(1)
+        return {"log": ["first"]}
+
+    nested = build("S>first>ask", nodes={"first": first, "ask": lambda state: {"log": [interrupt("?")]}}).compile()
+    app = beside_a_chain(saver, nested)
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    (inside,) = [task.state for task in drive.get_state(app, CONFIG).tasks if task.name == "long"]
+    stop = drive.get_state(app, inside).config
+    drive.invoke(app, Command(resume="one"), CONFIG, **EXIT)
+    result = drive.invoke(beside_a_chain(saver, nested, last), Command(resume="two"), stop)
+    assert sorted(each for each in result["log"] if each not in "abcd") == ["first", "two"]
+    assert len(ran) == 1
+
+
+def test_a_graph_inside_outlives_calls_edits_and_pruning(drive: Any, saver: Any) -> None:
+    """What it has stored names a checkpoint that was never stored, and the tasks that went on from there have gone on
+    twice since."""
+    ran: list[int] = []
+
+    def first(state: Any) -> Any:
+        ran.append(1)
+        return {"log": ["first"]}
+
+    nested = build("S>first>ask", nodes={"first": first, "ask": lambda state: {"log": [interrupt("?") + interrupt("?")]}})
+    app = beside_a_chain(saver, nested.compile(), interrupt_before=["c"])
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    drive.invoke(app, Command(resume="one"), CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, as_node="a")
+    saver.prune(["t"])
+    (inside,) = [each for each in drive.get_state(app, CONFIG, subgraphs=True).tasks if each.name == "long"]
+    assert inside.state.values["log"] == ["first"]
+    result = drive.invoke(app, Command(resume="two"), CONFIG)
+    assert "onetwo" in result["log"] and len(ran) == 1
+
+
+@pytest.mark.filterwarnings("ignore:node 'long'. question")
+def test_a_question_whose_words_have_changed_is_asked_anew(drive: Any, saver: Any) -> None:
+    """It goes on in the checkpoint of the end of the call as after an edit, but nobody has edited anything."""
+    ran: list[int] = []
+
+    def long(state: Any) -> Any:
+        ran.append(1)
+        return {"log": [interrupt(f"delete file {len(ran)}?")]}
+
+    app = beside_a_chain(saver, long)
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    for number in (2, 3):
+        drive.invoke(app, Command(resume="yes"), CONFIG, **EXIT)
+        assert [each.value for each in drive.get_state(app, CONFIG).interrupts] == [f"delete file {number}?"]
+
+
+def test_only_who_is_answered_runs(drive: Any, saver: Any) -> None:
+    ran: list[str] = []
+
+    def asks(name: str) -> Any:
+        def node(state: Any) -> Any:
+            ran.append(name)
+            return {"log": [interrupt(name)]}
+
+        return node
+
+    app = build("S>a S>b S>c", nodes={"b": asks("b"), "c": asks("c")}).compile(saver, schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    for name in "cb":
+        ran.clear()
+        asked = {each.value: each.id for each in drive.get_state(app, CONFIG).interrupts}
+        drive.invoke(app, Command(resume={asked[name]: "yes"}), CONFIG, **EXIT)
+        assert ran == [name]

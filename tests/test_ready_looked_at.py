@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ready_graphs import build, by_order, ends_by
 
-from stategraph import Command, InMemorySaver, SqliteSaver, interrupt, task
+from stategraph import END, Command, InMemorySaver, SqliteSaver, interrupt, task
 from stategraph.visualize.labels import TIMES
+from stategraph.visualize.runs.changes import changes
 from stategraph.visualize.runs.report import report
 from stategraph.visualize.runs.thread_index import ThreadIndex
 from stategraph.visualize.runs.thread_pages import ThreadPages
 from stategraph.visualize.runs.timeline import timeline
 from stategraph.visualize.runs.timeline_scale import ScaleRoom, build_scale
+from stategraph.visualize.runs.trace_reader import read_trace
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
@@ -141,6 +144,55 @@ def test_a_page_that_was_read_while_a_task_ran_shows_what_it_has_asked_since() -
     assert '"long": {"paused": 1}' in json.dumps(pages.steps())
 
 
+def look_at_open_step(app: Any) -> Any:
+    """What a page shows of it while a run is in progress, from another thread than that of the task that looks."""
+    index = ThreadIndex("t")
+    index.refresh(app)
+    pages = ThreadPages(app, index, busy_since=1e12)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(pages.step, "open").result()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_node_that_is_held_back_is_not_shown_as_running(nested: bool) -> None:
+    """c has triggered d, and long, which leads to d as well, goes on with its answer."""
+    seen: list[Any] = []
+
+    def long(state: Any) -> Any:
+        interrupt("really?")
+        seen.append(look_at_open_step(app))
+        return {"log": ["long"]}
+
+    app = beside_a_chain(long)
+    if nested:
+        app = build("S>box", nodes={"box": app.copy({"checkpointer": None})}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("box", "a", "b", "c", "long")):
+        app.invoke(EMPTY, CONFIG)
+        app.invoke(Command(resume="yes"), CONFIG)
+    before = "box:" if nested else ""
+    [shown] = [step["u"] for step in seen]
+    assert shown[f"{before}d"] == {"waiting": 1}
+    assert shown[f"{before}long"] == {"running": 1}
+    assert not nested or shown["box"] == {"running": 1}
+
+
+def test_a_task_that_failed_some_steps_ago_is_shown_as_running_when_it_runs_again() -> None:
+    seen: list[Any] = []
+
+    def long(state: Any) -> Any:
+        seen.append(look_at_open_step(app))
+        if len(seen) == 1:
+            raise ValueError("no luck")
+        return {"log": ["long"]}
+
+    app = beside_a_chain(long, on_failure="finish")
+    with ends_by(by_order("a", "long", "b", "c")):
+        with pytest.raises(ValueError, match="no luck"):
+            app.invoke(EMPTY, CONFIG)
+        app.invoke(None, CONFIG)
+    assert seen[1]["u"] == {"d": {"waiting": 1}, "long": {"running": 1}}
+
+
 def test_the_steps_of_a_page_are_those_of_the_report_wherever_it_begins(tmp_path: Path) -> None:
     inner = build("S>p>q").compile(schedule="ready", name="inner")
     app = beside_a_chain(inner)
@@ -181,3 +233,119 @@ def test_a_history_shows_what_each_state_shows(drive: Any, tmp_path: Path, store
     assert [each.next for each in history[:-1]] == [("long",), ("c", "long"), ("b", "long"), ("a", "long")]
     assert all(each.interrupts == history[0].interrupts != () for each in history[:-1])
     assert [each.tasks for each in history] == [drive.get_state(app, each.config).tasks for each in history]
+
+
+def test_checkpoints_are_shown_with_what_had_waited_and_starts_in_them(drive: Any) -> None:
+    """b waits for x, which then leads elsewhere."""
+    app = build("S>a>b r:x=b|E S>x", {"x": lambda _: END}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "x", "b")):
+        chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["checkpoints", "debug"])
+    shown = [data["next"] for mode, data in chunks if mode == "checkpoints"]
+    assert shown == [["__start__"], ["a", "x"], ["b", "x"], ["b"], []]
+
+
+def test_a_stream_that_goes_on_shows_the_metadata_that_are_stored(drive: Any) -> None:
+    app = beside_a_chain(ask)
+    drive.invoke(app, EMPTY, CONFIG)
+    stored = drive.get_state(app, CONFIG).metadata
+    chunks = drive.stream(app, Command(resume="yes"), CONFIG, stream_mode="checkpoints")
+    assert chunks[0]["metadata"] == stored
+
+
+def list_inputs(app: Any, node: str) -> list[str]:
+    steps = read_trace(app, CONFIG, texts=True).steps
+    return [task.input for step in steps for task in step.all_tasks() if task.node == node]
+
+
+@pytest.mark.parametrize("looked_at_by", ["ready", "supersteps"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_task_is_shown_with_the_input_that_it_was_called_with(nested: bool, looked_at_by: Any) -> None:
+    """It has read the state at its origin, also if it ends some steps later."""
+    seen: list[Any] = []
+
+    def long(state: Any) -> Any:
+        seen.append(state)
+        return {"log": ["long"]}
+
+    saver = InMemorySaver()
+    graph = build("S>a>b>c S>long", nodes={"long": long})
+    if nested:
+        graph = build("S>box", nodes={"box": graph.compile(schedule="ready")})
+    with ends_by(by_order("box", "a", "b", "c", "long")):
+        graph.compile(saver, schedule="ready").invoke(EMPTY, CONFIG)
+    app = graph.compile(saver, schedule=looked_at_by)
+    assert [str(each) for each in seen] == list_inputs(app, "box:long" if nested else "long") == ["{'log': []}"]
+
+
+def test_a_task_that_failed_is_shown_with_the_input_that_it_was_called_with(tmp_path: Path) -> None:
+    def long(state: Any) -> Any:
+        raise ValueError("no luck")
+
+    app = beside_a_chain(long, on_failure="finish")
+    with ends_by(by_order("a", "b", "c", "long")), pytest.raises(ValueError, match="no luck"):
+        app.invoke(EMPTY, CONFIG)
+    assert {*list_inputs(app, "long")} == {"{'log': []}"}
+    index = ThreadIndex("t")
+    index.refresh(app)
+    pages = ThreadPages(app, index)
+    [shown] = [task for task in pages.tasks("open")["tasks"] if task["node"] == "long"]
+    assert pages.task("open", shown["id"])["input"] == "{'log': []}"
+    app.update_state(CONFIG, {"log": ["edit"]}, as_node="c")  # it starts again there
+    with pytest.raises(ValueError, match="no luck"):
+        app.invoke(None, CONFIG)
+    assert list_inputs(app, "long")[-1] == "{'log': ['a', 'b', 'c', 'edit']}"
+
+
+def test_a_task_whose_origin_was_deleted_is_shown_with_the_input_that_it_starts_again_with() -> None:
+    app = beside_a_chain(ask)
+    with ends_by(by_order("a", "b", "c", "long")):
+        app.invoke(EMPTY, {**CONFIG, "run_id": "first"}, interrupt_before=["b"])
+        app.invoke(None, {**CONFIG, "run_id": "second"})
+    assert list_inputs(app, "long")[-1] == "{'log': []}"
+    app.checkpointer.delete_for_runs(["first"])
+    assert list_inputs(app, "long")[-1] == "{'log': ['a', 'b', 'c']}"
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_failure_that_is_still_open_is_told_once(tmp_path: Path, nested: bool) -> None:
+    """The step in which its task started shows only its bar; after the next call it is an earlier error."""
+    luck = ["no", "no"]
+
+    def long(state: Any) -> Any:
+        if luck:
+            raise ValueError(f"luck {luck.pop()}")
+        return {"log": ["long"]}
+
+    app = beside_a_chain(build("S>p", nodes={"p": long}).compile() if nested else long, on_failure="finish")
+    with ends_by(by_order("a", "p", "long", "b", "c")), pytest.raises(ValueError, match="luck no"):
+        app.invoke(EMPTY, CONFIG)
+    page = report(app, CONFIG, tmp_path / "run.html").read_text()
+    assert "Earlier errors" not in page
+    assert '"s":"handled"' not in page
+    assert f"{TIMES}2" not in page
+    assert str(changes(app, CONFIG)).count("raised") == 1
+    assert "✗" in str(timeline(app, CONFIG))
+    index = ThreadIndex("t")
+    index.refresh(app)
+    pages = ThreadPages(app, index)
+    shown = pages.steps()
+    [began] = [step for step in shown["steps"] if "long" in step.get("w", ())]
+    assert [step.get("s") for step in (began, shown["open"])] == [None, "failed"]
+    assert "long" not in began["u"]
+    assert "s" not in (pages.step(began["c"]) or {})
+    luck.clear()
+    app.invoke(None, CONFIG)
+    assert "Earlier errors" in report(app, CONFIG, tmp_path / "run.html").read_text()
+
+
+def test_a_failure_that_an_error_handler_takes_stays_an_earlier_error(tmp_path: Path) -> None:
+    def long(state: Any) -> Any:
+        raise ValueError("no luck")
+
+    graph = build("S>a>b>c")
+    graph.add_node("long", long, error_handler=lambda state: {"log": [interrupt("go on?")]})
+    app = graph.add_edge("__start__", "long").compile(InMemorySaver(), schedule="ready")
+    app.invoke(EMPTY, CONFIG)
+    app.invoke(Command(resume="yes"), CONFIG)
+    assert "Earlier errors" in report(app, CONFIG, tmp_path / "run.html").read_text()
+    assert str(changes(app, CONFIG)).count("long raised") == 1

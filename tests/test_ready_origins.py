@@ -173,3 +173,22 @@ def test_without_its_origin_it_starts_anew(drive: Any) -> None:
     assert (state.next, sorted(state.values["log"])) == ((), ["5yes", "7yes", "b", "b2"])
     drive.update_state(restarted(), CONFIG, None, END)
     assert len(drive.invoke(restarted(), EMPTY, CONFIG)["__interrupt__"]) == 2
+
+
+# -- inside a graph ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("memory", [None, True])
+@pytest.mark.parametrize("outer", ["ready", "supersteps"])
+def test_its_question_is_answered_anew_from_a_checkpoint_inside(drive: Any, outer: Any, memory: Any) -> None:
+    inner: Any = graph_that_asks(lambda state: {"log": [interrupt("?")]}).compile(checkpointer=memory, schedule="ready")
+    app = StateGraph(State).add_node("n", inner).add_edge(START, "n").compile(InMemorySaver(), schedule=outer)
+    drive.invoke(app, EMPTY, CONFIG)
+    (inside,) = [task.state for task in drive.get_state(app, CONFIG).tasks]
+    drive.invoke(app, Command(resume="one"), CONFIG)
+    stops = [each for each in drive.history(app, inside) if "q" in each.next]
+    assert [each.next for each in stops] == [("q",), ("b2", "q"), ("b", "q")]
+    for stop in stops:
+        (asked,) = [question for task in stop.tasks for question in task.interrupts]
+        result = drive.invoke(app, Command(resume={asked.id: "two"}), stop.config)
+        assert sorted(result["log"]) == ["b", "b2", "two"]

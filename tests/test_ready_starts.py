@@ -19,6 +19,8 @@ from stategraph import (
     InMemorySaver,
     RemainingSteps,
     RunControl,
+    Runtime,
+    Send,
     StateGraph,
     interrupt,
 )
@@ -68,7 +70,8 @@ def test_a_node_beyond_the_recursion_limit(drive: Any, durability: Any) -> None:
 
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
 @pytest.mark.parametrize("where", ["a question", "a breakpoint"])
-def test_a_drained_call_from_which_nothing_is_cut_off_pauses(drive: Any, schedule: Any, where: str) -> None:
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_drained_call_from_which_nothing_is_cut_off_pauses(drive: Any, schedule: Any, where: str, durability: Any) -> None:
     """d waits for the answer, or is stopped, anyway."""
     control = RunControl()
 
@@ -78,10 +81,11 @@ def test_a_drained_call_from_which_nothing_is_cut_off_pauses(drive: Any, schedul
 
     nodes = {"a": drain, **({"q": lambda _: {"log": [interrupt("?")]}} if where == "a question" else {})}
     app = build("S>a>d S>q>d", nodes=nodes).compile(InMemorySaver(), schedule=schedule)
-    result = drive.invoke(app, EMPTY, CONFIG, control=control, interrupt_before=["d"])
+    result = drive.invoke(app, EMPTY, CONFIG, control=control, durability=durability, interrupt_before=["d"])
     assert len(result.get("__interrupt__", ())) == (where == "a question")
+    answer = Command(resume="yes") if "__interrupt__" in result else None
     with pytest.raises(GraphDrained):
-        drive.invoke(app, Command(resume="yes") if "__interrupt__" in result else None, CONFIG, control=control)
+        drive.invoke(app, answer, CONFIG, control=control, durability=durability)
 
 
 class Counted(TypedDict, total=False):
@@ -111,3 +115,38 @@ def test_of_those_that_start_together_each_knows_its_generation(drive: Any, dura
     asked = drive.invoke(app, EMPTY, {**CONFIG, "recursion_limit": 10}, durability=durability)["__interrupt__"]
     assert (routed, sorted(each.value for each in asked)) == ([9], [8, 9])
     assert len(drive.get_state(app, CONFIG).interrupts) == 2
+
+
+@pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
+def test_what_holds_a_node_back_keeps_no_send_to_it_at_its_breakpoint(drive: Any) -> None:
+    """The race holds back y, whose breakpoint holds back the race."""
+    racers = [Send("x", {"n": 1}, race="r"), Send("y", {"n": 1}, race="r")]
+    builder = build("S>a r:a=x|y x>y", {"a": lambda state: [*racers, "y"]})
+    app = builder.compile(InMemorySaver(), schedule="ready", interrupt_before=["y"])
+    with ends_by(by_order("x", "y")):
+        logs = [drive.invoke(app, given, CONFIG)["log"] for given in (EMPTY, None, None)]
+    assert logs == [["a"], ["a", "x1"], ["a", "x1", "y"]]
+
+
+def test_a_send_of_a_command_is_none_of_those_that_run(drive: Any) -> None:
+    """b's question was asked at an earlier checkpoint than c's, behind which the new Send comes."""
+
+    def ask(state: Any, runtime: Runtime[None]) -> Any:
+        asked.add(runtime.idempotency_key)
+        return {"log": [interrupt("?")]}
+
+    def note(state: Any, runtime: Runtime[None]) -> Any:
+        noted.append(runtime.idempotency_key)
+        return {}
+
+    asked: set[str] = set()
+    noted: list[str] = []
+    routes = {name: lambda state, name=name: [Send("ask", {"name": name})] for name in "bc"}
+    nodes = {"ask": ask, "note": note}
+    builder = build("S>b S>c r:b=ask r:c=ask r:ask=note", {**routes, "ask": lambda state: []}, nodes)
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b", "c")):
+        drive.invoke(app, EMPTY, CONFIG)
+    first = drive.get_state(app, CONFIG).interrupts[0]
+    drive.invoke(app, Command(resume={first.id: "!"}, goto=Send("note", {})), CONFIG)
+    assert len(asked) == 2 and len(noted) == 1 and not asked.intersection(noted)

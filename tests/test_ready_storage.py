@@ -10,8 +10,10 @@ from typing import Any
 import cluster
 import pytest
 from ready_graphs import build, by_order, ends_by, writer
+from test_ready_properties import Died, MortalSaver
 
 from stategraph import (
+    END,
     START,
     CheckpointConflictError,
     Command,
@@ -95,10 +97,6 @@ def asking_at_two_origins(saver: Any) -> Any:
     """p asks beside the first step, q beside the next; z ends both."""
     nodes: Any = {name: lambda state, name=name: {"log": [interrupt(f"{name}?")]} for name in "pq"}
     return build("S>p>z S>a>q>z", nodes=nodes).compile(saver, schedule="ready")
-
-
-class Died(BaseException):
-    pass
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -223,3 +221,25 @@ def test_what_is_stored_when_the_run_has_moved_on_is_expected_where_it_was_loade
     monkeypatch.setattr(Journal, "_start_draining", lambda journal: None)  # whoever stores next stores it
     with ends_by(by_order("fail", "a", "z")):
         assert drive.invoke(app, None, CONFIG, durability="async")["log"] == ["a", "z", "handler"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_waits_for_each_other_starts_together_also_where_one_has_left_a_record(drive: Any, killed: bool) -> None:
+    """The process dies when an error handler has taken over."""
+
+    def fail(state: Any) -> Any:
+        raise ValueError
+
+    saver = MortalSaver()
+    graph = build("S>b", nodes={"b": lambda state: {"log": [f"b{len(state['log'])}"]}})
+    graph.add_node("a", fail, error_handler=writer("handled")).add_edge(START, "a")
+    for name, other in ("ab", "ba"):
+        graph.add_conditional_edges(name, lambda _: END, [other, END])
+    app = graph.compile(saver, schedule="ready")
+    with ends_by(by_order("a", "__error_handler__a", "b")):
+        if killed:
+            saver.left = 2
+            with pytest.raises(Died):
+                drive.invoke(app, EMPTY, CONFIG)
+            saver.left = -1
+        assert drive.invoke(app, None if killed else EMPTY, CONFIG)["log"] == ["handled", "b0"]

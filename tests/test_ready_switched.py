@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from conftest import each_case
-from ready_graphs import build
+from ready_graphs import build, by_order, ends_by
 
-from stategraph import Command, InMemorySaver, interrupt
+from stategraph import Command, InMemorySaver, interrupt, task
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
@@ -56,3 +56,50 @@ def test_a_graph_inside_goes_on_where_it_stopped(drive: Any, memory: Any, schedu
     asked, state = answer_all(drive, make, schedules)
     assert (asked, state.next, paid) == (["q1?", "q2?", "q3?"], (), [1])
     assert sorted(state.values["log"]) == ["0", "1", "2", "a", "b"]
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+@pytest.mark.parametrize("memory", [None, True])
+@pytest.mark.parametrize("last", [R, S])
+def test_a_graph_inside_goes_on_where_supersteps_had_left_it_and_the_head_has_moved_since(
+    drive: Any, memory: Any, pruned: bool, last: str
+) -> None:
+    saver, paid = InMemorySaver(), []
+    nodes = {"pay": lambda state: paid.append(1), "q": ask("q?")}
+
+    def app(schedule: Any) -> Any:
+        sub: Any = build("S>pay>q", nodes=nodes).compile(checkpointer=memory)
+        return build("S>sub S>a>b S>c", nodes={"sub": sub, "c": ask("c?")}).compile(saver, schedule=schedule)
+
+    with ends_by(by_order("a", "b", "c", "sub")):
+        drive.stream(app(R), EMPTY, CONFIG, stream_mode="updates", take=1)
+    drive.invoke(app(S), None, CONFIG)
+    drive.invoke(app(R), None, CONFIG)  # what has ended there is applied
+    if pruned:
+        drive.call(saver, "prune", ["t"])
+    assert paid == [1]
+    answers = {each.id: each.value for each in drive.get_state(app(last), CONFIG).interrupts}
+    result = drive.invoke(app(last), Command(resume=answers), CONFIG)
+    assert {"a", "b", "c?", "q?"} <= {*result["log"]} and paid == [1]
+
+
+def test_a_call_that_failed_in_supersteps_and_returned_since_is_not_made_again(drive: Any) -> None:
+    saver, made = InMemorySaver(), []
+
+    @task
+    def call() -> str:
+        made.append(1)
+        if len(made) == 1:
+            raise ConnectionError
+        return "called "
+
+    graph = build("S>a S>x>y", nodes={"x": lambda state: {"log": [call().result() + interrupt("?")]}})
+    ready, steps = graph.compile(saver, schedule=R), graph.compile(saver)
+    with ends_by(by_order("a", "x")):
+        drive.stream(ready, EMPTY, CONFIG, stream_mode="updates", take=1)
+    with pytest.raises(ConnectionError):
+        drive.invoke(steps, None, CONFIG)
+    for app in (ready, ready, steps, ready):
+        drive.invoke(app, None, CONFIG)
+    assert drive.invoke(ready, Command(resume="!"), CONFIG)["log"] == ["a", "called !", "y"]
+    assert len(made) == 2

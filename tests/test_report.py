@@ -147,6 +147,25 @@ def test_an_answered_question_is_not_told_as_open() -> None:
     assert gather(*told.asked("yes")).questions == []
 
 
+def test_an_error_that_a_later_call_got_past_is_not_called_handled() -> None:
+    broken = [True]
+
+    def fail_once(state: Any) -> Any:
+        if broken:
+            raise ValueError(f"broken: {broken.pop()}")
+        return {"log": ["repaired"]}
+
+    graph = StateGraph(told.Log).add_node("bad", fail_once).add_node("first", lambda state: {"log": ["first"]})
+    graph.add_node("last", lambda state: {"log": ["last"]})
+    graph.add_edge(START, "first").add_edge("first", "last").add_edge(START, "bad")
+    app = graph.compile(InMemorySaver(), schedule="ready", on_failure="finish")
+    with pytest.raises(ValueError, match="broken"):
+        app.invoke({"log": []}, told.THREAD)
+    app.invoke(None, told.THREAD)
+    page = draw_report(app, told.THREAD)
+    assert "<h2>Earlier errors</h2>" in page and "broken: True" in page
+
+
 def test_a_nested_failure_is_told_once() -> None:
     inner = StateGraph(told.Log).add_node("bad", failing).add_edge(START, "bad")
     app = told.compiled(StateGraph(told.Log).add_node("holder", inner.compile()).add_edge(START, "holder"), "outer")

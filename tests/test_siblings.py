@@ -196,7 +196,10 @@ def test_no_further_step_starts_when_the_deadline_has_come(drive: Any, saver: An
     assert drive.invoke(app, None, clock.config(10))["log"] == ["a", "b", "c"]
 
 
-def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(drive: Any, saver: Any, clock: Clock) -> None:
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(
+    drive: Any, saver: Any, clock: Clock, schedule: Any
+) -> None:
     ran: list[str] = []
 
     def work(item: Item) -> Any:
@@ -209,13 +212,28 @@ def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(driv
 
     builder = StateGraph(State).add_node("work", awork if drive.is_async else work)
     builder.add_conditional_edges(START, lambda state: [Send("work", {"name": name}) for name in "abcde"], ["work"])
-    app = builder.compile(checkpointer=saver)
+    app = builder.compile(checkpointer=saver, schedule=schedule)
     with pytest.raises(GraphDrained):
         drive.invoke(app, {}, clock.config(2, max_concurrency=1))
     assert ran == ["a", "b"]
-    assert [bool(each.result) for each in drive.get_state(app, CFG).tasks] == [True, True, False, False, False]
+    kept = [True, True] if schedule == "supersteps" else []  # with "ready" they have been applied
+    assert [bool(each.result) for each in drive.get_state(app, CFG).tasks] == [*kept, False, False, False]
     assert drive.invoke(app, None, CFG)["log"] == [*"abcde"]
     assert sorted(ran) == [*"abcde"]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_nor_does_an_error_handler(drive: Any, saver: Any, clock: Clock, schedule: Any) -> None:
+    def fail(state: State) -> Any:
+        clock.pass_by(1)
+        raise ValueError("no")
+
+    builder = StateGraph(State).add_node("fail", fail, error_handler=lambda state: {"log": ["handled"]})
+    app = builder.add_edge(START, "fail").compile(checkpointer=saver, schedule=schedule)
+    with pytest.raises(GraphDrained):
+        drive.invoke(app, {}, clock.config(1))
+    assert drive.get_state(app, CFG).values["log"] == []
+    assert drive.invoke(app, None, CFG)["log"] == ["handled"]
 
 
 def test_no_further_task_call_starts(drive: Any, saver: Any, clock: Clock) -> None:

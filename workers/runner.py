@@ -321,9 +321,10 @@ def was_edited(graph: Pregel, task: dict[str, Any], config: RunnableConfig) -> b
 
 
 def _may_stop_early(task: dict[str, Any], config: RunnableConfig) -> bool:
-    """Whether a run may end where something is left to do: at a breakpoint, or on a branch."""
-    names = "interrupt_before" in task or "interrupt_after" in task
-    return names or "checkpoint_id" in config["configurable"]
+    """Return whether a run may end where something is left to do: at a breakpoint, or on a
+    branch."""
+    has_breakpoints = "interrupt_before" in task or "interrupt_after" in task
+    return has_breakpoints or "checkpoint_id" in config["configurable"]
 
 
 def find_rest(

@@ -26,7 +26,7 @@ from ..program.results import refuse_coroutine
 from ..program.writes import Writer
 from ..run.effects import Save
 from ..run.run import Run
-from ..run.task_records import given_answers
+from ..run.task_records import given_answers, marks_of_unfinished
 from ..running import TRANSACTION, PendingSleep, SleepRequest
 from ..superstep.ids import call_id
 from ..superstep.interrupts import pausing
@@ -118,7 +118,7 @@ class Calls:
             if current.calls is None:
                 current.calls = []
             child = Task(node, (PUSH, parent.path, len(current.calls), True), arguments, self.run)
-            child.begin_beside(self.run.position.saved_id, parent.nearest_deadline)
+            child.begin_beside(self.run.position.saved_id, parent)
             future = None
             if digest is not None:
                 child.carry_id(call_id(parent, node, digest))
@@ -334,7 +334,7 @@ def build_record(run: Run, child: Task) -> Save | None:
         if child.answers:
             marks[RESUME] = child.answers
     else:
-        marks = run.commits.marks_of_unfinished(child)
+        marks = marks_of_unfinished(child, run.position.record_of(child.id))
     if not marks or run.thread.saver is None:
         return None
     if run.settings.durability == "exit":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...checkpoint.base import address, coordinates
+from ...checkpoint.base import CONTINUES, address, coordinates
 from ..names import BEFORE_FIRST
 from ..run.effects import Load, ReadPosts
 from ..run.run import Run
@@ -18,6 +18,10 @@ def load(run: Run, effect: Load, waits: Waits) -> Steps[None]:
     assert saver is not None
     if effect.made_by is not None:
         effect.found = yield waits.run_of(saver, config, effect.made_by)
+    elif effect.continues is not None:
+        config = address(coordinates(config)[0], "")
+        effect.found = yield from _find_continuing(saver, config, effect.continues, waits)
+        effect.head = yield waits.head(saver, config)
     elif effect.saver is None or effect.saver is saver:
         effect.found, effect.head = yield from _find(saver, effect, config, waits)
     elif effect.before is None:
@@ -40,6 +44,20 @@ def _made_under(found: Any) -> str | None:
     """The checkpoint of the whole graph under which a nested one was made."""
     parents: dict[str, str] = found.metadata.get("parents", {})
     return parents.get("")
+
+
+def _find_continuing(saver: Any, config: Any, gone: str, waits: Waits) -> Steps[Any]:
+    """The oldest checkpoint in which tasks go on of one that is not stored; None if there is
+    none."""
+    found: Any = None
+    while True:
+        before = None if found is None else found.config
+        older = yield waits.first_of(
+            saver, config, lambda each: gone in each.metadata.get(CONTINUES, ()), before
+        )
+        if older is None:
+            return found
+        found = older
 
 
 def _find(

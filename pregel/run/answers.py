@@ -9,6 +9,7 @@ from typing import Any
 
 from ...channels.base import MISSING
 from ..superstep.attempt_state import Pause
+from ..superstep.question_ids import TASK
 from ..superstep.task import Task
 from ..types import Interrupt
 from .claims import FIRST
@@ -31,6 +32,7 @@ class Answers:
     """
 
     __slots__ = (
+        "_first_for",
         "_only",
         "_parent",
         "_position",
@@ -47,6 +49,7 @@ class Answers:
         self._position = position
         self.by_id: dict[str, Any] = {}
         self.first: Any = MISSING
+        self._first_for: tuple[str | None, str] | None = None
         self._renewed = False
         self._only: tuple[str, str] | None = None
         self.brought_any: bool = parent is not None and parent.run.answers.brought_any
@@ -67,6 +70,20 @@ class Answers:
         """Take an answer for the first question that is asked."""
         self.first, self.brought_any = answer, True
 
+    def bring_inside(self, around: Answers, question: str, task_id: str | None) -> None:
+        """Take an answer for a question of a nested graph that starts over: it asks the same again,
+        under an id that nobody knows yet.
+
+        Args:
+            around: of the call that has brought it.
+            question: the id that it had. If the answer came without it, it is for what that graph
+                asks first.
+            task_id: the task of this run that runs that graph; None if that is not known.
+        """
+        self.bring_first(around.by_id.pop(question))
+        unnamed = around._only is not None and around._only[1] == question
+        self._first_for = task_id, "" if unnamed else question[TASK.stop :]
+
     def bring_again(self, left: Mapping[str, Any], beside: str | None) -> None:
         """Go on with what is left of the claim of a call that did not come to its end. A nested
         graph may have taken the answer to the first question already: so only a task that has been
@@ -77,16 +94,12 @@ class Answers:
             self.first, self._renewed = left[FIRST], True
         self.brought_any = self.brought_any or bool(left)
 
-    def move(self, ids: Mapping[str, str], first: str | None) -> None:
+    def move(self, ids: Mapping[str, str]) -> None:
         """Bind the answers to the ids that their questions have in a fork.
 
         Args:
             ids: old → new.
-            first: the question of a nested graph: that starts over, and takes the answer when it
-                asks.
         """
-        if first is not None:
-            self.bring_first(self.by_id.pop(first))
         self.by_id = {ids.get(old, old): answer for old, answer in self.by_id.items()}
 
     def claim(self, beside: str | None) -> None:
@@ -117,7 +130,7 @@ class Answers:
             by: the task of this run that asks, or in which a nested graph asks.
             inside: those of the nested runs between that task and the question.
         """
-        taken = self._take(question, fresh=not by.known_answers())
+        taken = self._take(question, by)
         if not taken and inside and self._only is not None and self._only[0] == by.id:
             # Was the nested graph changed by hand, so that it does not know the question? Then its
             # next one is meant.
@@ -141,13 +154,17 @@ class Answers:
             return None
         return self._parent.run.answers
 
-    def _take(self, question: str, *, fresh: bool) -> tuple[Any, ...]:
+    def _take(self, question: str, by: Task) -> tuple[Any, ...]:
         if question in self.by_id:
             return (self.by_id.pop(question),)
         # A renewed answer was perhaps taken already, by a graph inside whose record was lost. A
         # task with answers has got past its first question.
-        if self.first is MISSING or (self._renewed and not fresh):
+        if self.first is MISSING or (self._renewed and by.known_answers()):
             return ()
+        if self._first_for is not None:
+            task_id, words = self._first_for
+            if task_id not in (None, by.id) or not question.endswith(words):
+                return ()
         with _first_lock:  # of questions asked at once on several threads one is the first
             answer, self.first = self.first, MISSING
         # Another thread was faster between the look above and the lock.

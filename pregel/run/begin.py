@@ -9,7 +9,7 @@ from collections.abc import Generator
 from typing import Any
 
 from ...channels.base import MISSING
-from ...checkpoint.base import CONTINUES, TaskWrites
+from ...checkpoint.base import CONTINUES, REWOUND, CheckpointTuple, TaskWrites
 from ..errors import EmptyInputError, GraphChangedError, UnknownInterruptError
 from ..names import INSIDE, START
 from ..program.program import CompiledNode
@@ -19,7 +19,7 @@ from ..superstep.machine import Machine
 from ..superstep.task import Task
 from ..types import Command
 from .effects import Effect, Effects, Save
-from .nested import find_origin_points, find_route, noted_route, ns_of, rewind_point
+from .nested import find_made_on, find_route, noted_route, ns_of, rewind_point
 from .resume import (
     command_writes,
     move_answers,
@@ -33,7 +33,7 @@ from .resume import (
 from .run import Run
 from .snapshots import plan_to_look
 from .start import Meaning, Start, classify_call
-from .task_records import bring_back
+from .task_records import bring_back, with_handlers
 
 
 def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, None, int | None]:
@@ -50,10 +50,8 @@ def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, No
     if start.meaning is Meaning.SHOW_AGAIN:
         _show_again(run, machine)
         return None
-    # Graphs with a history of their own have a head of their own: on a branch they must go back
-    # with the graph around them, or they would remember what the branch has not done.
-    if start.branches and found is not None and not run.ns:
-        run.replay.rewind_to("", rewind_point(run, found), find_origin_points(run, found))
+    if start.branches and found is not None:
+        _rewind(run, machine, found)
     if start.meaning is Meaning.NEW_INPUT:
         yield from _take_input(run, machine)
         return -1
@@ -155,13 +153,26 @@ def _fork(run: Run, machine: Machine) -> Effects:
     position.replace_records({})
     machine.begin_anew()
     run.commits.describe(INSIDE, noted_route(run))
+    run.commits.describe(REWOUND, find_made_on(position.found))
     yield from save(run, machine, "fork")
-    # Only the fork leads there. The checkpoints after it have passed_tick it.
+    # Only the fork leads there. The checkpoints after it have passed it.
     run.commits.describe(INSIDE, None)
+    if run.settings.durability != "exit":  # else it is stored at the end
+        run.commits.describe(REWOUND, None)
     # A nested graph may be the one that asks, but the call was made to the outermost.
     whole = run.outermost
     if isinstance(whole.settings.given, Command) and whole.settings.given.resume is not MISSING:
         move_answers(run, whole.answers, before, machine.plan(run, coerce=False))
+
+
+def _rewind(run: Run, machine: Machine, found: CheckpointTuple) -> None:
+    """Let graphs inside that have a history of their own, and so a head, go back on a branch with
+    the graph around them: they would remember what the branch has not done."""
+    replay = run.replay
+    if not run.ns:
+        replay.rewind_to("", rewind_point(run, found))
+    tasks = plan_to_look(machine, ns_of(found.config))
+    replay.begin_anew(with_handlers(tasks, run.position.records))
 
 
 def _made_for_this(run: Run) -> bool:
@@ -173,8 +184,10 @@ def _made_for_this(run: Run) -> bool:
     if not position.at_head or found.metadata.get("source") not in ("update", "fork"):
         return False
     # An update that carries tasks over records once, with its commit. A higher revision means that
-    # somebody has worked here since.
-    return not position.records or (bool(found.metadata.get(CONTINUES)) and found.revision == 1)
+    # somebody has worked here since. A fork that carries tasks over is a whole call, stored at its
+    # end.
+    updated = found.metadata["source"] == "update" and bool(found.metadata.get(CONTINUES))
+    return not position.records or (updated and found.revision == 1)
 
 
 def _take_input(run: Run, machine: Machine) -> Effects:
@@ -191,7 +204,7 @@ def _take_input(run: Run, machine: Machine) -> Effects:
         _run_start(run, machine, start)
         return
     if found is not None:
-        from .graph_changes import lost_kinds, lost_triggers
+        from .graph_changes import forget_lost, lost_kinds
 
         run.position.replace_records({})
         # New input starts over in nested graphs, too.
@@ -200,7 +213,7 @@ def _take_input(run: Run, machine: Machine) -> Effects:
         lost = [name for name in lost_kinds(machine, found) if name.startswith("key ")]
         if lost:
             raise GraphChangedError(str(run.thread), lost)
-        machine.forget(lost_triggers(machine, found))
+        forget_lost(machine, found)
     new = run.position.head is None
     # What was pending counts as run, or its triggers would start it beside the new input.
     machine.apply_input(writes, machine.plan(coerce=False) if found is not None else ())
@@ -256,8 +269,12 @@ def _take_command(run: Run, machine: Machine, command: Command[Any], *, branches
     """Apply a command's update and goto at once, and keep its answer for the task that asks."""
     reopened: list[TaskWrites] = []
     if command.resume is not MISSING:
+        carried = machine.carried
         tasks = pending_tasks(run, machine)
         reopened = take_answers(run, tasks, command.resume, branches=branches)
+        # To be looked at, what is under way has got the places behind the Sends that wait. Those
+        # places, and not these tasks' ids, are for the Sends of the command.
+        machine.carry(carried)
     writes = command_writes(run, command)
     machine.apply_writes(writes)
     # On a branch nothing is claimed: no other call can stand at a checkpoint that is new.

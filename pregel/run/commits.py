@@ -19,10 +19,8 @@ from ...checkpoint.base import (
     INTERRUPT,
     NO_WRITES,
     NULL_TASK_ID,
-    RAISED,
     RESUME,
     RETURN,
-    SLEEP,
     Checkpoint,
     CheckpointTuple,
     Commit,
@@ -189,29 +187,6 @@ class CommitBuilder:
                 raise
         return encoded
 
-    def marks_of_unfinished(self, task: Task) -> dict[str, Any]:
-        """What a task leaves that has failed or paused, as control writes: its error or questions,
-        and the answers that it has been given. An answer that was recorded and has been rejected
-        since is no longer among them."""
-        record = self._position.record_of(task.id)
-        marks: dict[str, Any] = {}
-        # A signal (Ctrl-C, a cancellation) is no outcome of the node: it simply runs again.
-        if isinstance(task.error, Exception):
-            marks[ERROR] = task.error
-        # Also where there is none now: it takes the place of what was recorded before.
-        if task.wake_at is not None or record.wake_at is not None:
-            marks[SLEEP] = task.wake_at
-        if task.interrupts or (record.interrupts and task.wake_at is not None):
-            marks[INTERRUPT] = list(task.interrupts)
-            raised = task.pause is not None and task.pause.raised
-            # Also False: it replaces what an earlier attempt had recorded.
-            if raised or record.raised:
-                marks[RAISED] = raised
-        # An empty dict is stored where it takes the place of answers that were rejected.
-        if task.answers or (task.answers is not None and record.answers):
-            marks[RESUME] = task.answers
-        return marks
-
     # -- supersteps --------------------------------------------------------------------------------
 
     def build(
@@ -286,10 +261,10 @@ class CommitBuilder:
         # Done again from the same checkpoint with the same outcome, it is the same superstep.
         if source == "loop":
             return successor_id(saved_id or "", values)
-        # An unnamed call of a whole graph is new each time. Two of them with the same input must
-        # not get one checkpoint.
+        # The same input is a new one in each unnamed call, and for a memory in each fork around it.
         if source == "input" and (thread.ns or thread.run_id):
-            return successor_id(f"{saved_id}\0{thread.ns}\0{thread.run_id}", values)
+            parents = "\0".join(self.parents.values())
+            return successor_id(f"{saved_id}\0{thread.ns}\0{thread.run_id}\0{parents}", values)
         return new_checkpoint_id()
 
     def _encode_changes(
@@ -420,11 +395,11 @@ class CommitBuilder:
         self._applying = False
 
     def build_at_exit(self, machine: Machine) -> Commit | None:
-        """The one checkpoint of this call, if it changed anything and is not half-way through a
-        change."""
+        """The one checkpoint of this call, if it changed anything and is whole."""
         changed = machine.unsaved or machine.unsaved_seen or self._exit_source == "fork"
+        whole = machine.stands_alone() and not self._applying
         # Not what is applied by half, nor what came before a first superstep (a `Command`, posts).
-        if self._applying or not changed or machine.checkpoint_id == self._position.saved_id:
+        if not whole or not changed or machine.checkpoint_id == self._position.saved_id:
             return None
         source, self._exit_source = self._exit_source, "loop"
         return self.build(machine, source, [], machine.checkpoint_id)

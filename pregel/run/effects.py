@@ -29,11 +29,13 @@ class Load:
     `head` with the newest id of that thread and namespace. With `saver`, that is asked instead of
     the run's own; with `before`, it is the one that keeps that checkpoint, and what is older is
     told by the checkpoint of the whole graph under which it was made. With `may_be_gone` nothing is
-    found where the named one does not exist, which is an error otherwise."""
+    found where the named one does not exist, which is an error otherwise. `continues` is one that
+    is not stored: the oldest is found in which its tasks go on."""
 
     __slots__ = (
         "at",
         "before",
+        "continues",
         "followed",
         "found",
         "head",
@@ -50,12 +52,14 @@ class Load:
         made_by: str | None = None,
         saver: BaseCheckpointSaver | None = None,
         may_be_gone: bool = False,
+        continues: str | None = None,
     ) -> None:
         self.before: RunnableConfig | None = before
         self.at: RunnableConfig | None = at
         self.made_by: str | None = made_by
         self.saver: BaseCheckpointSaver | None = saver
         self.may_be_gone: bool = may_be_gone
+        self.continues: str | None = continues
         self.found: CheckpointTuple | None = None
         self.head: str | None = None
         # The call came before, and others have followed: `found` is its end.
@@ -223,6 +227,11 @@ class InTransaction:
     def keep(self, record: TaskWrites) -> None:
         """Keep the record that was stored."""
         self.record = self.records[self.record_id] = record
+
+
+WIDE = 256
+"""After so many tasks at a stretch a driver may give way: each may take the loop some
+microseconds."""
 
 
 class GiveWay:

@@ -18,16 +18,12 @@ def lost_work(
 ) -> list[str]:
     """The pending work of a checkpoint that the machine's program lacks: another graph made it."""
     program = machine.program
-    names = set(lost_triggers(machine, found))
+    names = set(_lost_triggers(machine, found))
     for known in stored.values():
         names.update(c for c, _ in known.writes if c not in program.channels and c != RETURN)
     sends = machine.channels[TASKS].get() if TASKS in machine.expiring else ()
     nodes = {send.node for send in sends if send.node not in program.nodes}
-    under_way = (
-        value["node"] for name, value in found.checkpoint["channel_values"].items()
-        if is_under_way(name)
-    )
-    nodes.update(node for node in under_way if node not in program.nodes)
+    nodes.update(_lost_slots(machine, found).values())
     return sorted({_where_to(name) for name in names} | {f"node {name!r}" for name in nodes})
 
 
@@ -44,7 +40,22 @@ def lost_kinds(machine: Machine, found: CheckpointTuple) -> list[str]:
     return sorted(changed & (held | due))
 
 
-def lost_triggers(machine: Machine, found: CheckpointTuple) -> list[str]:
+def forget_lost(machine: Machine, found: CheckpointTuple) -> None:
+    """Drop the pending work of a checkpoint that the machine's program lacks."""
+    slots = _lost_slots(machine, found)
+    machine.forget([*_lost_triggers(machine, found), *slots])
+    machine.forget_seen(slots)  # else the origins of these tasks would be kept
+
+
+def _lost_slots(machine: Machine, found: CheckpointTuple) -> dict[str, str]:
+    """Slot → node of the tasks under way (schedule="ready") whose node the machine's program
+    lacks."""
+    stored = found.checkpoint["channel_values"].items()
+    nodes = {name: value["node"] for name, value in stored if is_under_way(name)}
+    return {name: node for name, node in nodes.items() if node not in machine.program.nodes}
+
+
+def _lost_triggers(machine: Machine, found: CheckpointTuple) -> list[str]:
     """The channels that trigger a node in the graph that made the checkpoint, and that the
     machine's program lacks."""
     left = [name for name in found.checkpoint["channel_values"] if name not in machine.channels]

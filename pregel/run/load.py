@@ -14,14 +14,14 @@ from ..program.version import apply_migration
 from ..superstep.machine import Machine
 from ..superstep.task import Task
 from .effects import Effect, Load, Save
-from .nested import load_around, load_seed, ns_of, starts_from
+from .nested import load_around, load_rewound, load_seed, ns_of
 from .run import Run, run_of
-from .task_records import bring_back, kept_ids, read_records
+from .task_records import bring_back, find_carried, read_records
 
 
 def load_checkpoint(run: Run) -> Generator[Effect, None, Load]:
     """Find what the run starts from, and the newest checkpoint of its namespace."""
-    around: Any = None
+    around: Load | None = None
     if run.thread.nested is not None:
         around = yield from load_around(run)
     if run.parent is not None:
@@ -33,8 +33,11 @@ def load_checkpoint(run: Run) -> Generator[Effect, None, Load]:
             return seed
         if done is None and _is_new(run, run.parent):
             return Load()  # nothing to look for (benchmark P23)
-    load = starts_from(run) if around is None else Load(at=around)
-    yield load
+    if run.replay.rewind is not None and around is None:
+        return (yield from load_rewound(run))
+    load = around or Load()
+    if around is None:
+        yield load
     if load.found is None or not _may_have_followed(run, load.found):
         return load
     # A run that only brought an answer made no checkpoint by which it could be found.
@@ -93,7 +96,8 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
     machine_class = Machine
     if program.flow is not None:
         machine_class = program.flow.resting if edits else program.flow.machine
-    machine = machine_class(program, mine.checkpoint, mine.metadata["step"] + 1, kept_ids(records))
+    step = mine.metadata["step"] + 1
+    machine = machine_class(program, mine.checkpoint, step, find_carried(records))
     in_place = ns_of(mine.config) == run.ns
     if not in_place:  # it goes on in a namespace of its own, where nothing is stored yet
         machine.mark_all_unsaved()

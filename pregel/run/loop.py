@@ -21,20 +21,15 @@ from ..superstep.interrupts import is_listed
 from ..superstep.machine import Machine, handler_of, in_path_order
 from ..superstep.task import Task
 from .begin import begin
-from .effects import Abandon, Effect, Effects, GiveWay, Load, RunTasks, Save
+from .effects import WIDE, Abandon, Effect, Effects, GiveWay, Load, RunTasks, Save
 from .load import load_checkpoint, load_machine, load_under_way
-from .resume import claim_end, end_claim, pause, upcoming
+from .resume import claim_end, end_claim, pause, restore, upcoming
 from .run import Run, run_of
-from .snapshots import live_snapshot
-from .stream import identify_messages
-from .task_records import given_answers
+from .showing import show_checkpoint, show_ends, show_racers, show_starts
+from .task_records import marks_of_unfinished
 
 if TYPE_CHECKING:
     from ..superstep.race import Races
-
-WIDE = 256
-"""After so many tasks at a stretch a driver may give way: each may take the loop some
-microseconds."""
 
 
 def supersteps(run: Run) -> Effects:
@@ -171,16 +166,6 @@ def _end_by_force(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
         yield from _record_unfinished(run, tasks, finished)
 
 
-def show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
-    """Show readers the last checkpoint, now that the tasks that follow it are known."""
-    streams = run.output.streams
-    if run.commits.last is not None and any(s.wants("checkpoints", "debug") for s in streams):
-        state = live_snapshot(run, tasks)
-        for stream in streams:
-            stream.checkpoint(state)
-        run.commits.take_last()
-
-
 def _stops_before(run: Run, tasks: Sequence[Task]) -> bool:
     """Whether a breakpoint stops the run before this superstep starts."""
     if not is_listed(tasks, run.settings.interrupt_before):
@@ -199,28 +184,6 @@ def _stops_after(run: Run, machine: Machine, tasks: Sequence[Task]) -> bool:
         show_checkpoint(run, following)
     run.output.stop("interrupt_after", following)
     return True
-
-
-def restore(run: Run, tasks: Sequence[Task]) -> None:
-    """Give tasks that had finished before, in an earlier attempt at this superstep, what they wrote
-    then."""
-    records = run.position.records
-    given = given_answers(records)
-    for task in tasks:
-        record = records.get(task.id)
-        if record is None:
-            continue
-        if record.finished:
-            task.restore(record.writes)
-            task.mark_recorded()
-        elif record.error is not None:
-            if record.routed and task.node.handler is not None:
-                task.restore_end(record.error)  # its handler had taken over
-        # No answer came, or it sleeps: run again it would repeat its side effects and ask the same.
-        elif (pause := run.answers.still_waits(record, given)) is not None:
-            task.restore_end(pause)
-        if task.restored and run.settings.observing is not None:
-            run.settings.observing.restore(task)
 
 
 def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
@@ -250,7 +213,7 @@ def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
         if not effect.open:
             break
     if races and run.output.streams:
-        _show_racers(run, races, effect.tasks)
+        show_racers(run, races, effect.tasks)
 
 
 def _take_early(
@@ -263,35 +226,6 @@ def _take_early(
     # The win is recorded before the losers are stopped.
     if effect.races and (losers := effect.races.take_losers(at_work)):
         yield Abandon(effect, losers)
-
-
-def _show_racers(run: Run, races: Races, tasks: Sequence[Task]) -> None:
-    """Tell the readers who has lost, and how those have ended whose race nobody has won."""
-    show_ends(run, races.find_unwon(tasks))
-    for stream in run.output.streams:
-        for task in tasks:
-            if races.has_lost(task):
-                stream.lost(task)
-
-
-def show_starts(run: Run, tasks: Sequence[Task]) -> Effects:
-    """Tell the readers which tasks are about to run."""
-    for stream in run.output.streams:
-        for number, task in enumerate(tasks, 1):
-            stream.started(task)
-            if number % WIDE == 0:
-                yield GiveWay()
-
-
-def show_ends(run: Run, tasks: Sequence[Task]) -> None:
-    """Tell the readers how tasks have ended, and what they ask."""
-    machine, streams = run.machine, run.output.streams
-    identify_messages(streams, tasks, machine.channels)
-    for stream in streams:
-        for task in tasks:
-            stream.ended(task)
-            if task.interrupts or task.wake_at is not None:
-                stream.question(machine, task)
 
 
 def _handle_errors(
@@ -423,7 +357,7 @@ def _record_unfinished(run: Run, tasks: Sequence[Task], finished: Collection[Tas
                 records.append(commits.encode_writes(task))
         # What was only restored stands in the store as it is.
         elif not (task.restored and task.paused):
-            marks = commits.marks_of_unfinished(task)
+            marks = marks_of_unfinished(task, run.position.record_of(task.id))
             if marks:
                 records.append(commits.encode_marks(task, marks))
     # One transaction: between the questions and the end of the claim another call could answer.

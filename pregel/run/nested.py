@@ -8,12 +8,13 @@ up, after a crash for example, goes there too.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Set
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from ...checkpoint.base import (
-    CONTINUES,
+    OF_TASK,
+    REWOUND,
     UNDER_WAY,
     BaseCheckpointSaver,
     CheckpointTuple,
@@ -25,7 +26,6 @@ from ..names import (
     INSIDE,
     child_ns,
     depth_of,
-    enclosing_names,
     graph_keys,
     has_task_ids,
     last_level,
@@ -46,34 +46,26 @@ from .task_records import read_records, waiting_questions, with_handlers
 
 
 def stopped_here(run: Run, found: CheckpointTuple | None) -> bool:
-    """Whether a nested graph has made this checkpoint under the one from which the run around it
-    goes on now."""
+    """Whether the task that runs a nested graph now has made this checkpoint, when it ran
+    before."""
     assert run.parent is not None
     if found is None:
         return False
+    if has_task_ids(last_level(run.ns)[0]):
+        return True  # nobody else stores there
+    made_by: Any = found.metadata.get(OF_TASK)
+    if made_by:
+        return bool(made_by[-1] == run.parent.id)
+    # Of an earlier version.
     around = run_of(run.parent)
     parents: dict[str, str] = found.metadata.get("parents", {})
-    made_in = parents.get(around.thread.ns)
-    if made_in == around.machine.checkpoint_id:
-        return True
-    start, resumed_at = around.position.found, around.position.resumed_at
-    if resumed_at is not None and (has_task_ids(last_level(run.ns)[0]) or made_in == resumed_at):
-        # The task has been under way since its origin. Supersteps may have run it since, from a
-        # later checkpoint: that is the head now, unless the head has moved on. Where its id is part
-        # of the name, nobody else has stored here.
-        return True
-    # The run around has gone on since: what this graph stored under an earlier checkpoint of it is
-    # of an earlier task.
-    if start is None or start.checkpoint["id"] != around.machine.checkpoint_id:
-        return False
-    edited: Any = start.metadata.get(CONTINUES, ())  # the thread around it was edited since
-    return made_in in edited
+    return parents.get(around.thread.ns) == around.machine.checkpoint_id
 
 
 # -- the way down ----------------------------------------------------------------------------------
 
 
-def load_around(run: Run) -> Generator[Effect, None, RunnableConfig]:
+def load_around(run: Run) -> Generator[Effect, None, Load]:
     """The checkpoint of the whole graph that enclosed the nested one which the caller has named.
 
     Raises:
@@ -95,6 +87,10 @@ def load_around(run: Run) -> Generator[Effect, None, RunnableConfig]:
     )
     yield load
     assert load.found is not None  # the driver has refused an unknown one
+    if UNDER_WAY in load.found.metadata:
+        from .origins import load_origins
+
+        yield from load_origins(load)
     parents = load.found.metadata.get("parents", {})
     if "" not in parents:
         raise ValueError(
@@ -110,7 +106,18 @@ def load_around(run: Run) -> Generator[Effect, None, RunnableConfig]:
     asked = tuple(question.id for record in records.values() for question in record.interrupts)
     run.replay.follow(ReplayRoute(stages, asked=asked))
     run.replay.begin_rewind()
-    return address(thread.thread_id, "", parents[""])
+    around = Load(at=address(thread.thread_id, "", parents[""]), may_be_gone=True)
+    yield around
+    if around.found is None:  # with durability "exit" only one is stored in which its task goes on
+        around = Load(continues=parents[""])
+        yield around
+    if around.found is None:
+        raise ValueError(
+            f"checkpoint {checkpoint_id!r} of a nested graph was made under a checkpoint of the "
+            "whole graph that is not stored: it was deleted, or the call had durability=\"exit\" "
+            "and went on. Go on from a checkpoint of the whole graph"
+        )
+    return around
 
 
 def find_route(run: Run, machine: Machine) -> None:
@@ -185,8 +192,7 @@ def load_seed(run: Run) -> Generator[Effect, None, Load | None]:
     if ns != thread.ns:
         load.head = None  # nothing is stored yet where it goes on
     run.replay.seed(ns != thread.ns or not stopped_here(run, load.found))
-    point, origins = rewind_point(run, load.found), find_origin_points(run, load.found)
-    run.replay.rewind_to(without_ids(thread.ns), point, origins)
+    run.replay.rewind_to(without_ids(thread.ns), rewind_point(run, load.found))
     run.replay.begin_rewind().enter(thread.ns)
     return load
 
@@ -213,46 +219,54 @@ def rewind_point(run: Run, found: CheckpointTuple) -> ReplayPoint:
     made from."""
     saver = run.thread.saver
     assert saver is not None
-    made = found.metadata.get("source") in ("update", "fork")
-    return (found.parent_config if made else None) or found.config, saver
-
-
-def find_origin_points(run: Run, found: CheckpointTuple) -> dict[str, ReplayPoint]:
-    """`Rewind.origins`: of the tasks under way in a checkpoint that is done anew."""
-    if UNDER_WAY not in found.metadata:
-        return {}
-    from ..superstep.under_way import find_origin, find_under_way
-
-    saver, checkpoint = run.thread.saver, found.checkpoint
-    assert saver is not None
     thread_id, ns, _ = coordinates(found.config)
-    points: dict[str, ReplayPoint] = {}
-    for slot, known in find_under_way(checkpoint).items():
-        key = None if known["send"] is None else known["send"].key
-        place = without_ids(child_ns(ns, known["node"], known["id"], stable=True, key=key))
-        points.setdefault(place, (address(thread_id, ns, find_origin(checkpoint, slot)), saver))
-    return points
+    made_on = find_made_on(found)
+    return (found.config if made_on is None else address(thread_id, ns, made_on)), saver
 
 
-def starts_from(run: Run) -> Load:
-    """What the run starts from if nothing else is named: its newest checkpoint. A nested graph with
-    a history of its own, when a checkpoint around it is done anew and it is entered for the first
-    time: its newest before that one."""
+def find_made_on(found: CheckpointTuple) -> str | None:
+    """The checkpoint on which an edit or a fork was made; of several on top of each other, the one
+    below them. None if this is none, or has undone nothing."""
+    if found.metadata.get("source") not in ("update", "fork"):
+        return None
+    noted: Any = found.metadata.get(REWOUND)
+    if noted is None and found.parent_config is not None:
+        noted = found.parent_config["configurable"]["checkpoint_id"]
+    return noted or None
+
+
+def load_rewound(run: Run) -> Generator[Effect, None, Load]:
+    """What a run starts from while a checkpoint around it is done anew: its newest checkpoint. A
+    graph with a history of its own, when it is entered for the first time: its newest before that
+    one, without what the tasks that are done anew have stored."""
     rewind, ns = run.replay.rewind, run.thread.ns
+    load = Load()
+    yield load
     # Namespaces with task ids are new on a branch, as the tasks are: nothing has to go back there.
     if rewind is None or not ns or has_task_ids(ns) or ns in rewind.entered:
-        return Load()
+        return load
     rewind.enter(ns)
-    around = without_ids(ns)
-    while around:
-        origin, around = rewind.origins.get(around), enclosing_names(around)
-        found = origin or rewind.points.get(around)
-        if found is not None:
-            point, saver = found
-            if saver is not run.thread.saver:
-                point, saver = rewind.points.get("", (point, saver))
-            return Load(point, saver=saver)
-    return Load()
+    if stopped_here(run, load.found):  # its task goes on, as after an edit
+        return load
+    point = rewind.find_point(ns, run.thread.saver)
+    if point is not None and (load.found is None or not _was_made_by(load.found, rewind.anew)):
+        config, saver = point
+        load = Load(config, saver=saver)
+        yield load
+    while load.found is not None and _was_made_by(load.found, rewind.anew):
+        # They may have begun before that checkpoint. On a branch, what is older in this history
+        # may not be their past; their parents are.
+        parent = load.found.parent_config
+        before = Load(at=parent, may_be_gone=True)
+        if parent is not None:
+            yield before
+        load.found = before.found
+    return load
+
+
+def _was_made_by(found: CheckpointTuple, tasks: Set[str]) -> bool:
+    made_by: Any = found.metadata.get(OF_TASK, ())
+    return not tasks.isdisjoint(made_by)
 
 
 # -- namespaces ------------------------------------------------------------------------------------

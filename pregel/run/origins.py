@@ -34,7 +34,7 @@ from ..superstep.task import Task
 from ..superstep.under_way import UnderWayRecord, find_origin, find_under_way
 from .effects import Effect, Effects, Load, Save
 from .run import Run, run_of
-from .task_records import NOTHING_RECORDED, bring_back, kept_ids, read_records
+from .task_records import NOTHING_RECORDED, bring_back, find_carried, read_records
 
 
 def load_origins(load: Load) -> Generator[Effect, None, None]:
@@ -48,11 +48,7 @@ def load_origins(load: Load) -> Generator[Effect, None, None]:
         if origin.found is not None:
             origins[origin.found.checkpoint["id"]] = origin.found
     if origins:
-        # An edit says which checkpoints go on in it, and so which do in these.
-        told: list[Any] = [origin.metadata.get(CONTINUES, ()) for origin in origins.values()]
-        continues = dict.fromkeys([*chain(*told), *origins])
-        metadata: Any = {**load.found.metadata, CONTINUES: [*continues]}
-        load.found = with_origins(load.found, [*origins.values()], metadata)
+        load.found = with_origins(load.found, [*origins.values()])
     load.origins = origins
 
 
@@ -78,14 +74,8 @@ def origins_of(found: CheckpointTuple) -> list[RunnableConfig]:
     return [address(thread_id, ns, id) for id in dict.fromkeys(origins)]
 
 
-def with_origins(
-    found: CheckpointTuple, origins: Sequence[CheckpointTuple], metadata: Any = None
-) -> CheckpointTuple:
-    """A checkpoint with what is recorded beside the origins of the tasks under way in it.
-
-    Args:
-        metadata: in place of its own.
-    """
+def with_origins(found: CheckpointTuple, origins: Sequence[CheckpointTuple]) -> CheckpointTuple:
+    """A checkpoint with what is recorded beside the origins of the tasks under way in it."""
     pending: list[PendingWrite] = []
     for origin in origins:
         for write in origin.pending_writes or ():
@@ -94,8 +84,10 @@ def with_origins(
                 pending.append((task_id, name, {**value, "path": None}))
             elif task_id != NULL_TASK_ID:
                 pending.append(write)
-    pending += found.pending_writes or ()
-    merged = found._replace(pending_writes=pending, metadata=metadata or found.metadata)
+    # A `@task` call that has returned there may have failed beside this checkpoint before.
+    returned = {id for id, known in read_records(pending).items() if known.finished}
+    pending += (write for write in found.pending_writes or () if write[0] not in returned)
+    merged = found._replace(pending_writes=pending)
     if hasattr(found, "saver_state"):
         merged.saver_state = found.saver_state  # type: ignore[attr-defined]
     return merged
@@ -106,12 +98,16 @@ def take_up(
 ) -> None:
     """Give the machine of a run, or of an edit, the tasks that are under way. One whose origin was
     deleted starts anew."""
+    # An edit says which checkpoints go on in it, and so which do in these.
+    told: list[Any] = [origin.metadata.get(CONTINUES, ()) for origin in origins.values()]
+    run.position.note_continued([*chain(*told), *origins])
     if not isinstance(machine, ReadyMachine):
         requeue_stored(machine, checkpoint)
+        run.position.note_origins(_list_origins(checkpoint))
         return
     mine, migrate = run.program.fingerprint, run.settings.graph.migrate
     rebuild = {
-        id: _pin_to(run, apply_migration(origin, mine, migrate)) for id, origin in origins.items()
+        id: _rebuilder(run, apply_migration(found, mine, migrate)) for id, found in origins.items()
     }
     tasks: dict[int, Task] = {}
     without_origin: dict[str, UnderWayRecord] = {}
@@ -181,16 +177,26 @@ def requeue_stored(machine: Machine, checkpoint: Checkpoint) -> None:
         requeue(machine, known, [*known.values()])
 
 
+def _list_origins(checkpoint: Checkpoint) -> dict[str, str]:
+    """Task id → origin of what is under way, error handlers too."""
+    found: dict[str, str] = {}
+    for slot, known in find_under_way(checkpoint).items():
+        for id in (known["id"], known["handler"]):
+            if id is not None:
+                found[id] = find_origin(checkpoint, slot)
+    return found
+
+
 def _find_known(machine: Machine, checkpoint: Checkpoint) -> dict[str, UnderWayRecord]:
     """Slot → what is under way there, of the nodes that the graph has."""
     found = find_under_way(checkpoint).items()
     return {slot: each for slot, each in found if each["node"] in machine.program.nodes}
 
 
-def _pin_to(run: Run, origin: CheckpointTuple) -> Callable[[UnderWayRecord], Task]:
+def _rebuilder(run: Run, origin: CheckpointTuple) -> Callable[[UnderWayRecord], Task]:
     """What rebuilds the tasks that have started at a checkpoint."""
     records = read_records(origin.pending_writes or ())
     step = origin.metadata["step"] + 1
-    machine = ReadyMachine(run.program, origin.checkpoint, step, kept_ids(records))
+    machine = ReadyMachine(run.program, origin.checkpoint, step, find_carried(records))
     bring_back(machine, records.get(NULL_TASK_ID, NOTHING_RECORDED))
     return partial(machine.rebuild_task, run.pin_to(machine, origin), run.settings.limit)

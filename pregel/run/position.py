@@ -3,10 +3,13 @@ of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
-from ...checkpoint.base import NULL_TASK_ID, CheckpointTuple
+from ...checkpoint.base import CONTINUES, NULL_TASK_ID, CheckpointTuple
 from .task_records import NOTHING_RECORDED, TaskRecord
+
+NO_ORIGINS: Mapping[str, str] = {}
 
 
 class Position:
@@ -21,11 +24,12 @@ class Position:
         head: the newest checkpoint of this part of the thread that the run knows of.
         loaded_head: `found`, if it was the newest and the run builds on it. It stays when the run
             has moved on: what is stored later than it was built begins there.
-        resumed_at: of tasks that have been under way since `found`: the checkpoint from which the
-            call goes on; else None (schedule="ready").
+        origins: of the tasks that had been under way (schedule="ready") and that supersteps run:
+            task id → the checkpoint at which each has started.
+        continued: the checkpoints, besides `found`, to which tasks belong that go on here.
     """
 
-    __slots__ = ("found", "head", "loaded_head", "records", "resumed_at", "saved_id")
+    __slots__ = ("continued", "found", "head", "loaded_head", "origins", "records", "saved_id")
 
     def __init__(self) -> None:
         self.found: CheckpointTuple | None = None
@@ -33,7 +37,8 @@ class Position:
         self.saved_id: str | None = None
         self.head: str | None = None
         self.loaded_head: CheckpointTuple | None = None
-        self.resumed_at: str | None = None
+        self.origins: Mapping[str, str] = NO_ORIGINS
+        self.continued: Collection[str] = ()
 
     @property
     def at_head(self) -> bool:
@@ -66,6 +71,8 @@ class Position:
         self.found, self.records, self.head = found, dict(records), head
         self.saved_id = found.checkpoint["id"] if in_place else None
         self.loaded_head = found if in_place and head == found.checkpoint["id"] else None
+        told: Any = found.metadata.get(CONTINUES, ())
+        self.continued = told
 
     def find_head(self, head: str | None) -> None:
         """Note the newest checkpoint, if there is one, where nothing is loaded."""
@@ -92,8 +99,15 @@ class Position:
         other = Position()
         other.found = self.found if found is None else found
         other.records, other.head, other.saved_id = self.records, checkpoint_id, checkpoint_id
-        other.resumed_at = None if found is None else self.saved_id
         return other
+
+    def note_origins(self, origins: Mapping[str, str]) -> None:
+        """Note at which checkpoints the tasks have started that had been under way."""
+        self.origins = origins
+
+    def note_continued(self, checkpoints: Collection[str]) -> None:
+        """Note that tasks of these checkpoints go on here, too."""
+        self.continued = dict.fromkeys([*self.continued, *checkpoints])
 
     def note_command(self, record: TaskRecord) -> None:
         """Add what this call has brought to the records."""

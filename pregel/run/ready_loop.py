@@ -19,11 +19,11 @@ from ..superstep.ready_races import find_winners, has_ended
 from ..superstep.task import Task
 from .effects import Abandon, Effect, Effects
 from .failures import choose_error, limit_reached
-from .loop import restore, show_checkpoint, show_ends, show_starts
 from .output import Breakpoint
 from .ready_progress import LoopProgress
-from .resume import pause, upcoming
+from .resume import pause, restore, upcoming
 from .run import Run
+from .showing import show_checkpoint, show_ends, show_starts
 from .stream import identify_messages
 
 
@@ -49,8 +49,11 @@ def _run_steps(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effec
     effect, at_work = progress.effect, progress.at_work
     starting = list(machine.under_way)
     yield from progress.store.begin()
-    if run.position.records:
-        machine.note_started(run, lambda id: run.position.record_of(id).begun)
+    if run.position.found is not None:
+        record_of = run.position.record_of
+        machine.note_started(
+            run, lambda id: record_of(id).begun, lambda id: record_of(id).kept is not None
+        )
     if run.settings.interrupt_before:
         progress.not_reached = machine.find_held_back()
     moved = True  # nothing has started in this state yet
@@ -76,7 +79,7 @@ def _run_steps(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effec
             ended = [*effect.finished]
             if not ended and not effect.open:
                 return  # after a failure those that had not begun do not begin
-        if run.commits.inbox is not None:
+        if ended and run.commits.inbox is not None:
             # Before anything is applied: whoever is cut off here has these tasks at work still.
             progress.posts = yield from run.commits.inbox.read()
         take = _take_ended if progress.races is None else _take_raced
@@ -146,8 +149,8 @@ def _take_ended(
     try:
         writes = progress.store.apply(applied) if applied else []
     except Exception as error:
-        # One may be at fault, and the others not. Who wins a race takes its losers along at once.
-        if len(applied) > 1 and not machine.find_losers(applied):
+        # One may be at fault, and the others not.
+        if len(applied) > 1:
             apart = applied
             progress.at_work.update(dict.fromkeys(apart))  # until each has its turn
         else:
@@ -156,6 +159,7 @@ def _take_ended(
             progress.note_ends(run, applied)
         applied = []
     if applied:
+        progress.lost += machine.lost
         yield from _end_step(run, machine, progress, applied, writes)
     if run.output.streams:
         show_ends(run, [task for task in tasks if task not in apart] if apart else tasks)
@@ -192,9 +196,10 @@ def _take_raced(
             moved = (yield from _take_ended(run, machine, progress, chosen)) or moved
         winners = find_winners(chosen)
         if winners:
-            lost = machine.lost if any(task.finished for task in winners) else ()
             # Nothing is applied of one that has left by a command for the graph around.
-            yield from _stop(run, progress, [*lost, *machine.find_losers(winners)])
+            lost = [*progress.lost, *machine.find_losers(winners)]
+            progress.lost = []
+            yield from _stop(run, progress, lost)
         rest = [task for task in behind if task in progress.at_work]
     # They gave way to one that has finished. It has won, or could not be applied.
     again = [task for task in not_begun if task in progress.at_work]
@@ -234,7 +239,7 @@ def _end_step(
 ) -> Effects:
     """Store the step that these tasks have ended."""
     inbox = run.commits.inbox
-    if inbox is not None and progress.posts and machine.goes_on():
+    if inbox is not None and progress.posts and machine.has_more():
         inbox.fold(machine, progress.posts)
         progress.posts = ()
     yield from progress.store.end_step(tasks, writes)
@@ -250,6 +255,8 @@ def _end_step(
 def _end(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
     """End a call in which nothing can run: record how far tasks have come; then raise, or pause."""
     unfinished = in_path_order(progress.list_unfinished())
+    # Before it is recorded: with durability="exit" all that is under way waits to start then.
+    drained = progress.drained if progress.is_cut_short(run, machine) else None
     yield from progress.store.record(unfinished)
     failed = [task for task in unfinished if task.error is not None]
     if progress.races is not None:
@@ -258,8 +265,8 @@ def _end(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
         raise choose_error(failed)
     if progress.start_error is not None:
         raise progress.start_error
-    if progress.drained is not None and progress.is_cut_short(run, machine):
-        raise GraphDrained(progress.drained)
+    if drained is not None:
+        raise GraphDrained(drained)
     if unfinished:
         pause(run, unfinished)
     elif machine.held or machine.kept_sends:  # at a breakpoint
@@ -272,8 +279,10 @@ def _end(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
 def _end_by_force(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
     """Keep what has finished when the reader leaves or the driver fails."""
     # What an abandoned run has done must not move the thread: nobody waits for it any more.
-    if run.abandoned:
+    if run.abandoned or progress.store.amid_step:
         return
+    # Nor may what has lost its race by a step that is applied.
+    progress.drop([*progress.lost, *machine.lost])
     finished = [task for task in progress.at_work if task.finished]
     if finished:
         take = _take_ended if progress.races is None else _take_raced

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from ...checkpoint.base import Post
 from ..names import START, TASKS
 from ..superstep.interrupts import is_listed
-from ..superstep.ready_machine import ReadyMachine
+from ..superstep.ready_machine import MayStart, ReadyMachine
 from ..superstep.ready_races import ReadyRaces, is_signal, stand_behind
 from ..superstep.task import Task
 from .effects import StartTasks
@@ -34,6 +34,7 @@ class LoopProgress:
         passed_tick: the machine's tick up to which breakpoints count as passed.
         races: what is known of races; None as long as there was none.
         posts: what waits to come in with the next step.
+        lost: the racers that have left with a step and have not been stopped yet.
         held_back: the nodes that wait because one before them has a breakpoint behind it.
         not_reached: the nodes that something else has held back when the call began: it does not
             get past their breakpoints.
@@ -45,6 +46,7 @@ class LoopProgress:
         "effect",
         "failed",
         "held_back",
+        "lost",
         "not_reached",
         "order",
         "passed_tick",
@@ -72,11 +74,12 @@ class LoopProgress:
         self.drained: str | None = None
         self.races: ReadyRaces | None = None
         self.posts: Sequence[Post] = ()
+        self.lost: list[Task] = []
 
     # -- what starts -------------------------------------------------------------------------------
 
-    def decide_starts(self, run: Run) -> Callable[[str, int], bool]:
-        """Whether a node may start now, by its name and the version of what starts it."""
+    def decide_starts(self, run: Run) -> MayStart:
+        """Whether a node may start now."""
         settings, machine = run.settings, run.machine
         self.drained = settings.control.drain_reason
         if self.drained is None and START not in machine.expiring:  # the input comes in
@@ -84,20 +87,26 @@ class LoopProgress:
         return self._decide(run, drained=self.drained is not None)
 
     def is_cut_short(self, run: Run, machine: ReadyMachine) -> bool:
-        """Whether something would start if the call were not to end early."""
+        """Whether the call ends early, and something would start if it did not."""
+        if self.drained is None:
+            return False
         return machine.could_start(self._decide(run, drained=False))
 
-    def _decide(self, run: Run, *, drained: bool) -> Callable[[str, int], bool]:
+    def _decide(self, run: Run, *, drained: bool) -> MayStart:
         settings, passed_tick = run.settings, self.passed_tick
         stops = self.failed or self.start_error is not None or drained
         nodes, before = run.program.nodes, settings.interrupt_before
+        # An edit may have left it pending: it comes in before anything else starts.
+        has_input = START in run.machine.expiring
 
-        def may_start(node: str, version: int) -> bool:
-            if stops or node in self.held_back:
+        def may_start(node: str, version: int, sent: bool) -> bool:
+            if stops or node in self.held_back or (has_input and node != START):
                 return False
             listed = node in before or (before == "*" and not nodes[node].hidden)
             # Who goes on from a breakpoint gets past it; the next change makes it count again.
-            return not listed or (version <= passed_tick and node not in self.not_reached)
+            # What has held the node back holds no Send to it.
+            reached = sent or node not in self.not_reached
+            return not listed or (reached and version <= passed_tick)
 
         return may_start
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ...checkpoint.base import (
     CLAIM,
@@ -22,19 +21,26 @@ from ...checkpoint.base import (
 from ..superstep.ready_machine import ReadyMachine
 from ..superstep.task import Task
 from .effects import Effects, Save
-from .loop import show_checkpoint
 from .open_tasks import encode_record
 from .origins import find_beside_head, keep_strays
 from .resume import claim_end, claim_of, upcoming
 from .run import Run, run_of
+from .showing import show_checkpoint
+from .task_records import describe_kept, marks_of_unfinished
 
 
 class NoStore:
-    """Of a run without a saver: nothing is stored."""
+    """Of a run without a saver: nothing is stored.
+
+    Attributes:
+        amid_step: a step is applied, perhaps by half, and the journal has no commit of it. Ctrl-C
+            may leave it so: nothing that is built on this state may be stored.
+    """
 
     def __init__(self, run: Run, machine: ReadyMachine) -> None:
         self._run = run
         self._machine = machine
+        self.amid_step: bool = False
 
     def begin(self) -> Effects:
         """Prepare the thread, before the first task starts."""
@@ -46,12 +52,26 @@ class NoStore:
         Raises:
             Exception: it cannot be stored or applied. Nothing has changed.
         """
-        self._machine.apply(tasks)
+        # Encoded before they are applied: a reducer that works in place must not reach the history.
+        writes = self._encode(tasks)
+        self.amid_step = True
+        try:
+            self._apply(tasks)
+        except Exception:
+            self.amid_step = False
+            raise
+        return writes
+
+    def _encode(self, tasks: Sequence[Task]) -> list[TaskWrites]:
         return []
+
+    def _apply(self, tasks: Sequence[Task]) -> None:
+        self._machine.apply(tasks)
 
     def end_step(self, tasks: Sequence[Task], writes: list[TaskWrites]) -> Effects:
         """Store the step that these tasks have ended."""
         self._machine.identify()  # tasks of one path may be under way at once
+        self.amid_step = False
         yield from ()
 
     def hand_over(self, failed: Sequence[Task]) -> Effects:
@@ -75,11 +95,8 @@ class StepStore(NoStore):
         if self._run.position.records:
             yield from keep_strays(self._run, self._machine)
 
-    def apply(self, tasks: Sequence[Task]) -> list[TaskWrites]:
-        # Encoded before they are applied: a reducer that works in place must not reach the history.
-        writes = [self._run.commits.encode_writes(task) for task in tasks]
-        self._machine.apply(tasks)
-        return writes
+    def _encode(self, tasks: Sequence[Task]) -> list[TaskWrites]:
+        return [self._run.commits.encode_writes(task) for task in tasks]
 
     def end_step(self, tasks: Sequence[Task], writes: list[TaskWrites]) -> Effects:
         commits, machine = self._run.commits, self._machine
@@ -93,6 +110,8 @@ class StepStore(NoStore):
             if not saved.queued:  # the claim stands where it stood, and nothing ends it here
                 self._run.answers.end_claim()
             raise
+        finally:
+            self.amid_step = not saved.queued
 
     def _move_claim(self, tasks: Sequence[Task]) -> list[TaskWrites]:
         """The answers that have not reached their task go along to the next checkpoint; not those
@@ -126,9 +145,9 @@ class StepStore(NoStore):
 
     def _encode_ends(self, tasks: Iterable[Task]) -> list[tuple[Task, TaskWrites]]:
         """How far tasks have come that stay under way."""
-        commits = self._run.commits
+        commits, record_of = self._run.commits, self._run.position.record_of
         # What was only restored stands in the store as it is.
-        ended = ((t, commits.marks_of_unfinished(t)) for t in tasks if not t.restored)
+        ended = ((t, marks_of_unfinished(t, record_of(t.id))) for t in tasks if not t.restored)
         return [(task, commits.encode_marks(task, marks)) for task, marks in ended if marks]
 
     def _find_places(self) -> Callable[[Task], str]:
@@ -162,12 +181,25 @@ class ExitStore(StepStore):
     """Durability "exit": one checkpoint at the end of the call. What is under way starts anew in
     it, as after an edit: it keeps its ids, and what it has recorded."""
 
+    def __init__(self, run: Run, machine: ReadyMachine) -> None:
+        super().__init__(run, machine)
+        # Where the tasks have started, or will, that were there before this call.
+        self._before: set[str] = set()
+        self._ended: set[str] = set()  # the ids of the tasks that have ended in this call
+
     def begin(self) -> Effects:
+        self._before = {task.run.machine.checkpoint_id for task in self._machine.under_way}
+        self._before.add(self._machine.checkpoint_id)
         yield from ()  # what is recorded goes along with the checkpoint
 
-    def apply(self, tasks: Sequence[Task]) -> list[TaskWrites]:
-        self._run.commits.apply_unstored(self._machine, tasks)
+    def _encode(self, tasks: Sequence[Task]) -> list[TaskWrites]:
         return []
+
+    def _apply(self, tasks: Sequence[Task]) -> None:
+        self._run.commits.apply_unstored(self._machine, tasks)
+        self.amid_step = False  # no commit is made of it here
+        self._ended.update(each.id for task in tasks for each in (task, task.cause or task))
+        self._ended.update(task.id for task in self._machine.lost)
 
     def end_step(self, tasks: Sequence[Task], writes: list[TaskWrites]) -> Effects:
         self._move_claim(tasks)
@@ -195,40 +227,46 @@ class ExitStore(StepStore):
             yield from self._record_beside(records, tasks)
             return
         machine.requeue_all()
-        run.commits.describe(CONTINUES, self._list_continued(origins.values()))
+        # If all of them have started in this call, it leaves behind what was recorded before. Else
+        # each call would hand on what all before it had recorded.
+        goes_on = not self._before.isdisjoint(origins.values())
+        run.commits.describe(CONTINUES, self._list_continued(origins.values(), goes_on))
         commit = run.commits.build_at_exit(machine)
         if commit is None:
             return  # a step is applied by half
         put_off = [commits.exit_records for commits in origins]
-        commit.carried = [*self._carry(tasks, put_off), *claim_end(run, tasks)]
+        carried = self._carry(tasks, put_off, goes_on)
+        commit.carried = [*carried, *claim_end(run, tasks)]
         yield Save(commit)
         if run.output.streams:
             show_checkpoint(run, upcoming(run, machine))
 
-    def _list_continued(self, origins: Iterable[str]) -> list[str]:
+    def _list_continued(self, origins: Iterable[str], goes_on: bool) -> list[str]:
         """The checkpoints whose tasks go on, so that graphs inside these find what they have
-        stored."""
-        found = self._run.position.found
-        if found is None:
-            return [*dict.fromkeys(origins)]
-        earlier: Any = found.metadata.get(CONTINUES, ())
-        return [*dict.fromkeys([*earlier, found.checkpoint["id"], *origins])]
+        stored.
+
+        Args:
+            goes_on: a task is under way that was there before this call.
+        """
+        earlier = self._run.position.continued if goes_on else ()
+        return [*dict.fromkeys([*earlier, *origins])]
 
     def _carry(
-        self, tasks: Sequence[Task], put_off: Iterable[Sequence[TaskWrites]]
+        self, tasks: Sequence[Task], put_off: Iterable[Sequence[TaskWrites]], goes_on: bool
     ) -> list[TaskWrites]:
         """What is recorded of the tasks that go on, for the one checkpoint: by earlier calls, and
         on top of it by this one."""
-        run = self._run
-        paths = {id: path for path, id in self._machine.carried_ids.items()}
-        known = {id: each for id, each in run.position.records.items() if id != NULL_TASK_ID}
+        run, ended = self._run, {NULL_TASK_ID, *self._ended}
+        carried = self._machine.carried.items()
+        kept = {each.id: describe_kept(path, each.joined, begun=True) for path, each in carried}
+        known = [id for id in run.position.records if goes_on and id not in ended]
         records: dict[str, TaskWrites] = {}
-        for id in dict.fromkeys([*known, *paths]):
+        for id in dict.fromkeys([*known, *kept]):
             before = run.position.record_of(id)
             # The rest are `@task` calls, or nobody asks for them any more.
-            kept = {"path": paths[id], "begun": True} if id in paths else {"path": None}
-            records[id] = encode_record(run, id, replace(before, kept=kept))
-        new = [record for found in put_off for record in found]
+            here = kept.get(id) or describe_kept(None)
+            records[id] = encode_record(run, id, replace(before, kept=here))
+        new = [record for found in put_off for record in found if record.task_id not in ended]
         for record in (*new, *(found for _, found in self._encode_ends(tasks))):
             records[record.task_id] = _overlay(records.get(record.task_id), record)
         return [*records.values()]

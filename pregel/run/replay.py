@@ -11,11 +11,13 @@ newest checkpoint, goes back to the newest that it had then. What the effects lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Any
 
 from ...checkpoint.base import BaseCheckpointSaver
+from ..names import enclosing_names, without_ids
 from ..superstep.task import Task
 from ..types import RunnableConfig
 from .settings import Thread
@@ -57,14 +59,30 @@ class Rewind:
     Attributes:
         points: namespace without ids → the checkpoint of that graph which is done anew, and the
             saver that keeps it: what is inside goes back to its newest checkpoint before that.
-        origins: for graphs that tasks under way run, by their own namespaces without ids: the
-            checkpoint of the graph around at which that task has started. They go back further.
+        anew: the ids of the tasks that were pending in these checkpoints: what graphs inside have
+            stored for them counts no more. That may have been before, such as of a task that was
+            under way, or with durability "exit".
         entered: the histories that have gone back since; they go on.
     """
 
     points: dict[str, ReplayPoint] = field(default_factory=dict)
-    origins: dict[str, ReplayPoint] = field(default_factory=dict)
+    anew: set[str] = field(default_factory=set)
     entered: set[str] = field(default_factory=set)
+
+    def find_point(self, ns: str, saver: Any) -> ReplayPoint | None:
+        """Before which checkpoint the graph of a namespace goes back: that of the nearest graph
+        around it.
+
+        Args:
+            saver: its own. If that graph has another one, the whole graph's checkpoint tells.
+        """
+        around = without_ids(ns)
+        while around:
+            around = enclosing_names(around)
+            found = self.points.get(around)
+            if found is not None:
+                return found if found[1] is saver else self.points.get("", found)
+        return None
 
     def enter(self, ns: str) -> None:
         """Note that the graph of this namespace has gone back."""
@@ -98,17 +116,14 @@ class Replay:
             self.rewind = Rewind()
         return self.rewind
 
-    def rewind_to(
-        self, place: str, point: ReplayPoint, origins: Mapping[str, ReplayPoint]
-    ) -> None:
-        """Let the graph at this place, and those inside it, go back to this checkpoint.
+    def rewind_to(self, place: str, point: ReplayPoint) -> None:
+        """Let the graph at this place, and those inside it, go back to this checkpoint."""
+        self.begin_rewind().points[place] = point
 
-        Args:
-            origins: `Rewind.origins`.
-        """
-        rewind = self.begin_rewind()
-        rewind.points[place] = point
-        rewind.origins.update(origins)
+    def begin_anew(self, tasks: Iterable[Task]) -> None:
+        """Note the tasks that are done anew."""
+        if self.rewind is not None:
+            self.rewind.anew.update(task.id for task in tasks)
 
     def seed(self, seeded: bool) -> None:
         """Start from a checkpoint that lies on the route; see `seeded`."""
@@ -159,3 +174,11 @@ def _trace_from_top(task: Task) -> list[tuple[str, str]]:
         found.append((around.run.machine.checkpoint_id, task_id))
         around = around.run.parent
     return found[::-1]
+
+
+def list_lineage(task: Task) -> list[str]:
+    """The ids of a task and of those around it, the outermost first."""
+    around = task.run.parent
+    failed = () if task.cause is None else (task.cause.id,)
+    above = () if around is None else list_lineage(around)
+    return [*above, *task.callers, *failed, task.id]

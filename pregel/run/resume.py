@@ -343,6 +343,28 @@ def pause(run: Run, tasks: Sequence[Task]) -> None:
     )
 
 
+def restore(run: Run, tasks: Sequence[Task]) -> None:
+    """Give tasks that had finished before, in an earlier attempt at this superstep, what they wrote
+    then."""
+    records = run.position.records
+    given = given_answers(records)
+    for task in tasks:
+        record = records.get(task.id)
+        if record is None:
+            continue
+        if record.finished:
+            task.restore(record.writes)
+            task.mark_recorded()
+        elif record.error is not None:
+            if record.routed and task.node.handler is not None:
+                task.restore_end(record.error)  # its handler had taken over
+        # No answer came, or it sleeps: run again it would repeat its side effects and ask the same.
+        elif (pause := run.answers.still_waits(record, given)) is not None:
+            task.restore_end(pause)
+        if task.restored and run.settings.observing is not None:
+            run.settings.observing.restore(task)
+
+
 # -- on another branch -----------------------------------------------------------------------------
 
 
@@ -357,12 +379,14 @@ def move_answers(
         tasks: the same tasks in the fork.
     """
     moved: dict[str, str] = {}
+    asked_in: dict[str, str] = {}
     records: dict[str, TaskRecord] = {}
     for (record, old_ns), task in zip(before, tasks, strict=True):
         digits = task_digits(old_ns)
         # Ids begin with the digits of the task; those of other tasks belong to graphs inside.
         own = [q for q in (*record.answers, *answers.by_id) if q[TASK] == digits]
         moved.update((q, moved_id(q, task.ns)) for q in own)
+        asked_in.update((question.id, task.id) for question in record.interrupts)
         # What was answered before the open questions stays; those are open again.
         closed = {*own} & record.answers.keys() - {question.id for question in record.interrupts}
         if closed:
@@ -373,4 +397,6 @@ def move_answers(
     inside = [q for q in answers.by_id if q not in moved]  # questions of nested graphs
     if route is not None:
         inside = [q for q in inside if not route.stages and q in route.asked]
-    answers.move(moved, inside[0] if inside else None)
+    if inside:
+        run.answers.bring_inside(answers, inside[0], asked_in.get(inside[0]))
+    answers.move(moved)

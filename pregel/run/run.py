@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ...checkpoint.base import BaseCheckpointSaver, CheckpointTuple, coordinates
+from ...checkpoint.base import OF_TASK, BaseCheckpointSaver, CheckpointTuple, coordinates
 from ...checkpoint.overrides import commits_at_once
 from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
 from ..program.program import Program
@@ -25,7 +25,7 @@ from .commits import CommitBuilder
 from .config import Call, inheritable, names_thread, normalize, warn_of_coordinates
 from .output import Output
 from .position import Position
-from .replay import Replay
+from .replay import Replay, list_lineage
 from .settings import Graph, Settings, Thread, find_run_id, merge_around
 from .stream import Stream
 
@@ -122,6 +122,8 @@ class Run:
         self.commits: Final = CommitBuilder(self.settings, thread, self.position, inbox)
         if thread.saver is not None and self._may_hold_commits(thread.saver):
             self.commits.allow_holding(_repeats_input(graph, thread, task))
+        if task is not None and graph.checkpointer is True:
+            self.commits.describe(OF_TASK, list_lineage(task))
         self.answers: Final[Answers] = Answers(task, self.position)
         self.replay: Final[Replay] = Replay(None if around is None else around.replay, thread)
         streams = () if around is None else self._streams_around(around, graph)
@@ -212,6 +214,19 @@ class Run:
         # A graph inside looks for what is stored, unless this very state is new.
         pinned.commits = self.commits.stand_apart()  # type: ignore[misc]
         return pinned
+
+    def find_origin(self, task: Task) -> str:
+        """The checkpoint at which a task has started, also one that was under way and that
+        supersteps run now."""
+        machine, origins = self.machine, self.position.origins
+        if origins:
+            path = task.path
+            while path[-1] is True:  # a `@task` call has started with its caller
+                path = path[1]
+            carried = machine.carried.get(path)
+            if carried is not None and carried.id in origins:
+                return origins[carried.id]
+        return machine.checkpoint_id
 
     @property
     def abandoned(self) -> bool:
@@ -355,7 +370,7 @@ def _nested_thread(graph: Graph, config: RunnableConfig, parent: Task) -> Thread
     if own is True:
         around.outermost.replay.claim_history(ns, parent)
         parent.current.uses_memory = True
-    parents = {**around.thread.parents, around.ns: around.machine.checkpoint_id}
+    parents = {**around.thread.parents, around.ns: around.find_origin(parent)}
     return Thread(saver, around.thread.thread_id, ns, run_id, parents=parents)
 
 

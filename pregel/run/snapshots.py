@@ -33,7 +33,7 @@ from .task_records import (
     NOTHING_RECORDED,
     TaskRecord,
     bring_back,
-    kept_ids,
+    find_carried,
     known_only,
     read_records,
     undelivered_answers,
@@ -72,7 +72,7 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     step = found.metadata.get("step", -1) + 1
     flow = program.flow
     machine_class = Machine if flow is None else flow.resting
-    machine = machine_class(program, found.checkpoint, step, kept_ids(records))
+    machine = machine_class(program, found.checkpoint, step, find_carried(records))
     command = records.get(NULL_TASK_ID, NOTHING_RECORDED)
     if program.starts_ready:  # a Send of the command has the place that it had when it started
         bring_back(machine, command)

@@ -11,6 +11,7 @@ from typing import Any
 from ...checkpoint.base import (
     CLAIM,
     DIGEST,
+    EDITED,
     ERROR,
     ERROR_SOURCE,
     INTERRUPT,
@@ -25,6 +26,7 @@ from ...checkpoint.base import (
 )
 from ..clock import CLOCK
 from ..program.writes import Pair
+from ..superstep.ids import Carried
 from ..superstep.machine import Machine, handler_of
 from ..superstep.task import Task
 from ..types import Interrupt
@@ -42,9 +44,11 @@ class TaskRecord:
         claim: of the null task, the answers that a run has brought.
         raised: `Pause.raised`.
         wake_at: `Pause.wake_at`.
-        kept: the task was begun beside an earlier checkpoint and goes on here, after an edit of the
-            thread, under its `path` here (None for a call of such a task); `begun` says whether it
-            had started, or only waited to.
+        kept: the task belongs to an earlier checkpoint and goes on beside this one, after an edit
+            or a call with durability "exit", under its `path` here (None for a call of such a
+            task); `begun` says whether it had started, or only waited to; `joined` is that of its
+            runtime.
+        edited: the thread was edited since its questions were shown.
     """
 
     writes: list[Pair] = field(default_factory=list)
@@ -58,6 +62,7 @@ class TaskRecord:
     raised: bool = False
     wake_at: datetime | None = None
     kept: Mapping[str, Any] | None = None
+    edited: bool = False
 
     @property
     def finished(self) -> bool:
@@ -84,11 +89,6 @@ class TaskRecord:
         """Whether it runs again at a time of its own that has not come."""
         wake_at = None if self.wrote or self.error is not None else self.wake_at
         return wake_at is not None and wake_at.timestamp() > CLOCK.time()
-
-    @property
-    def edited(self) -> bool:
-        """Whether the thread was edited since its questions were shown."""
-        return self.kept is not None
 
     @property
     def begun(self) -> bool:
@@ -123,6 +123,8 @@ def read_records(pending: Iterable[PendingWrite]) -> dict[str, TaskRecord]:
             stored.raised = bool(value)
         elif channel == KEPT:
             stored.kept = value
+        elif channel == EDITED:
+            stored.edited = value
         elif channel == SLEEP:
             stored.wake_at = value
         else:
@@ -132,13 +134,54 @@ def read_records(pending: Iterable[PendingWrite]) -> dict[str, TaskRecord]:
     return found
 
 
-def kept_ids(stored: Mapping[str, TaskRecord]) -> dict[tuple[Any, ...], str]:
-    """path → id of the tasks that go on beside this checkpoint after an edit."""
+def marks_of_unfinished(task: Task, before: TaskRecord) -> dict[str, Any]:
+    """What a task leaves that has failed or paused, as control writes: its error or questions, and
+    the answers that it has been given. An answer that was recorded and has been rejected since is
+    no longer among them.
+
+    Args:
+        before: what is recorded of it.
+    """
+    marks: dict[str, Any] = {}
+    # A signal (Ctrl-C, a cancellation) is no outcome of the node: it simply runs again.
+    # Where there is no error now, or no time, that takes the place of what was recorded before.
+    if isinstance(task.error, Exception) or (task.paused and before.error is not None):
+        marks[ERROR] = task.error
+    if task.wake_at is not None or before.wake_at is not None:
+        marks[SLEEP] = task.wake_at
+    if task.interrupts or (before.interrupts and task.wake_at is not None):
+        marks[INTERRUPT] = list(task.interrupts)
+        raised = task.pause is not None and task.pause.raised
+        # Also False: it replaces what an earlier attempt had recorded.
+        if raised or before.raised:
+            marks[RAISED] = raised
+        if before.edited:  # who answers now has seen the questions as they are since the edit
+            marks[EDITED] = False
+    # An empty dict is stored where it takes the place of answers that were rejected.
+    if task.answers or (task.answers is not None and before.answers):
+        marks[RESUME] = task.answers
+    return marks
+
+
+def find_carried(stored: Mapping[str, TaskRecord]) -> dict[tuple[Any, ...], Carried]:
+    """path → what the tasks take along of earlier checkpoints that go on beside this one."""
     return {
-        tuple(known.kept["path"]): task_id
+        tuple(known.kept["path"]): Carried(task_id, tuple(known.kept.get("joined", ())))
         for task_id, known in stored.items()
         if known.kept and known.kept["path"]
     }
+
+
+def describe_kept(
+    path: tuple[Any, ...] | None, joined: tuple[str, ...] = (), *, begun: bool = False
+) -> dict[str, Any]:
+    """`TaskRecord.kept`, as it is stored."""
+    kept: dict[str, Any] = {"path": path}
+    if begun:
+        kept["begun"] = True
+    if joined:
+        kept["joined"] = joined
+    return kept
 
 
 def find_begun(stored: Mapping[str, TaskRecord], carried: Iterable[str]) -> set[str]:

@@ -12,24 +12,24 @@ person who has a question on the screen can still answer it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from typing import Any
 
-from ...checkpoint.base import CONTINUES, UNDER_WAY, TaskWrites
-from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
+from ...checkpoint.base import CONTINUES, OF_TASK, REWOUND, UNDER_WAY, TaskWrites
+from ..errors import GraphChangedError, InvalidUpdateError, warn
 from ..names import COPY, END, INPUT
-from ..program.program import CompiledNode, NodeCall
 from ..superstep.machine import Machine, in_path_order
 from ..superstep.task import Task
 from ..types import StateUpdate
 from .begin import input_writes
 from .effects import Effects, Load, RunTasks, Save
-from .graph_changes import lost_triggers, lost_work
+from .graph_changes import forget_lost, lost_work
 from .load import load_machine, load_under_way
+from .nested import find_made_on
 from .open_tasks import OpenWork, match
 from .resume import upcoming
 from .run import Run
 from .task_records import TaskRecord, known_only, with_handlers
+from .update_tasks import is_outside, make_tasks, paths_of
 
 ALONE = (END, INPUT, COPY)
 """What `as_node` may say besides a node's name; such an update is the only one of its superstep."""
@@ -46,6 +46,7 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     # come.
     if run.ns and load.found is not None:
         run.commits.stay_inside(load.found)
+        run.commits.describe(OF_TASK, load.found.metadata.get(OF_TASK))
     machine = load_machine(run, load, edits=True)
     found = run.position.found
     lost = [] if found is None else lost_work(machine, found, run.position.records)
@@ -56,7 +57,7 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
         if lost and not drops_pending:
             raise GraphChangedError(str(run.thread), lost)
         if lost and found is not None:
-            machine.forget(lost_triggers(machine, found))
+            forget_lost(machine, found)
             lost = []
         for effect in _superstep(run, machine, updates):
             if not isinstance(effect, Save):
@@ -144,9 +145,11 @@ def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None 
         carried = left.carry(run, machine)
     # What graphs inside these tasks have stored names the checkpoint in which the tasks began.
     if carried and found is not None:
-        earlier: Any = found.metadata.get(CONTINUES, ())
-        continues = [*earlier, found.checkpoint["id"]]
+        continues = [*run.position.continued, found.checkpoint["id"]]
     run.commits.describe(CONTINUES, continues)
+    # At the head it undoes nothing.
+    made_on = "" if run.position.at_head or found is None else find_made_on(found)
+    run.commits.describe(REWOUND, made_on)
     commit = run.commits.build(machine, source, writes)
     commit.carried = carried
     yield Save(commit)
@@ -164,43 +167,42 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     at_head = run.position.at_head
     pending = upcoming(run, machine)
     finished = _finished(run, pending)
-    mine = _make_tasks(run, machine, updates, pending, finished)
+    # At the head an update may speak for an error handler that has taken over. Who has lost a race
+    # runs no more: nobody speaks for it, and it does not stay.
+    now = with_handlers(pending, run.position.records) if at_head else pending
+    beaten = [task for task in pending if task not in now]
+    standing = [task for task in now if task in pending or task not in finished]
+    mine = make_tasks(run, machine, updates, standing, finished)
     yield from _run_writers(mine)
-    rest = [task for task in pending if task.path not in _paths(mine)]
+    # As the error handler of a task an update deals with that task's failure.
+    dealt_with = {cause: None for task in mine if (cause := task.cause) is not None}
+    rest = [
+        task for task in pending if task.path not in paths_of(mine) and task not in dealt_with
+    ]
     # Acting for a pending node leaves the others pending; acting for another node replaces what it
     # had led to.
-    others: list[Task] = []
-    if not any(_is_outside(task) for task in mine):
-        others = [task for task in rest if task not in finished]
+    outside = [task for task in mine if is_outside(task)]
+    others = [
+        task
+        for task in rest
+        if task not in finished
+        and task not in beaten
+        and not any(_replaces(run, each, task) for each in outside)
+    ]
     # At an old checkpoint the tasks have had their future; the update starts a branch.
     again = _led_to(run, machine, mine, others, rest) if at_head else []
-    lost = [task for task in rest if task not in again and task not in finished]
-    _tell_closed(run, mine, lost, named=updates[0].as_node is not None)
+    open_ = [task for task in rest if task not in beaten]
+    lost = [task for task in open_ if task not in again and task not in finished]
+    _tell_closed(run, mine, open_, lost, named=updates[0].as_node is not None)
     done = [task for task in finished if (task.cause or task) not in again and task not in again]
+    done += dealt_with
     # History shows the update as the tasks' result, unless the checkpoint has a future of its own
     # already.
-    shown = [task for task in mine if at_head and not _is_outside(task)]
+    shown = [task for task in mine if at_head and not is_outside(task)]
     writes = [run.commits.encode_writes(task) for task in shown]
     left = OpenWork(run, pending, again)
     machine.apply_edit(_in_turn(done, mine), keep=others)
     yield from _cut(run, "update", writes, left)
-
-
-def _make_tasks(
-    run: Run,
-    machine: Machine,
-    updates: Sequence[StateUpdate],
-    pending: Sequence[Task],
-    finished: Sequence[Task],
-) -> list[Task]:
-    """A task for each update; it stands for a pending one of its node if there is one: first of all
-    for one that is open and that no other update stands for."""
-    open_ = [task for task in pending if task not in finished]
-    mine: list[Task] = []
-    for place, update in enumerate(updates):
-        free = [task for task in open_ if task.path not in _paths(mine)]
-        mine.append(_task(run, machine, update, place, [*free, *open_, *pending]))
-    return mine
 
 
 def _run_writers(tasks: Sequence[Task]) -> Effects:
@@ -218,40 +220,57 @@ def _run_writers(tasks: Sequence[Task]) -> Effects:
             raise task.error
 
 
-def _is_outside(task: Task) -> bool:
-    """Whether an update stands for no pending task."""
-    return bool(task.path[0] == INPUT)
+def _replaces(run: Run, update: Task, pending: Task) -> bool:
+    """Whether an update that stands for no pending task replaces one. In supersteps all that is
+    pending came from one barrier; with schedule="ready" branches go on for themselves."""
+    flow = run.program.flow
+    if flow is None or flow.holders is None:
+        return True
+    return update.name in flow.holders.get(pending.name, ())
 
 
-def _tell_closed(run: Run, mine: Sequence[Task], lost: Sequence[Task], *, named: bool) -> None:
+def _tell_closed(
+    run: Run, mine: Sequence[Task], rest: Sequence[Task], lost: Sequence[Task], *, named: bool
+) -> None:
     """Say that an update closes questions: warn if it names its node, refuse it otherwise.
 
     Args:
-        lost: the tasks that do not go on.
+        rest: the pending tasks for which it does not stand.
+        lost: those of them that do not go on.
         named: the update has an `as_node`.
 
     Raises:
         InvalidUpdateError: it closes questions and has no `as_node`.
     """
-    asking = sorted({task.name for task in lost if run.position.record_of(task.id).waiting})
     # An old checkpoint keeps its questions: the update goes beside what followed.
-    if not asking or not run.position.at_head:
+    if not run.position.at_head:
         return
+    record_of = run.position.record_of
+    asking = sorted({task.name for task in lost if record_of(task.id).waiting})
     actors, names = ", ".join(repr(task.name) for task in mine), ", ".join(map(repr, asking))
-    if not named:
+    if asking and not named:
         raise InvalidUpdateError(
             f"the update would act as {actors}, which does not lead to {names}, and so close the "
             "questions asked there: specify as_node"
         )
-    warn(
-        f"{run.thread}: the update as {actors} does not lead to {names}, and so closes the "
-        f"questions asked there; answer them first, or act as the node that asks: "
-        f"as_node={asking[0]!r}"
-    )
-
-
-def _paths(tasks: Sequence[Task]) -> set[tuple[Any, ...]]:
-    return {task.path for task in tasks}
+    if asking:
+        warn(
+            f"{run.thread}: the update as {actors} does not lead to {names}, and so closes the "
+            f"questions asked there; answer them first, or act as the node that asks: "
+            f"as_node={asking[0]!r}"
+        )
+    # Their nodes run again, or do not go on: the update may have mended what they failed of.
+    failed = {
+        task.cause.name
+        for task in with_handlers(rest, run.position.records)
+        if task.cause is not None and record_of(task.id).waiting
+    }
+    if failed:
+        warn(
+            f"{run.thread}: after the update as {actors} nodes that have failed start over, and so "
+            f"it closes the question that the error handler of {min(failed)!r} asks; answer it "
+            f"first, or act as the node: as_node={min(failed)!r}"
+        )
 
 
 def _led_to(
@@ -287,91 +306,6 @@ def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
     return found
 
 
-def _task(
-    run: Run, machine: Machine, update: StateUpdate, place: int, pending: Sequence[Task]
-) -> Task:
-    """A task that does nothing but write `update.values` as its node would.
-
-    Args:
-        pending: the tasks it may stand for, the best first.
-    """
-    name = update.as_node if update.as_node is not None else infer_node(machine)
-    if update.as_node is None and pending and machine.program.inputs not in machine.program.nodes:
-        # In a graph made by hand and in an entrypoint no node stands for the input.
-        raise InvalidUpdateError(
-            f"node {name!r} has not run yet, and no node brings the input: specify "
-            f"as_node={name!r} to act in its place, or let it run first"
-        )
-    node = machine.program.nodes.get(name)
-    if node is None:
-        known = _find_own_nodes(machine)
-        raise InvalidUpdateError(f"as_node: node {name!r} does not exist; {nearest(name, known)}")
-    if not node.writers:
-        raise InvalidUpdateError(
-            f"as_node: node {name!r} has no writers, so it cannot write an update"
-        )
-    here = None
-    if update.as_node is not None:
-        here = next((task for task in pending if task.name == name), None)
-    node = _writers_only(node)
-    if here is None:
-        task = Task(node, (INPUT, place), update.values, run)
-    else:
-        # With its Send: then the node has not seen its triggers, by which it may be pending too.
-        task = Task(node, here.path, update.values, run, here.send)
-        task.carry_id(here.id)
-    if update.task_id:
-        task.carry_id(update.task_id)
-    return task
-
-
-def _writers_only(node: CompiledNode) -> CompiledNode:
-    """The node with a body that returns its input."""
-    # A retry policy would run an update again that a writer has refused.
-    stand_in = copy(node)
-    stand_in.call, stand_in.retry = NodeCall(_same, inline=True), ()
-    return stand_in
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def infer_node(machine: Machine) -> str:
-    """The node that an update without `as_node` is from: the one that ran last; on a new thread,
-    the only one.
-
-    Raises:
-        InvalidUpdateError: several ran last, or none has run and the input is not a node's.
-    """
-    nodes = machine.program.nodes
-    own = _find_own_nodes(machine)
-    ran = {
-        name: max(seen.values()) for name, seen in machine.seen.items() if seen and name in nodes
-    }
-    if not ran:
-        if len(own) == 1:
-            return own[0]
-        inputs = machine.program.inputs
-        if isinstance(inputs, str) and inputs in nodes:
-            return inputs
-        raise InvalidUpdateError("no node has run on this thread yet: specify as_node")
-    last = [name for name, version in ran.items() if version == max(ran.values())]
-    if len(last) > 1:
-        raise InvalidUpdateError(
-            f"the update is ambiguous, specify as_node: {', '.join(sorted(last))} ran last together"
-        )
-    return last[0]
-
-
-def _find_own_nodes(machine: Machine) -> list[str]:
-    """The nodes that the graph's author has named: no hidden ones, no error handlers."""
-    nodes = machine.program.nodes
-    # They run in the place of others and are due by no trigger, so no update is theirs by itself.
-    handlers = {node.handler.name for node in nodes.values() if node.handler is not None}
-    return [name for name, node in nodes.items() if not node.hidden and name not in handlers]
-
-
 # -- the special ones ------------------------------------------------------------------------------
 
 
@@ -398,7 +332,8 @@ def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
     Args:
         values: (values, as_node) pairs to apply to the clone, if any.
     """
-    if run.position.found is None:
+    found = run.position.found
+    if found is None:
         raise InvalidUpdateError(f"as_node={COPY!r}: the thread has no checkpoint to copy")
     finished = _finished(run, upcoming(run, machine))
     # A sibling of the checkpoint: it has the same parent, so the clone must hold everything itself.
@@ -413,6 +348,7 @@ def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
     for task in clones:
         task.restore(done[task.path])
     carried = [run.commits.encode_writes(task) for task in clones]
+    run.commits.describe(REWOUND, find_made_on(found) or found.checkpoint["id"])
     commit = run.commits.build(machine, "fork", [], machine.checkpoint_id)
     commit.carried = carried
     yield Save(commit)

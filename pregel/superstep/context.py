@@ -16,6 +16,7 @@ from ..program.writes import Pair
 from ..types import Interrupt, RunnableConfig, StreamWriter
 from .deadline import Deadline
 from .hooks import Hook
+from .ids import Carried
 
 TaskT = TypeVar("TaskT")
 TaskT_contra = TypeVar("TaskT_contra", contravariant=True)
@@ -44,8 +45,8 @@ class SuperstepView(Protocol):
         """The highest version of any channel in the state from which it runs."""
 
     @property
-    def carried_ids(self) -> Mapping[tuple[Any, ...], str] | None:
-        """Path -> id of the tasks that go on under the id they had before an edit of the thread."""
+    def carried(self) -> Mapping[tuple[Any, ...], Carried]:
+        """Path -> what the tasks take along that were begun before an edit of the thread."""
 
     def preview(self, reader: Reader, writes: Sequence[Pair]) -> dict[str, Any]:
         """The state as it will be with these writes alone."""

@@ -9,13 +9,29 @@ import os
 from collections.abc import Mapping
 from itertools import count
 from time import time_ns
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...checkpoint.digest import blake2b
 from ...checkpoint.serde import Blob
 from ..names import path_text
 from ..program.program import CompiledNode
 from .attempt_state import AttemptState
+
+
+class Carried(NamedTuple):
+    """What a task takes along that was begun beside an earlier checkpoint and goes on: after an
+    edit of the thread, in another schedule, or after a call with durability="exit".
+
+    Attributes:
+        id: the id that it had.
+        joined: `Runtime.joined`: what led to it has been consumed when it started.
+    """
+
+    id: str
+    joined: tuple[str, ...] = ()
+
+
+NONE_CARRIED: Mapping[tuple[Any, ...], Carried] = {}
 
 
 class Scheduled(Protocol):

@@ -35,7 +35,8 @@ def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None
     not get the answer. It is asked instead, and a warning says what changed. So give a key to
     questions whose words change from run to run (a time, a text by a model), and to those that are
     asked side by side (`asyncio.gather`, threads), whose order may change. If the thread was edited
-    by `update_state` in between, whatever the node asks at that place now gets the answer.
+    by `update_state` since the question was shown, whatever the node asks at that place now gets
+    the answer.
 
     Args:
         value: the question; anything a checkpoint can store.
@@ -64,6 +65,8 @@ def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None
             )
         answers[known] = taken[0]
     answer = answers[known]
+    if task.edited:  # it stays the answer to this question when the next one is shown and compared
+        answers[question_id] = answer
     if response_schema is None or isinstance(response_schema, dict):
         return answer
     try:
@@ -74,6 +77,7 @@ def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None
             f"{value!r:.200}, which is still open: answer it again"
         )
         del answers[known]  # the question stays open
+        answers.pop(question_id, None)
         source.reject(known)
         question = Interrupt(value, question_id, _json_schema(response_schema))
         raise AnswerRejected((question,), error) from None

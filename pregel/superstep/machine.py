@@ -25,11 +25,9 @@ from ..names import GRAPH, HANDLER_PATH, INPUT, PUSH, TASKS
 from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
 from .context import TaskContext
-from .ids import new_checkpoint_id
+from .ids import NONE_CARRIED, Carried, new_checkpoint_id
 from .state import LiveState, collect_writes, group_by_channel
 from .task import Task
-
-NONE_CARRIED: Mapping[tuple[Any, ...], str] = {}
 
 
 class Machine(LiveState):
@@ -37,19 +35,19 @@ class Machine(LiveState):
 
     Attributes:
         checkpoint_id: the checkpoint from which the next superstep runs; "" for none yet.
-        carried_ids: path → id of the next tasks that were begun beside an earlier checkpoint,
-            before an edit. They go on under the ids that they had.
+        carried: path → what the next tasks take along that were begun beside an earlier
+            checkpoint and go on in this one.
         racing: some of the tasks planned last are in a race.
     """
 
-    __slots__ = ("carried_ids", "checkpoint_id", "racing")
+    __slots__ = ("carried", "checkpoint_id", "racing")
 
     def __init__(
         self,
         program: Program,
         checkpoint: Checkpoint | None = None,
         step: int = -1,
-        carried_ids: Mapping[tuple[Any, ...], str] = NONE_CARRIED,
+        carried: Mapping[tuple[Any, ...], Carried] = NONE_CARRIED,
     ) -> None:
         self.program = program
         self.step: int = step
@@ -59,7 +57,7 @@ class Machine(LiveState):
         self.unsaved: set[str] = set()
         self.unsaved_seen: set[str] = set()
         self.cache: dict[Reader, dict[str, Any]] = {}
-        self.carried_ids: Mapping[tuple[Any, ...], str] = carried_ids
+        self.carried: Mapping[tuple[Any, ...], Carried] = carried
         self.checkpoint_id: str = ""
         self.racing: bool = False
         self.versions: dict[str, int] = {}
@@ -182,22 +180,20 @@ class Machine(LiveState):
     def find_joined(self, task: Task) -> tuple[str, ...]:
         """The nodes that opened the joins which made a task run, in the order of the joins."""
         node = task.node
+        carried = self.carried.get(task.path)
+        before = (self.find_restart(node) or ()) if carried is None else carried.joined
         found: dict[str, None] = {}
         for join in self.program.joins if task.send is None else ():
-            if join.channel in node.triggers and self.is_due(node, join.channel):
-                seen = self.channels[join.channel].seen  # type: ignore[attr-defined]
-                found.update({name: None for name in join.sources if name in seen})
+            if join.channel in node.triggers:
+                due = self.is_due(node, join.channel)
+                now = self.channels[join.channel].seen if due else ()  # type: ignore[attr-defined]
+                found.update({name: None for name in join.sources if name in now or name in before})
         return tuple(found)
 
     def find_blockers(self, channel: str) -> Collection[str]:
         """The nodes under way for which the join with this channel waits, though somebody has come;
         none where it waits for those that are missing."""
         return ()
-
-    def is_due(self, node: CompiledNode, trigger: str) -> bool:
-        """Whether one trigger makes a node run: the rule of `_is_triggered`, for one of them."""
-        seen = self.seen.get(node.name, {}).get(trigger, 0)
-        return self.versions.get(trigger, 0) > seen and self.channels[trigger].is_available()
 
     def _add_pulled(
         self, node: CompiledNode, tasks: list[Task], run: TaskContext[Task] | None, coerce: bool
@@ -254,8 +250,8 @@ class Machine(LiveState):
         # From here on no code of the user's runs, and nothing can fail.
         self._mark_seen(tasks)
         self._swap(fresh, moved, changed)
-        if self.carried_ids:
-            self.carried_ids = NONE_CARRIED
+        if self.carried:
+            self.carried = NONE_CARRIED
         self.step += 1
 
     def apply_input(self, writes: Sequence[Pair], discarded: Sequence[Task]) -> None:
@@ -278,7 +274,7 @@ class Machine(LiveState):
         # They are pending work, too.
         self.held.clear()
         self._swap(fresh, moved, changed)
-        self.carried_ids = NONE_CARRIED
+        self.carried = NONE_CARRIED
         self.step += 1
 
     def apply_edit(self, tasks: Sequence[Task], keep: Sequence[Task]) -> None:
@@ -345,12 +341,12 @@ class Machine(LiveState):
 
     def begin_anew(self) -> None:
         """Begin a superstep of its own: none of its tasks goes on from an earlier one."""
-        self.carried_ids = NONE_CARRIED
+        self.carried = NONE_CARRIED
         self.step += 1
 
-    def carry(self, ids: Mapping[tuple[Any, ...], str]) -> None:
-        """Let the next tasks of these paths go on under these ids."""
-        self.carried_ids = ids
+    def carry(self, carried: Mapping[tuple[Any, ...], Carried]) -> None:
+        """Let the next tasks of these paths go on as what they were."""
+        self.carried = carried
 
     def forget(self, names: Iterable[str]) -> None:
         """Let the next checkpoint say that these channels, which the program does not have, hold

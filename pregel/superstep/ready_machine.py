@@ -17,21 +17,22 @@ from typing import Any, cast
 
 from ...channels.aggregate import is_overwrite
 from ...channels.base import Channel
-from ...channels.last_value import LastValue
 from ...channels.named_barrier import Late
 from ...checkpoint.base import Checkpoint
-from ..errors import ConcurrentUpdateError
-from ..names import TASKS, split_number, under_way_name
+from ..errors import COMMAND, ConcurrentUpdateError
+from ..names import TASKS, under_way_name
 from ..program.flow import find_free
 from ..program.join import Join
 from ..program.program import Program
 from ..program.writes import Pair
 from .context import TaskContext
 from .flow_machine import Crossing, FlowMachine
-from .machine import NONE_CARRIED, Machine, in_path_order
-from .race import race_of, race_of_send
+from .ids import NONE_CARRIED, Carried
+from .machine import Machine, in_path_order
+from .race import race_of
 from .ready_joins import ReadyCrossing
-from .ready_races import find_losers
+from .ready_memories import Memories
+from .ready_races import choose_sends, find_losers
 from .requeue import requeue
 from .state import Noted, collect_writes
 from .task import Task
@@ -40,12 +41,15 @@ from .under_way import Slot, StartLog, TasksUnderWay, UnderWayRecord, describe
 PinRun = Callable[[Machine], TaskContext[Task]]
 """Makes the run as the tasks see it that start in a state; see `Run.pin_to`."""
 
+MayStart = Callable[[str, int, bool], bool]
+"""Whether a node may start: its name, the version of what starts it, and whether that is a Send."""
 
-def _never(node: str, version: int) -> bool:
+
+def _never(*_: object) -> bool:
     return False
 
 
-def _always(node: str, version: int) -> bool:
+def _always(*_: object) -> bool:
     return True
 
 
@@ -57,13 +61,15 @@ class ReadyMachine(FlowMachine):
         just_started: the tasks that have started in this state. The next checkpoint has their
             slots.
         decided: it has been decided what starts in this state, and so what waits.
-        already_started: the nodes whose tasks had started before they were requeued here.
+        already_started: the nodes, and the places of the Sends, whose tasks have started here
+            before, or elsewhere.
+        requeued: the nodes among them that have started elsewhere: the others wait for these.
         over_limit: the nodes that would have to start beyond the recursion limit.
         starts: when they have started.
         kept_sends: the Sends of this state that have not been started, by their places.
         lost: the racers that have left with the step that was applied last: another one has won.
         racing: some of the tasks that are under way, or were in this call, are in a race.
-        writers: key without a reducer → the node that wrote it last.
+        writers: key → the node that wrote it last; `COMMAND` if that was none.
     """
 
     __slots__ = (
@@ -73,6 +79,7 @@ class ReadyMachine(FlowMachine):
         "kept_sends",
         "lost",
         "over_limit",
+        "requeued",
         "starts",
         "under_way",
         "writers",
@@ -83,13 +90,14 @@ class ReadyMachine(FlowMachine):
         program: Program,
         checkpoint: Checkpoint | None = None,
         step: int = -1,
-        carried_ids: Mapping[tuple[Any, ...], str] = NONE_CARRIED,
+        carried: Mapping[tuple[Any, ...], Carried] = NONE_CARRIED,
     ) -> None:
-        super().__init__(program, checkpoint, step, carried_ids)
+        super().__init__(program, checkpoint, step, carried)
         self.under_way: TasksUnderWay = TasksUnderWay()
         self.just_started: list[Task] = []
         self.decided: bool = False
-        self.already_started: Collection[str] = ()
+        self.already_started: Collection[str | int] = ()
+        self.requeued: Collection[str] = ()
         self.over_limit: list[str] = []
         self.starts: StartLog = StartLog()
         self.kept_sends: dict[int, Any] = {}
@@ -108,17 +116,26 @@ class ReadyMachine(FlowMachine):
             self.racing = self.racing or race_of(task) is not None
             self.channels[under_way_name(number)] = cast(Channel, Slot(task))
 
-    def note_started(self, run: TaskContext[Task], has_begun: Callable[[str], bool]) -> None:
-        """Find the waiting tasks that had started before an edit, or in a superstep: they wait for
-        nobody now.
+    def note_started(
+        self,
+        run: TaskContext[Task],
+        has_begun: Callable[[str], bool],
+        began_earlier: Callable[[str], bool],
+    ) -> None:
+        """Find the waiting tasks that have started before: they wait for nobody now.
 
         Args:
             has_begun: whether one has, by its id.
+            began_earlier: whether it had in an earlier checkpoint.
         """
-        waiting = [t for t in Machine.plan(self.copy(), run, coerce=False) if t.send is None]
-        begun = {task.name for task in waiting if has_begun(task.id)}
+        pending = Machine.plan(self.copy(), run, coerce=False)
         # One that is under way, and was triggered again, starts again when it has ended.
-        self.already_started = {name for name in begun if not self.under_way.is_pulled(name)}
+        waiting = [t for t in pending if t.send is None and not self.under_way.is_pulled(t.name)]
+        again = {t.name for t in waiting if self.find_restart(t.node) is not None}
+        begun = {t.name: began_earlier(t.id) for t in waiting if has_begun(t.id)}
+        self.requeued = again.union(name for name, before in begun.items() if before)
+        places = (t.path[1] for t in pending if t.send is not None and has_begun(t.id))
+        self.already_started = again.union(begun, places)
 
     def rebuild_task(self, run: TaskContext[Task], limit: int, known: UnderWayRecord) -> Task:
         """A task that has started in this state, as it was.
@@ -141,27 +158,31 @@ class ReadyMachine(FlowMachine):
         """A machine of its own in the same state."""
         other = cast(ReadyMachine, super().copy())
         other.under_way, other.just_started = self.under_way.copy(), list(self.just_started)
-        other.already_started = self.already_started
         return other
 
     # -- start -------------------------------------------------------------------------------------
 
-    def start(
-        self, pin_to: PinRun, limit: int, may_start: Callable[[str, int], bool]
-    ) -> list[Task]:
+    def start(self, pin_to: PinRun, limit: int, may_start: MayStart) -> list[Task]:
         """The tasks that start now: Sends, and the triggered nodes that nothing under way leads to.
 
         Args:
             pin_to: makes the run as these tasks see it.
             limit: how many generations the call may take. Where they are more, nothing starts, and
                 `over_limit` says what would.
-            may_start: whether a node may, by its name and the version of what starts it.
+            may_start: whether a node may.
 
         Raises:
             Exception: the schema of a node refuses its input. Nothing has started.
         """
-        nodes, starts = self.program.nodes, self.starts
         held = self.held
+        try:
+            return self._start(pin_to, limit, may_start)
+        except BaseException:  # a schema refuses an input, or Ctrl-C
+            self._hold_all(held)
+            raise
+
+    def _start(self, pin_to: PinRun, limit: int, may_start: MayStart) -> list[Task]:
+        nodes, starts, held = self.program.nodes, self.starts, self.held
         names, sends = self._choose(may_start)
         found = [starts.next_generation(nodes[name]) for name in names]
         found += [starts.next_generation(nodes[send.node], send) for send in sends.values()]
@@ -171,11 +192,7 @@ class ReadyMachine(FlowMachine):
             return []
         if not names and not sends:
             return []
-        try:
-            tasks = self._make_tasks(names, sends, pin_to, limit)
-        except BaseException:  # a schema refuses an input, or Ctrl-C
-            self._hold_all(held)
-            raise
+        tasks = self._make_tasks(names, sends, pin_to, limit)
         for task in tasks:
             starts.enter(task)
         self.racing = self.racing or any(send.race is not None for send in sends.values())
@@ -206,7 +223,7 @@ class ReadyMachine(FlowMachine):
             self._add_pulled(nodes[name], tasks, run, coerce=True)
         return tasks
 
-    def _choose(self, may_start: Callable[[str, int], bool]) -> tuple[list[str], dict[int, Any]]:
+    def _choose(self, may_start: MayStart) -> tuple[list[str], dict[int, Any]]:
         """The nodes and the Sends that start. What has to wait is noted, so that it stays."""
         self.decided = True
         nodes, versions = self.program.nodes, self.versions
@@ -215,26 +232,26 @@ class ReadyMachine(FlowMachine):
         free = [
             name
             for name in due
-            if may_start(name, max(versions.get(each, 0) for each in nodes[name].triggers))
+            if may_start(name, max(versions.get(each, 0) for each in nodes[name].triggers), False)
         ]
         pending = list(self.channels[TASKS].get()) if TASKS in self.expiring else []
-        starts = {node: may_start(node, versions[TASKS]) for node in {s.node for s in pending}}
-        may = [starts[each.node] and not self._shares_memory(each.node, each) for each in pending]
-        # Racers start together: where one has to wait, all do.
-        waiting = {race_of_send(s) for place, s in enumerate(pending) if not may[place]} - {None}
-        sends = {
-            place: each
-            for place, each in enumerate(pending)
-            if may[place] and not (waiting and race_of_send(each) in waiting)
-        }
-        begun = [name for name in free if name in self.already_started]
-        if begun:
-            free = [name for name in free if name not in self.already_started]
-        names = sorted([*begun, *self._find_free(free, due, pending)])
+        sent = {each.node for each in pending}
+        starts = {node: may_start(node, versions[TASKS], True) for node in sent}
+        memories, known = Memories(self.program.nested, self.under_way), self.already_started
+        # Who has started before goes first: it may have paused amid what it has in its memory.
+        begun = {name for name in free if name in known}
+        for name in begun:
+            memories.take((name, None))
+        sends = choose_sends(pending, starts, memories, known)
+        free = [
+            name
+            for name in free
+            if name not in self.requeued and (name in begun or memories.take((name, None)))
+        ]
+        names = sorted(begun.union(self._find_free(free, due, pending)))
         # Not who was due before: a deferred node sleeps again while something else is under way.
         self.held = set(due).difference(names)
-        kept = ((place, each) for place, each in enumerate(pending) if place not in sends)
-        self.kept_sends = dict(kept)
+        self.kept_sends = {i: each for i, each in enumerate(pending) if i not in sends}
         return names, sends
 
     def _hold_all(self, held: set[str]) -> None:
@@ -259,43 +276,27 @@ class ReadyMachine(FlowMachine):
         assert flow is not None
         if not names:
             return []
-        stopped = set(due).difference(names)  # at a breakpoint: what comes behind it waits, too
+        # At a breakpoint, or without their memory: what comes behind them waits, too.
+        stopped = set(due).difference(names)
         running = {*self.under_way.nodes, *(send.node for send in sends), *stopped}
         # A node that runs is started again only when it has ended.
-        pulled, shares = self.under_way.is_pulled, self._shares_memory
-        waiting = [name for name in names if not pulled(name) and not shares(name, None)]
+        waiting = [name for name in names if not self.under_way.is_pulled(name)]
         return find_free(waiting, running, flow.find_holders_in(self.channels))
 
-    def _shares_memory(self, node: str, send: Any) -> bool:
-        """Whether a task of a node has to wait for one that is under way, as both run a graph whose
-        one history goes on from task to task (`checkpointer=True`)."""
-        if node not in self.under_way.nodes:
-            return False
-        graphs = [*self.program.nested.items()]  # at once: tasks add to it
-        if not any(g.checkpointer is True and split_number(name)[0] == node for name, g in graphs):
-            return False
-        others = (task.send for task in self.under_way if task.name == node)
-        key = None if send is None else send.key
-        return any((None if other is None else other.key) == key for other in others)
-
     def plan(
-        self,
-        run: TaskContext[Task] | None = None,
-        *,
-        coerce: bool = True,
-        remaining: int = 0,
+        self, run: TaskContext[Task] | None = None, *, coerce: bool = True, remaining: int = 0
     ) -> list[Task]:
         """All that is under way or waits, as one superstep: to look at it, or to drop it."""
         other = self.copy()
         other.requeue_all()
-        self.carry(other.carried_ids)  # the ids of these tasks, until a step ends
+        self.carry(other.carried)  # the ids of these tasks, until a step ends
         return Machine.plan(other, run, coerce=coerce, remaining=remaining)
 
-    def could_start(self, may_start: Callable[[str, int], bool]) -> bool:
+    def could_start(self, may_start: MayStart) -> bool:
         """Whether something starts if it may."""
         return any(self.copy()._choose(may_start))
 
-    def goes_on(self) -> bool:
+    def has_more(self) -> bool:
         """Whether something is under way or waits to start."""
         return bool(self.under_way or Machine.plan(self.copy(), coerce=False))
 
@@ -335,10 +336,11 @@ class ReadyMachine(FlowMachine):
         for name, value in task.writes:
             if name == TASKS:
                 continue
-            plain = self.channels[name].__class__ is LastValue or is_overwrite(value)
-            if plain and (name in earlier or self.versions.get(name, 0) > started_at):
-                by = earlier.get(name) or self.writers.get(name, "another task")
-                return ConcurrentUpdateError(name, task.name, by)
+            plain = self.channels[name].exclusive
+            guarded = plain or is_overwrite(value)
+            if guarded and (name in earlier or self.versions.get(name, 0) > started_at):
+                by = earlier.get(name) or self.writers.get(name, "")
+                return ConcurrentUpdateError(name, task.name, by, overwrites=not plain)
         return None
 
     def apply(self, tasks: Sequence[Task]) -> None:
@@ -374,10 +376,16 @@ class ReadyMachine(FlowMachine):
             if not task.node.hidden:
                 self.writers.update((name, task.name) for name, _ in task.writes)
         self._swap(fresh, moved, changed)
-        self.just_started, self.kept_sends, self.already_started, self.lost = [], {}, (), lost
+        self.just_started, self.kept_sends, self.lost = [], {}, lost
+        self.already_started = self.requeued = ()
         self.decided = False
-        self.carried_ids = NONE_CARRIED
+        self.carried = NONE_CARRIED
         self.step += 1
+
+    def apply_writes(self, writes: Sequence[Pair]) -> None:
+        """`Machine.apply_writes`, of a `Command` or a post."""
+        super().apply_writes(writes)
+        self.writers.update(dict.fromkeys((name for name, _ in writes), COMMAND))
 
     def _move_slots(
         self, ended: Sequence[Task], fresh: dict[str, Channel], moved: list[str]
@@ -405,6 +413,10 @@ class ReadyMachine(FlowMachine):
         kept = {trigger for name in self.held for trigger in nodes[name].triggers}
         super()._expire([name for name in names if name not in kept], fresh, noted)
 
+    def stands_alone(self) -> bool:
+        """Whether no task is under way that has started in an earlier state."""
+        return not self.under_way
+
     # -- starting over -----------------------------------------------------------------------------
 
     def begin_anew(self) -> None:
@@ -420,8 +432,10 @@ class ReadyMachine(FlowMachine):
     def requeue_all(self) -> None:
         """Make all that is under way pending work of this state."""
         known, slots = [describe(task) for task in self.under_way], self.under_way.slots()
+        # What made these start is still there, and may have waited since an earlier state.
+        self.held.update(task.name for task in self.just_started if task.send is None)
         self.under_way, self.just_started = TasksUnderWay(), []
         for slot in slots:
             del self.channels[slot]
         requeue(self, slots, known)
-        self.already_started = {each["node"] for each in known if each["send"] is None}
+        self.already_started = self.requeued = {t["node"] for t in known if t["send"] is None}

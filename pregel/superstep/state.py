@@ -10,8 +10,8 @@ from typing import Any
 
 from ...channels.base import Channel, EmptyChannelError
 from ..errors import InternalError, StateGraphError, warn
-from ..names import TASKS
-from ..program.program import Program, Reader
+from ..names import TASKS, trigger_name
+from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
 from ..types import Selection
 from .task import Task
@@ -141,6 +141,18 @@ class LiveState(StateView):
     unsaved: set[str]
     unsaved_seen: set[str]
     versions: dict[str, int]
+
+    def is_due(self, node: CompiledNode, trigger: str) -> bool:
+        """Whether one trigger makes a node run: the rule of `_is_triggered`, for one of them."""
+        seen = self.seen.get(node.name, {}).get(trigger, 0)
+        return self.versions.get(trigger, 0) > seen and self.channels[trigger].is_available()
+
+    def find_restart(self, node: CompiledNode) -> tuple[str, ...] | None:
+        """What had opened the joins behind a node that starts again in this state: see `requeue`.
+        None if it starts for the first time."""
+        own = trigger_name(node.name)
+        joined = self.channels[own].get() if self.is_due(node, own) else None
+        return None if joined is None else tuple(joined)
 
     def _consume(self, tasks: Sequence[Task], fresh: Channels, changed: set[str]) -> list[str]:
         """Tell the channels that want to know, such as joins, that their nodes ran: which moved."""
@@ -276,6 +288,10 @@ class LiveState(StateView):
                 self.refresh(name, fresh[name] if holds else None)
         self.unsaved.update(moved)
 
+    def stands_alone(self) -> bool:
+        """Whether this state is all that is needed to go on from it."""
+        return True
+
     def _has_work(self, fresh: Mapping[str, Channel], changed: set[str]) -> bool:
         """Whether anything can run without waking the channels that wait for the end."""
         # A Send is due by itself; no trigger leads to it.
@@ -283,7 +299,13 @@ class LiveState(StateView):
             return True
         nodes, triggers, channels = self.program.nodes, self.program.triggers, self.channels
         triggered = [name for channel in changed for name in triggers.get(channel, ())]
-        for name in (*triggered, *self.held):
+        # A deferred node that was held has been put back to sleep if something led to it once more.
+        held = [
+            name
+            for name in self.held
+            if any(fresh.get(each, channels[each]).is_available() for each in nodes[name].triggers)
+        ]
+        for name in (*triggered, *held):
             reads = nodes[name].reads
             # A node that would be held back, because its only input is empty, is no work.
             if reads.__class__ is not str or fresh.get(reads, channels[reads]).is_available():

@@ -63,6 +63,7 @@ class Task:
 
     answers: dict[str, Any] | None = None
     beside: str | None = None
+    callers: tuple[str, ...] = ()
     cause: Task | None = None
     deadline: Deadline | None = None
     error: BaseException | None = None
@@ -127,8 +128,12 @@ class Task:
         if self._id is None:
             machine = self.run.machine
             checkpoint_id = machine.checkpoint_id or machine.identify()
-            carried = machine.carried_ids.get(self.path) if machine.carried_ids else None
-            self._id = carried or task_id(checkpoint_id, self.run.ns, machine.step, self)
+            carried = machine.carried.get(self.path) if machine.carried else None
+            self._id = (
+                task_id(checkpoint_id, self.run.ns, machine.step, self)
+                if carried is None
+                else carried.id
+            )
         return self._id
 
     def take_place_of(self, failed: Task) -> None:
@@ -381,13 +386,10 @@ class Task:
         else:
             self.error = end
 
-    def begin_beside(self, checkpoint_id: str | None, above: Deadline | None) -> None:
-        """Begin it as a `@task` call of a superstep that runs from this checkpoint.
-
-        Args:
-            above: the deadline of the attempt that makes it.
-        """
-        self.beside = checkpoint_id
+    def begin_beside(self, checkpoint_id: str | None, caller: Task) -> None:
+        """Begin it as a `@task` call that its caller makes in a superstep from this checkpoint."""
+        self.beside, self.callers = checkpoint_id, (*caller.callers, caller.id)
+        above = caller.nearest_deadline
         # A parent that was abandoned meanwhile starts nothing new.
         if above is not None:
             above.check()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from ...channels.base import MISSING
 from ...checkpoint.base import Checkpoint
@@ -24,6 +24,7 @@ class UnderWayRecord(TypedDict):
         id, node: its id, and the name of its node.
         handler: the id of the task of its error handler; None if it has none.
         send: the `Send` that it runs for, or None.
+        joined: who opened the joins behind it; absent if it stands behind none.
     """
 
     path: tuple[Any, ...]
@@ -31,6 +32,7 @@ class UnderWayRecord(TypedDict):
     node: str
     handler: str | None
     send: Any
+    joined: NotRequired[tuple[str, ...]]
 
 
 class Slot:
@@ -49,13 +51,17 @@ class Slot:
 
 def describe(task: Task) -> UnderWayRecord:
     """A task that is under way, as it is stored."""
-    return UnderWayRecord(
+    record = UnderWayRecord(
         path=task.path,
         id=task.id,
         node=task.name,
         handler=None if task.node.handler is None else handler_of(task).id,
         send=task.send,
     )
+    joined = task.run.machine.find_joined(task)
+    if joined:
+        record["joined"] = joined
+    return record
 
 
 def find_under_way(checkpoint: Checkpoint) -> dict[str, UnderWayRecord]:

@@ -167,7 +167,7 @@ def order_of_arrival(stack: ExitStack) -> None:
     def in_path_order(tasks: Any) -> Any:
         return sorted(tasks, key=lambda each: ended.index(id(each)) if id(each) in ended else -1)
 
-    swap(stack, threads, "run_task", run_task)
+    swap(stack, threads.ThreadDriver, "executes", (run_task, run_task))
     swap(stack, machine, "in_path_order", in_path_order)
 
 

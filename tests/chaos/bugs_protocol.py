@@ -17,7 +17,7 @@ import stategraph.pregel.run.resume as resume
 import stategraph.pregel.run.snapshots as snapshots
 import stategraph.pregel.run.start as start
 import stategraph.pregel.run.task_records as task_records
-import stategraph.pregel.run.update_state as update_state
+import stategraph.pregel.run.update_tasks as update_tasks
 from stategraph.pregel.run.answers import Answers
 from stategraph.pregel.superstep.machine import in_path_order
 
@@ -126,13 +126,13 @@ def questions_dropped(stack: ExitStack) -> None:
 @bug("pending_twice", 3)
 def two_updates_speak_for_one_task(stack: ExitStack) -> None:
     """Updates for two tasks of one node both stand for the first of them: the other stays pending, and runs."""
-    real = update_state._task
+    real = update_tasks._task
 
     def task(run: Any, machine: Any, update: Any, place: int, pending: Any) -> Any:
         open_ = [each for each in pending if pending.count(each) > 1]
         return real(run, machine, update, place, [*in_path_order(open_), *pending])
 
-    swap(stack, update_state, "_task", task)
+    swap(stack, update_tasks, "_task", task)
 
 
 @bug("slow_commits", 12)

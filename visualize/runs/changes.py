@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from ..group import group
 from ..labels import TIMES
 from ..theme import style_sheet
 from .diff import DIFF_LIMITS, Change, DiffLimits, diff, draw_html, draw_text
-from .trace import Trace, TraceStep
+from .trace import Trace, TraceStep, find_still_failed
 from .trace_reader import read_trace
 from .values import count_noun, display_name, format_value, sanitize
 
@@ -113,7 +113,8 @@ class Changes(ChangeList):
     def blocks(self) -> Iterator[Block]:
         """Yield a block for each step."""
         for step, changed in zip(self.trace.steps, self.steps, strict=True):
-            yield Block(headline(step) + _standing(step), changed.changes, troubles(step), True)
+            told = troubles(step, besides=find_still_failed(step, self.trace.steps))
+            yield Block(headline(step) + _standing(step), changed.changes, told, True)
 
     def __repr__(self) -> str:
         return (
@@ -189,12 +190,13 @@ def _standing(step: TraceStep) -> str:
     return " (waits for an answer)" if "paused" in states else " (not finished)"
 
 
-def troubles(step: TraceStep) -> list[str]:
-    """Return what a step's tasks raised and, if it is open, what they ask, one line each."""
+def troubles(step: TraceStep, besides: Container[str] = ()) -> list[str]:
+    """Return what a step's tasks raised, without those of some ids, and, if it is open, what they
+    ask, one line each."""
     found = [
         f"{display_name(task.name)} raised {one_line(task.error)}"
         for task in step.tasks
-        if task.error is not None
+        if task.error is not None and task.id not in besides
     ]
     if step.source == "open":
         found += [

@@ -26,7 +26,7 @@ from ..labels import TIMES, drop_illegal
 from ..svg import URGENT, Mark, State, count_of, draw_svg, fold_marks
 from .branches import branches
 from .report_data import ReportData, Trouble, gather
-from .trace import Trace
+from .trace import Trace, find_still_failed
 from .values import count_noun, sanitize
 
 _CALM = {
@@ -206,7 +206,7 @@ def _list_handled(data: ReportData) -> Iterator[str]:
             f"<pre>{escape(error.text)}</pre></details>"
             for error in handled
         )
-        yield _card("handled", "Errors that were handled", rows)
+        yield _card("handled", "Earlier errors", rows)
     if data.unheard:
         yield f'<p class="sub">{count_noun(data.unheard, "more error")} not shown.</p>'
 
@@ -268,7 +268,9 @@ def _marks(trace: Trace, drawn: set[str]) -> dict[str, Mark]:
     states: dict[str, State] = {}
     for step in trace.steps:
         last: dict[str, list[State]] = group(
-            (task.node, task.state) for task in step.own_tasks() if task.state != "lost"
+            (task.node, task.state)
+            for task in step.own_tasks(besides=find_still_failed(step, trace.steps))
+            if task.state != "lost"
         )
         for node, found in last.items():
             ended.update((node, state) for state in found)

@@ -28,7 +28,7 @@ from .step_data import (
     without_empty,
 )
 from .timeline import Timeline, build_timeline
-from .trace import Trace, TraceTask
+from .trace import Trace, TraceTask, find_still_failed
 from .trace_reader import read_snapshot, read_trace
 from .values import block, format_value, sanitize
 
@@ -128,8 +128,9 @@ def _limits(count: int) -> DiffLimits:
 
 def _gather_troubles(report: ReportData) -> None:
     """Collect the errors of all steps, and the open questions."""
-    for place, step in enumerate(report.trace.steps):
-        for task in step.all_tasks():
+    steps = report.trace.steps
+    for place, step in enumerate(steps):
+        for task in step.all_tasks(besides=find_still_failed(step, steps)):
             if _is_source_of_error(task):
                 if len(report.errors) < MOST:
                     report.errors.append(_describe_trouble(place, step.number, task))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ...pregel.names import START
@@ -17,7 +17,7 @@ from ..labels import TIMES, drop_illegal
 from .changes import headline, writers
 from .diff import Change, DiffLimits, count_change, diff
 from .timeline import Timeline
-from .trace import TraceStep, TraceTask
+from .trace import TraceStep, TraceTask, find_still_failed
 from .values import block, duration, format_key, format_value, sanitize
 
 BAD = ("failed", "paused")
@@ -112,7 +112,7 @@ def describe_step(timeline: Timeline, place: int, step: TraceStep) -> Data:
     return {
         "n": step.number,
         "h": drop_illegal(headline(step).partition(": ")[2]),
-        "s": _standing(step),
+        "s": _standing(step, timeline.steps),
         "t": "" if took is None else duration(took),
         "c": step.checkpoint,
         "a": round(step.at * 1000) if step.at else 0,
@@ -122,10 +122,11 @@ def describe_step(timeline: Timeline, place: int, step: TraceStep) -> Data:
     }
 
 
-def count_by_node(step: TraceStep) -> dict[str, dict[str, int]]:
-    """Return how many tasks of each node have which status, by the nodes' ids."""
+def count_by_node(step: TraceStep, steps: Sequence[TraceStep]) -> dict[str, dict[str, int]]:
+    """Return how many tasks of each node have which status, by the nodes' ids; without those that
+    the last of the steps shows again."""
     found: dict[str, Counter[str]] = {}
-    for task in step.own_tasks():
+    for task in step.own_tasks(besides=find_still_failed(step, steps)):
         if task.name != START:
             found.setdefault(drop_illegal(task.node), Counter())[task.state] += 1
     return {node: dict(counts) for node, counts in found.items()}
@@ -165,8 +166,9 @@ def _describe_change(change: Change) -> list[Any]:
     return ["lines", row[1], count_change(change), [drop_illegal(line) for line in change.lines]]
 
 
-def _standing(step: TraceStep) -> str:
-    states = {task.state for task in step.tasks}
+def _standing(step: TraceStep, steps: Sequence[TraceStep]) -> str:
+    still_failed = find_still_failed(step, steps)
+    states = {task.state for task in step.tasks if task.id not in still_failed}
     if step.source == "open":
         return next((state for state in (*BAD, "running") if state in states), "waiting")
     return "handled" if "failed" in states else ""

@@ -141,12 +141,12 @@ class ThreadPages:
         left_out = 0 if self._index.is_whole else self._estimate_older(line)
         most_nested = MOST_NESTED if nested else 0
         found = read_steps(self.app, self._index, tip, rows, visit, most_nested=most_nested)
-        timeline = self._timeline(found)
+        left, opened = self._open(tip)
+        timeline = self._timeline([*found, opened] if opened else found)
         steps = [
             self._head(timeline, place, step, keys.get(id(step), []), line.forks)
             for place, step in enumerate(found)
         ]
-        left, opened = self._open(tip)
         return {
             "tip": tip,
             "head": self._index.head,
@@ -173,12 +173,16 @@ class ThreadPages:
         changes = diff(old, new, _MANY)
         after = state_keys(new)
         touched = {*_touched(old, new)}
+        opened = None
+        if at != OPEN and any(task.state == "failed" for task in step.tasks):  # maybe it still is
+            _, opened = self._open(tip)
+        timeline = self._timeline((step, opened) if opened else (step,))
         return {
-            **without_empty(describe_step(self._timeline((step,)), 0, step)),
+            **without_empty(describe_step(timeline, 0, step)),
             "d": describe_changes(changes),
             "b": describe_writers(step) if len(step.tasks) > 1 else {},
             "tasks": sum(1 for _ in _own_tasks(step)),
-            "u": count_by_node(step),
+            "u": count_by_node(step, timeline.steps),
             "keys": len(after),
             "state": [_preview(key, after[key], touched) for key in [*after][:MOST_KEYS]],
         }
@@ -364,7 +368,7 @@ class ThreadPages:
         self, timeline: Timeline, place: int, step: TraceStep, keys: list[str], forks: Any
     ) -> Data:
         data = describe_step(timeline, place, step)
-        more = {"keys": keys, "f": forks[step.checkpoint], "u": count_by_node(step)}
+        more = {"keys": keys, "f": forks[step.checkpoint], "u": count_by_node(step, timeline.steps)}
         return without_empty({**data, **more})
 
     def _head_of_open(self, step: TraceStep) -> Data:

@@ -3,13 +3,13 @@ branches leave. Reads nothing; see `trace_reader`."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from ...pregel.names import NS_END, START, is_handler
 from ...pregel.types import Interrupt
-from .values import INSIDE, display_name, sanitize
+from .values import INSIDE, display_name, format_value, sanitize
 
 TaskState = Literal["done", "failed", "paused", "running", "waiting", "lost"]
 """`paused`: it has asked and waits for an answer. `waiting`: it has not been started, or was
@@ -38,6 +38,9 @@ class TraceTask:
         steps: the steps of the nested graph that it ran.
         key: the key of its `Send`, which selects the memory of that graph.
         may_retry: whether its node has retry policies.
+        held: whether it waits to start until others have ended, with schedule="ready".
+        earlier: whether it began in an earlier step, with schedule="ready". What it had come to is
+            recorded when a run ends, so a run in progress takes it up.
     """
 
     id: str
@@ -54,6 +57,8 @@ class TraceTask:
     result: str = ""
     key: str | None = None
     may_retry: bool = False
+    held: bool = False
+    earlier: bool = False
 
     @property
     def noun(self) -> str:
@@ -92,30 +97,54 @@ class TraceStep:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     stopped: bool = False
 
-    def all_tasks(self) -> Iterator[TraceTask]:
+    def all_tasks(self, besides: Container[str] = ()) -> Iterator[TraceTask]:
         """Yield its tasks, each followed by those of the graph that it ran, without that graph's
-        input."""
+        input.
+
+        Args:
+            besides: the ids of its tasks to leave out.
+        """
         for task in self.tasks:
+            if task.id in besides:
+                continue
             yield task
             for inner in task.steps:
                 yield from (t for t in inner.all_tasks() if t.name != START)
 
-    def own_tasks(self) -> Iterator[TraceTask]:
+    def own_tasks(self, besides: Container[str] = ()) -> Iterator[TraceTask]:
         """Yield `all_tasks` without those that a later step shows again: with schedule="ready", a
         task may start and ask in one step, and end in another. For counting tasks."""
         for task in self.tasks:
-            if self.source == "loop" and task.state in ("paused", "waiting"):
+            waits = self.source == "loop" and task.state in ("paused", "waiting")
+            if waits or task.id in besides:
                 continue
             yield task
             for inner in task.steps:
                 yield from (t for t in inner.own_tasks() if t.name != START)
 
 
+def find_still_failed(step: TraceStep, steps: Sequence[TraceStep]) -> frozenset[str]:
+    """Return the ids of those tasks of a step whose failure the open step, the last of `steps`,
+    shows again: with schedule="ready", a task that has failed stays pending while others go on."""
+    failed = [task for task in step.tasks if task.error is not None]
+    if not failed or step.source != "loop" or steps[-1].source != "open":
+        return frozenset()
+    # After an edit a task keeps its id, and may have failed with another error since.
+    pending = {
+        (task.id, format_value(task.error, 2000))
+        for task in steps[-1].tasks
+        if task.error is not None
+    }
+    return frozenset(
+        task.id for task in failed if (task.id, format_value(task.error, 2000)) in pending
+    )
+
+
 def mark_running(
     step: TraceStep, since: float, besides: Container[str] = (), *, nested: bool = False
 ) -> TraceStep:
-    """Return an open step as it is while a run is in progress: tasks that waited, or failed in an
-    earlier run, are running. Nothing stored says so.
+    """Return an open step as it is while a run is in progress: tasks that waited for a call, or
+    failed in an earlier run, are running. Nothing stored says so.
 
     Args:
         since: when the run began, in seconds since the epoch.
@@ -129,8 +158,10 @@ def mark_running(
     tasks = []
     for task in step.tasks:
         ends = [began + took for began, took in task.spans]
-        runs_again = task.state in begun_anew and bool(ends) and max(ends) < since
-        if task.id not in besides and (task.state == "waiting" or runs_again):
+        is_old = max(ends) < since if ends else task.earlier
+        runs_again = task.state in begun_anew and is_old
+        starts = task.state == "waiting" and not task.held
+        if task.id not in besides and (starts or runs_again):
             inner = tuple(
                 mark_running(each, since, nested=True) if each.source == "open" else each
                 for each in task.steps

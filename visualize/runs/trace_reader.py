@@ -12,7 +12,13 @@ from datetime import datetime
 from itertools import chain, starmap
 from typing import Any, NamedTuple
 
-from ...checkpoint.base import BaseCheckpointSaver, RunnableConfig, address, coordinates
+from ...checkpoint.base import (
+    UNDER_WAY,
+    BaseCheckpointSaver,
+    RunnableConfig,
+    address,
+    coordinates,
+)
 from ...pregel.app import Pregel
 from ...pregel.names import START, child_ns, handled_node, numbered_ns, split_number
 from ...pregel.policies import RetryPolicy
@@ -21,6 +27,7 @@ from ...pregel.thread_api import StoredThreads
 from ...pregel.types import AnyConfig, PregelTask, StateSnapshot
 from ..labels import natural_key
 from ..model import join_id
+from .origins import OriginInputs
 from .orphans import Orphans, find_orphans
 from .trace import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
 from .values import block, format_value
@@ -113,6 +120,7 @@ class TraceReader:
         self.config = config
         self.longest = texts if callable(texts) else lambda _: LONGEST_TEXT if texts else 0
         self.left = most_nested
+        self._inputs = OriginInputs(app)
 
     def read(self, visit: StepVisitor) -> Trace:
         snapshot = read_snapshot(self.app, self.config)
@@ -188,13 +196,12 @@ class TraceReader:
             # Tasks that had started before the thread was changed from outside, unless another
             # branch continued them.
             shown = tuple(t for t in shown if t.spans and not link.ran_elsewhere)
-        base = _id(link.before.config) if link.before else ""
-        together = not place.graph.program.starts_ready
+        together = not place.may_overlap(link.before, link.after)
         if source == "loop" and not together:
             # The others wait, or are running: they end in a later step.
             shown = tuple(t for t in shown if t.spans or t.result is not None or t.lost)
-        tasks = self._tasks(
-            place, shown, base,
+        tasks = () if link.before is None else self._tasks(
+            place, shown, link.before,
             lambda task: source == "loop" and (together or task.result is not None),
         )  # fmt: skip
         metadata = link.after.metadata or {}
@@ -207,8 +214,13 @@ class TraceReader:
     def _open(self, place: TraceLevel, head: StateSnapshot) -> TraceStep:
         """Return the step that the newest checkpoint leads to, and that has not made a
         checkpoint."""
-        base = _id(head.config)
-        tasks = self._tasks(place, head.tasks, base, lambda task: task.name not in head.next)
+        tasks = self._tasks(place, head.tasks, head, lambda task: task.name not in head.next)
+        if place.graph.program.starts_ready:
+            found = self.app.explain(head.config)
+            held = {name for name, status in found.items() if status.state == "waiting"}
+            tasks = tuple(
+                replace(task, held=task.name in held, earlier=not task.spans) for task in tasks
+            )
         number = int((head.metadata or {}).get("step", -1)) + 1
         return TraceStep(number, "open", tasks, None, None, {}, place.stops(head, tasks))
 
@@ -216,14 +228,16 @@ class TraceReader:
         self,
         place: TraceLevel,
         tasks: Iterable[PregelTask],
-        base: str,
+        base: StateSnapshot,
         ended: Callable[[PregelTask], bool],
     ) -> tuple[TraceTask, ...]:
         """Return tasks in the order in which a reader looks for them: by name, then by path."""
         ordered = sorted(tasks, key=lambda task: natural_key(task.name))
         return tuple(self._task(place, task, base, ended=ended(task)) for task in ordered)
 
-    def _task(self, place: TraceLevel, task: PregelTask, base: str, *, ended: bool) -> TraceTask:
+    def _task(
+        self, place: TraceLevel, task: PregelTask, base: StateSnapshot, *, ended: bool
+    ) -> TraceTask:
         state: TaskState = "failed" if task.error is not None else "done"
         if task.error is None and not ended and task.result is None:
             state = "paused" if task.interrupts or task.wake_at is not None else "waiting"
@@ -241,13 +255,15 @@ class TraceReader:
             task.interrupts,
             tuple(map(str, task.result)) if isinstance(task.result, dict) else (),
             tuple(self._list_nested(place, task, base)),
-            _show(task.input, longest),
+            _show(self._inputs.find(base, task), longest) if longest else "",
             "" if task.result is None else _show(task.result, longest),
             task.key,
             place.may_retry(task),
         )
 
-    def _list_nested(self, place: TraceLevel, task: PregelTask, base: str) -> Iterator[TraceStep]:
+    def _list_nested(
+        self, place: TraceLevel, task: PregelTask, base: StateSnapshot
+    ) -> Iterator[TraceStep]:
         """Yield the steps of the graphs that a task has run, the oldest first."""
         if not task.spans and task.result is None:
             return
@@ -262,8 +278,9 @@ class TraceReader:
                     inner = TraceLevel(child, place.thread_id, ns, join_id(place.inside, key))
                     # With schedule="ready" it belongs to the checkpoint at which its task has
                     # started, so only its namespace identifies it.
-                    told = place.graph.program.starts_ready and not stable
-                    yield from self._read_nested(inner, place.ns, task, None if told else base)
+                    told = place.may_overlap(base) and not stable
+                    shared = None if told else _id(base.config)
+                    yield from self._read_nested(inner, place.ns, task, shared)
 
     def _read_nested(
         self, inner: TraceLevel, outer_ns: str, task: PregelTask, base: str | None
@@ -294,6 +311,13 @@ class TraceLevel(NamedTuple):
     thread_id: str
     ns: str
     inside: str
+
+    def may_overlap(self, *around: StateSnapshot | None) -> bool:
+        """Return whether tasks may have gone on across these checkpoints. Either schedule may have
+        made them, whichever the graph has that looks at them."""
+        return self.graph.program.starts_ready or any(
+            UNDER_WAY in (each.metadata or {}) for each in around if each is not None
+        )
 
     def may_retry(self, task: PregelTask) -> bool:
         return bool(self._policies(task))

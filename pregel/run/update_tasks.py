@@ -1,0 +1,132 @@
+"""The tasks by which an update of a thread speaks for nodes: they write its values as those would.
+
+Pure: part of `update_state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+from ..errors import InvalidUpdateError, nearest
+from ..names import INPUT
+from ..program.program import CompiledNode, NodeCall
+from ..superstep.machine import Machine
+from ..superstep.task import Task
+from ..types import StateUpdate
+from .run import Run
+
+
+def make_tasks(
+    run: Run,
+    machine: Machine,
+    updates: Sequence[StateUpdate],
+    pending: Sequence[Task],
+    finished: Sequence[Task],
+) -> list[Task]:
+    """A task for each update; it stands for a pending one of its node if there is one: first of all
+    for one that is open and that no other update stands for."""
+    open_ = [task for task in pending if task not in finished]
+    mine: list[Task] = []
+    for place, update in enumerate(updates):
+        free = [task for task in open_ if task.path not in paths_of(mine)]
+        mine.append(_task(run, machine, update, place, [*free, *open_, *pending]))
+    return mine
+
+
+def _task(
+    run: Run, machine: Machine, update: StateUpdate, place: int, pending: Sequence[Task]
+) -> Task:
+    """A task that does nothing but write `update.values` as its node would.
+
+    Args:
+        pending: the tasks it may stand for, the best first.
+    """
+    name = update.as_node if update.as_node is not None else infer_node(machine)
+    if update.as_node is None and pending and machine.program.inputs not in machine.program.nodes:
+        # In a graph made by hand and in an entrypoint no node stands for the input.
+        raise InvalidUpdateError(
+            f"node {name!r} has not run yet, and no node brings the input: specify "
+            f"as_node={name!r} to act in its place, or let it run first"
+        )
+    node = machine.program.nodes.get(name)
+    if node is None:
+        known = _find_own_nodes(machine)
+        raise InvalidUpdateError(f"as_node: node {name!r} does not exist; {nearest(name, known)}")
+    if not node.writers:
+        raise InvalidUpdateError(
+            f"as_node: node {name!r} has no writers, so it cannot write an update"
+        )
+    here = None
+    if update.as_node is not None:
+        here = next((task for task in pending if task.name == name), None)
+    node = _writers_only(node)
+    if here is None:
+        task = Task(node, (INPUT, place), update.values, run)
+    else:
+        # With its Send: then the node has not seen its triggers, by which it may be pending too.
+        task = Task(node, here.path, update.values, run, here.send)
+        task.carry_id(here.id)
+        if here.cause is not None:
+            task.take_place_of(here.cause)
+    if update.task_id:
+        task.carry_id(update.task_id)
+    return task
+
+
+def _writers_only(node: CompiledNode) -> CompiledNode:
+    """The node with a body that returns its input."""
+    # A retry policy would run an update again that a writer has refused.
+    stand_in = copy(node)
+    stand_in.call, stand_in.retry = NodeCall(_same, inline=True), ()
+    return stand_in
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def infer_node(machine: Machine) -> str:
+    """The node that an update without `as_node` is from: the one that ran last; on a new thread,
+    the only one.
+
+    Raises:
+        InvalidUpdateError: several ran last, or none has run and the input is not a node's.
+    """
+    nodes = machine.program.nodes
+    own = _find_own_nodes(machine)
+    ran = {
+        name: max(seen.values()) for name, seen in machine.seen.items() if seen and name in nodes
+    }
+    if not ran:
+        if len(own) == 1:
+            return own[0]
+        inputs = machine.program.inputs
+        if isinstance(inputs, str) and inputs in nodes:
+            return inputs
+        raise InvalidUpdateError("no node has run on this thread yet: specify as_node")
+    last = [name for name, version in ran.items() if version == max(ran.values())]
+    if len(last) > 1:
+        raise InvalidUpdateError(
+            f"the update is ambiguous, specify as_node: {', '.join(sorted(last))} ran last together"
+        )
+    return last[0]
+
+
+def _find_own_nodes(machine: Machine) -> list[str]:
+    """The nodes that the graph's author has named: no hidden ones, no error handlers."""
+    nodes = machine.program.nodes
+    # They run in the place of others and are due by no trigger, so no update is theirs by itself.
+    handlers = {node.handler.name for node in nodes.values() if node.handler is not None}
+    return [name for name, node in nodes.items() if not node.hidden and name not in handlers]
+
+
+def is_outside(task: Task) -> bool:
+    """Whether an update stands for no pending task."""
+    return bool(task.path[0] == INPUT)
+
+
+def paths_of(tasks: Sequence[Task]) -> set[tuple[Any, ...]]:
+    """Their places in the superstep."""
+    return {task.path for task in tasks}
