@@ -180,7 +180,7 @@ class RemoteError(StateGraphError):
     """Replaces an exception whose class cannot leave its worker; the text names the class."""
 
 
-COMMAND: Final = "Command"
+COMMAND: Final = "__command__"
 """The `writer` of a `ConcurrentUpdateError` if it was no node."""
 
 
@@ -191,8 +191,8 @@ class ConcurrentUpdateError(InvalidUpdateError):
     Attributes:
         key: the key.
         task: the node whose write is refused.
-        writer: the node that wrote before; "Command" if a `Command` or a post did; empty if it is
-            not known.
+        writer: the node that wrote before; `COMMAND` ("__command__") if a `Command` or a post did;
+            empty if it is not known.
         overwrites: the key has a reducer, and the task wrote an `Overwrite`.
     """
 

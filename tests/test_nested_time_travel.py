@@ -4,15 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from nested_travel import CALLS, KEEPS, Nest, travel
 from paused import CFG, Ran, State, asks, graph, ids, says
 
 import stategraph.pregel.run.load as load
-from stategraph import END, START, Command, InMemorySaver, Send, SqliteSaver, StateGraph
+from stategraph import (
+    END,
+    START,
+    Command,
+    InMemorySaver,
+    Send,
+    SqliteSaver,
+    StateGraph,
+    StateUpdate,
+)
 
 
 @pytest.mark.parametrize("inmost", KEEPS)
@@ -237,6 +247,85 @@ def test_an_edit_inside_is_found_when_the_paused_run_goes_on_or_by_its_config(dr
         ran.clear()
         assert drive.invoke(app, None, made if by_config else CFG)["log"] == ["s", "edited", "t"]
         assert ran == ["t"]
+
+
+# -- branches of branches ------------------------------------------------------------------------------------------
+
+
+class Counted(TypedDict, total=False):
+    n: int
+    log: Annotated[list[Any], add]
+
+
+def counting(drive: Any) -> Any:
+    """x counts to 4; a graph with a history of its own remembers the numbers."""
+    memory = StateGraph(State).add_node("r", lambda _: {}).add_edge(START, "r").compile(checkpointer=True)
+
+    def x(state: Counted) -> Counted:
+        return {"n": state["n"] + 1, "log": [memory.invoke({"log": [state["n"]]})["log"]]}
+
+    builder = StateGraph(Counted).add_node("x", x).add_edge(START, "x")
+    app = builder.add_conditional_edges("x", lambda s: "x" if s["n"] < 4 else END, ["x", END]).compile(InMemorySaver())
+    assert drive.invoke(app, {"n": 1}, CFG)["log"] == [[1], [1, 2], [1, 2, 3]]
+    return app
+
+
+def at(drive: Any, app: Any, n: int) -> Any:
+    """Where n comes next, the newest."""
+    return next(each.config for each in drive.history(app, CFG) if each.values.get("n") == n and each.next == ("x",))
+
+
+def begin_again(drive: Any, app: Any) -> Any:
+    """Run everything once more, on a branch from the input."""
+    first = next(each for each in drive.history(app, CFG) if each.metadata["source"] == "input")
+    return drive.invoke(app, None, first.config)["log"]
+
+
+def test_a_branch_of_a_branch_has_the_history_of_its_own_past(drive: Any) -> None:
+    app = counting(drive)
+    assert begin_again(drive, app) == [[1], [1, 2], [1, 2, 3]]
+    for n in (3, 2, 1):
+        assert drive.invoke(app, None, at(drive, app, n))["log"] == [[1], [1, 2], [1, 2, 3]]
+
+
+def test_nor_does_a_branch_on_another_saver_have_what_was_made_elsewhere(drive: Any) -> None:
+    memory = StateGraph(State).add_node("r", lambda _: {}).add_edge(START, "r").compile(checkpointer=True)
+    middle = StateGraph(Counted).add_node("m", lambda s: {"log": [memory.invoke({"log": [s["n"]]})["log"]]})
+    inner = middle.add_edge(START, "m").compile(InMemorySaver())
+    builder = StateGraph(Counted)
+    builder.add_node("x", lambda s: {"n": s["n"] + 1, "log": inner.invoke({"n": s["n"]})["log"]}).add_edge(START, "x")
+    app = builder.add_conditional_edges("x", lambda s: "x" if s["n"] < 4 else END, ["x", END]).compile(InMemorySaver())
+    whole = drive.invoke(app, {"n": 1}, CFG)["log"]
+    assert begin_again(drive, app) == whole
+    for n in (3, 2, 1):
+        assert drive.invoke(app, None, at(drive, app, n))["log"] == whole
+
+
+def edit_once(drive: Any, app: Any, old: Any) -> Any:
+    return drive.update_state(app, old, {"n": 2}, as_node="x")
+
+
+def edit_twice(drive: Any, app: Any, old: Any) -> Any:
+    edit_once(drive, app, old)
+    return drive.update_state(app, CFG, {"n": 2}, as_node="x")
+
+
+def copy_and_edit(drive: Any, app: Any, old: Any) -> Any:
+    return drive.update_state(app, old, [({"n": 2}, "x")], as_node="__copy__")
+
+
+def edit_in_bulk(drive: Any, app: Any, old: Any) -> Any:
+    return drive.call(app, "bulk_update_state", old, [[StateUpdate({"n": 2}, "x")], [StateUpdate({"n": 2}, "x")]])
+
+
+@pytest.mark.parametrize("by_config", [False, True])
+@pytest.mark.parametrize("edit", [edit_once, edit_twice, copy_and_edit, edit_in_bulk])
+def test_after_edits_of_an_old_checkpoint_a_history_is_what_it_was_there(
+    drive: Any, edit: Any, by_config: bool
+) -> None:
+    app = counting(drive)
+    made = edit(drive, app, at(drive, app, 2))
+    assert drive.invoke(app, None, made if by_config else CFG)["log"] == [[1], [1, 2], [1, 2, 3]]
 
 
 # -- what does not hold yet -----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from ready_graphs import State, build, by_order, ends_by, ends_together, sends, show, writer
@@ -24,6 +24,7 @@ from stategraph import (
 )
 from stategraph.checkpoint import UnserializableError
 from stategraph.pregel import GraphChangedError
+from stategraph.pregel.errors import COMMAND
 from stategraph.pregel.superstep.under_way import find_under_way
 from stategraph.testing import virtual_time
 
@@ -135,11 +136,43 @@ def test_a_task_does_not_write_over_what_a_command_has_written(drive: Any) -> No
     for call in (Command(resume="answer", update={"last": "command"}), None):
         with pytest.raises(ConcurrentUpdateError, match="'ask' wrote it, but a Command has written it") as raised:
             drive.invoke(app, call, CONFIG)
-        assert (raised.value.writer, "an edge" in str(raised.value)) == ("Command", False)
+        assert (raised.value.writer, "an edge" in str(raised.value)) == (COMMAND, False)
     state = drive.get_state(app, CONFIG)
     assert (state.values["last"], state.next) == ("command", ("ask",))
     drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
     assert drive.invoke(app, None, CONFIG)["last"] == "answer"
+
+
+def test_a_node_may_be_named_command() -> None:
+    class Plain(TypedDict, total=False):
+        last: str
+
+    builder = StateGraph(Plain).add_node("Command", lambda _: {"last": "a"}).add_node("b", lambda _: {"last": "b"})
+    app = builder.add_edge(START, "Command").add_edge(START, "b").compile(schedule="ready")
+    with ends_by(by_order("Command", "b")), pytest.raises(ConcurrentUpdateError, match="an edge from one") as raised:
+        app.invoke({})
+    assert raised.value.writer == "Command"
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("branches", [False, True])
+def test_a_send_of_a_command_gets_no_answers_of_a_task_that_is_under_way(
+    drive: Any, branches: bool, schedule: Any
+) -> None:
+    def two_questions(state: Any) -> Any:
+        return {"log": [f"{state['n']} {interrupt('first')} {interrupt('second')}"]}
+
+    builder: Any = StateGraph(State).add_node("w", two_questions).add_node("y", log_b)
+    builder.add_node("p", lambda _: Command(goto=[Send("w", {"n": "A"})]), destinations=("w",))
+    app = builder.add_edge(START, "p").add_edge("p", "y").compile(InMemorySaver(), schedule=schedule)
+    drive.invoke(app, EMPTY, CONFIG)
+    here = drive.get_state(app, CONFIG).config if branches else CONFIG
+    drive.invoke(app, Command(resume="a1"), CONFIG)
+    if branches:
+        drive.invoke(app, Command(resume="a2"), CONFIG)
+    result = drive.invoke(app, Command(resume="b2", goto=[Send("w", {"n": "B"})]), here)
+    assert sorted(result["log"]) == ["A a1 b2", "b"] or schedule == "supersteps"
+    assert [question.value for question in result["__interrupt__"]] == ["first"]  # B's
 
 
 def test_a_changed_graph_goes_on_with_what_is_under_way(drive: Any) -> None:

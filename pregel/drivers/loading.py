@@ -22,17 +22,12 @@ def load(run: Run, effect: Load, waits: Waits) -> Steps[None]:
         config = address(coordinates(config)[0], "")
         effect.found = yield from _find_continuing(saver, config, effect.continues, waits)
         effect.head = yield waits.head(saver, config)
-    elif effect.saver is None or effect.saver is saver:
-        effect.found, effect.head = yield from _find(saver, effect, config, waits)
-    elif effect.before is None:
-        effect.found, effect.head = yield from _find(effect.saver, effect, config, waits)
-    else:
-        # Ids of two savers have no common order: what is older is told by the whole graph's
-        # history, which the other saver keeps.
-        whole = address(coordinates(config)[0], "")
-        older = yield waits.ids_before(effect.saver, whole, effect.before)
-        effect.found = yield waits.first_of(saver, config, lambda each: _made_under(each) in older)
+    elif effect.before is not None:
+        effect.found = yield from _find_before(saver, effect, config, waits)
         effect.head = yield waits.head(saver, config)
+    else:
+        asked = effect.saver or saver
+        effect.found, effect.head = yield from _find(asked, effect, config, waits)
 
 
 def read_posts(run: Run, effect: ReadPosts, waits: Waits) -> Steps[None]:
@@ -44,6 +39,57 @@ def _made_under(found: Any) -> str | None:
     """The checkpoint of the whole graph under which a nested one was made."""
     parents: dict[str, str] = found.metadata.get("parents", {})
     return parents.get("")
+
+
+def _find_before(saver: Any, effect: Load, config: Any, waits: Waits) -> Steps[Any]:
+    """The newest checkpoint that is older than a given one; None if there is none."""
+    before, older = effect.before, None
+    if effect.saver is not None and effect.saver is not saver:
+        # Ids of two savers have no common order: what is older is told by the whole graph's
+        # history, which the other saver keeps.
+        whole = address(coordinates(config)[0], "")
+        older = yield waits.ids_before(effect.saver, whole, before)
+        before = None
+    ancestry = None if effect.branch is None else Ancestry(*effect.branch, waits)
+    while True:
+        found = yield waits.first_of(saver, config, None, before)
+        if found is None:
+            return None
+        made = _made_under(found)
+        if (older is None or made in older) and (
+            ancestry is None or made is None or (yield from ancestry.may_hold(made))
+        ):
+            return found
+        before = found.config
+
+
+class Ancestry:
+    """A checkpoint of a whole graph and those on which it was built, read as far as is needed.
+
+    Args:
+        config: names the checkpoint.
+        saver: keeps them.
+    """
+
+    def __init__(self, config: Any, saver: Any, waits: Waits) -> None:
+        self._saver, self._waits = saver, waits
+        self._known: set[str] = set()
+        self._thread_id = coordinates(config)[0]
+        self._next = config
+
+    def may_hold(self, checkpoint_id: str) -> Steps[bool]:
+        """Whether a checkpoint may be among them: it is, or it is not stored. With durability
+        "exit" most are not."""
+        while checkpoint_id not in self._known and self._next is not None:
+            each = yield self._waits.get_tuple(self._saver, self._next)
+            self._next = None
+            if each is not None:
+                self._known.update((each.checkpoint["id"], *each.metadata.get(CONTINUES, ())))
+                self._next = each.parent_config
+        if checkpoint_id in self._known:
+            return True
+        where = address(self._thread_id, "", checkpoint_id)
+        return (yield self._waits.get_tuple(self._saver, where)) is None
 
 
 def _find_continuing(saver: Any, config: Any, gone: str, waits: Waits) -> Steps[Any]:
@@ -68,9 +114,6 @@ def _find(
     Raises:
         ValueError: the config names a checkpoint that the thread does not have.
     """
-    if effect.before is not None:
-        found = yield waits.first_of(saver, config, None, effect.before)
-        return found, (yield waits.head(saver, config))
     thread_id, _, checkpoint_id = coordinates(config)
     if checkpoint_id == BEFORE_FIRST:
         return None, (yield waits.head(saver, config))

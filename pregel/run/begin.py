@@ -29,6 +29,7 @@ from .resume import (
     record_command,
     take_answers,
     take_over,
+    upcoming,
 )
 from .run import Run
 from .snapshots import plan_to_look
@@ -50,7 +51,7 @@ def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, No
     if start.meaning is Meaning.SHOW_AGAIN:
         _show_again(run, machine)
         return None
-    if start.branches and found is not None:
+    if found is not None and (start.branches or (find_made_on(found) and was_made_for_this(run))):
         _rewind(run, machine, found)
     if start.meaning is Meaning.NEW_INPUT:
         yield from _take_input(run, machine)
@@ -146,7 +147,7 @@ def _fork(run: Run, machine: Machine) -> Effects:
     tasks = plan_to_look(machine, ns_of(position.found.config))
     # Nothing to do anew: a fork would only add a checkpoint that says what its parent says.
     nothing_new = not machine.unsaved and not run.replay.seeded
-    if nothing_new and (not tasks or _made_for_this(run)):
+    if nothing_new and (not tasks or was_made_for_this(run)):
         return
     # Taken down before the fork: the ids of tasks come from the checkpoint, which is another then.
     before = [(position.record_of(task.id), task.ns) for task in tasks]
@@ -162,7 +163,7 @@ def _fork(run: Run, machine: Machine) -> Effects:
     # A nested graph may be the one that asks, but the call was made to the outermost.
     whole = run.outermost
     if isinstance(whole.settings.given, Command) and whole.settings.given.resume is not MISSING:
-        move_answers(run, whole.answers, before, machine.plan(run, coerce=False))
+        move_answers(run, whole.answers, before, upcoming(run, machine))
 
 
 def _rewind(run: Run, machine: Machine, found: CheckpointTuple) -> None:
@@ -175,7 +176,7 @@ def _rewind(run: Run, machine: Machine, found: CheckpointTuple) -> None:
     replay.begin_anew(with_handlers(tasks, run.position.records))
 
 
-def _made_for_this(run: Run) -> bool:
+def was_made_for_this(run: Run) -> bool:
     """Whether the checkpoint is the head, made by an update or a fork to go on from, and nothing
     was recorded beside it but what an update has carried over."""
     position = run.position
@@ -269,12 +270,8 @@ def _take_command(run: Run, machine: Machine, command: Command[Any], *, branches
     """Apply a command's update and goto at once, and keep its answer for the task that asks."""
     reopened: list[TaskWrites] = []
     if command.resume is not MISSING:
-        carried = machine.carried
         tasks = pending_tasks(run, machine)
         reopened = take_answers(run, tasks, command.resume, branches=branches)
-        # To be looked at, what is under way has got the places behind the Sends that wait. Those
-        # places, and not these tasks' ids, are for the Sends of the command.
-        machine.carry(carried)
     writes = command_writes(run, command)
     machine.apply_writes(writes)
     # On a branch nothing is claimed: no other call can stand at a checkpoint that is new.

@@ -24,17 +24,28 @@ if TYPE_CHECKING:
 
 
 class Load:
-    """Find the checkpoint that `at`, or else the run's config, names; or the newest that is older
-    than the one `before` names, or the newest that the run `made_by` made. Fills `found`, and
-    `head` with the newest id of that thread and namespace. With `saver`, that is asked instead of
-    the run's own; with `before`, it is the one that keeps that checkpoint, and what is older is
-    told by the checkpoint of the whole graph under which it was made. With `may_be_gone` nothing is
-    found where the named one does not exist, which is an error otherwise. `continues` is one that
-    is not stored: the oldest is found in which its tasks go on."""
+    """Find the checkpoint that the run's config names, or another one.
+
+    Args:
+        before: the newest that is older than this one.
+        at: this one.
+        made_by: the newest that the run of this name has made.
+        saver: is asked instead of the run's own. With `before` it is the one that keeps that
+            checkpoint; then the checkpoints of the whole graph tell what is older.
+        may_be_gone: nothing is found if the named one does not exist, which is an error otherwise.
+        continues: this one is not stored; the oldest in which its tasks go on.
+        branch: with `before`: a checkpoint of the whole graph, and its saver. What was made on
+            other branches than its own is passed over.
+
+    Attributes:
+        found: what was found, or None.
+        head: the id of the newest of that thread and namespace.
+    """
 
     __slots__ = (
         "at",
         "before",
+        "branch",
         "continues",
         "followed",
         "found",
@@ -53,6 +64,7 @@ class Load:
         saver: BaseCheckpointSaver | None = None,
         may_be_gone: bool = False,
         continues: str | None = None,
+        branch: tuple[RunnableConfig, BaseCheckpointSaver] | None = None,
     ) -> None:
         self.before: RunnableConfig | None = before
         self.at: RunnableConfig | None = at
@@ -60,6 +72,7 @@ class Load:
         self.saver: BaseCheckpointSaver | None = saver
         self.may_be_gone: bool = may_be_gone
         self.continues: str | None = continues
+        self.branch: tuple[RunnableConfig, BaseCheckpointSaver] | None = branch
         self.found: CheckpointTuple | None = None
         self.head: str | None = None
         # The call came before, and others have followed: `found` is its end.

@@ -251,7 +251,7 @@ def load_rewound(run: Run) -> Generator[Effect, None, Load]:
     point = rewind.find_point(ns, run.thread.saver)
     if point is not None and (load.found is None or not _was_made_by(load.found, rewind.anew)):
         config, saver = point
-        load = Load(config, saver=saver)
+        load = Load(config, saver=saver, branch=rewind.points.get(""))
         yield load
     while load.found is not None and _was_made_by(load.found, rewind.anew):
         # They may have begun before that checkpoint. On a branch, what is older in this history

@@ -183,7 +183,8 @@ def pending_tasks(run: Run, machine: Machine) -> list[Task]:
 
 def upcoming(run: Run, machine: Machine) -> list[Task]:
     """The tasks of the next superstep, to be looked at: their input is not coerced."""
-    return machine.plan(run, coerce=False)
+    state = machine.as_superstep()
+    return Machine.plan(state, run.look_at(state), coerce=False)
 
 
 def open_questions(run: Run, machine: Machine) -> tuple[Interrupt, ...]:

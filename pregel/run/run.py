@@ -215,6 +215,14 @@ class Run:
         pinned.commits = self.commits.stand_apart()  # type: ignore[misc]
         return pinned
 
+    def look_at(self, machine: Machine) -> Run:
+        """This run as tasks see it in a state in which they are only looked at."""
+        if machine is self.machine:
+            return self
+        seen: Run = _copy(self)
+        seen.machine = machine
+        return seen
+
     def find_origin(self, task: Task) -> str:
         """The checkpoint at which a task has started, also one that was under way and that
         supersteps run now."""

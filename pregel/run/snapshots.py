@@ -97,8 +97,9 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
 def plan_to_look(machine: Machine, ns: str) -> list[Task]:
     """The tasks of the next superstep, to be looked at: their input is not coerced, and nothing can
     run them."""
-    place: Any = StoredRun(machine.program, machine, ns)
-    return machine.plan(place, coerce=False)
+    state = machine.as_superstep()
+    place: Any = StoredRun(machine.program, state, ns)
+    return Machine.plan(state, place, coerce=False)
 
 
 def _answerable(seen: View) -> set[str]:

@@ -20,7 +20,7 @@ from ..names import COPY, END, INPUT
 from ..superstep.machine import Machine, in_path_order
 from ..superstep.task import Task
 from ..types import StateUpdate
-from .begin import input_writes
+from .begin import input_writes, was_made_for_this
 from .effects import Effects, Load, RunTasks, Save
 from .graph_changes import forget_lost, lost_work
 from .load import load_machine, load_under_way
@@ -139,6 +139,7 @@ def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None 
     machine, found = run.machine, run.position.found
     carried: list[TaskWrites] = []
     continues: list[str] | None = None
+    undone = _find_undone(run)
     if left is None:
         run.position.replace_records({})
     else:
@@ -147,12 +148,22 @@ def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None 
     if carried and found is not None:
         continues = [*run.position.continued, found.checkpoint["id"]]
     run.commits.describe(CONTINUES, continues)
-    # At the head it undoes nothing.
-    made_on = "" if run.position.at_head or found is None else find_made_on(found)
-    run.commits.describe(REWOUND, made_on)
+    run.commits.describe(REWOUND, undone)
     commit = run.commits.build(machine, source, writes)
     commit.carried = carried
     yield Save(commit)
+
+
+def _find_undone(run: Run) -> str:
+    """From which checkpoint on an edit undoes what was done; "" if it undoes nothing. What an edit
+    below it has undone, and nothing has run since, stays undone."""
+    found = run.position.found
+    below = run.commits.metadata.get(REWOUND)  # an edit of this call
+    if below is not None or found is None:
+        return below or ""
+    if not run.position.at_head:
+        return find_made_on(found) or found.checkpoint["id"]
+    return (find_made_on(found) or "") if was_made_for_this(run) else ""
 
 
 # -- as a node -------------------------------------------------------------------------------------

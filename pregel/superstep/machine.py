@@ -177,6 +177,11 @@ class Machine(LiveState):
                 return True
         return False
 
+    def as_superstep(self) -> Machine:
+        """This state, or one like it in which all that is pending is the next superstep: to look at
+        it."""
+        return self
+
     def find_joined(self, task: Task) -> tuple[str, ...]:
         """The nodes that opened the joins which made a task run, in the order of the joins."""
         node = task.node

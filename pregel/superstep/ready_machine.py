@@ -286,11 +286,15 @@ class ReadyMachine(FlowMachine):
     def plan(
         self, run: TaskContext[Task] | None = None, *, coerce: bool = True, remaining: int = 0
     ) -> list[Task]:
-        """All that is under way or waits, as one superstep: to look at it, or to drop it."""
+        """All that is under way or waits, as one superstep: to drop it."""
+        return Machine.plan(self.as_superstep(), run, coerce=coerce, remaining=remaining)
+
+    def as_superstep(self) -> Machine:
+        """A copy in which all that is under way is pending, under the ids that it has. In this
+        state other tasks may get the places that these have there."""
         other = self.copy()
         other.requeue_all()
-        self.carry(other.carried)  # the ids of these tasks, until a step ends
-        return Machine.plan(other, run, coerce=coerce, remaining=remaining)
+        return other
 
     def could_start(self, may_start: MayStart) -> bool:
         """Whether something starts if it may."""
