@@ -170,9 +170,9 @@ ran it, and of those around it, the outermost first. The next task with that his
 this one goes on; where one of them is done anew, what it had stored counts no more."""
 
 REWOUND = "stategraph_rewound"
-"""In the metadata of an edit or a fork: the checkpoint on which it was made, from which on it undoes
-what was done; of several on top of each other, the one below them. "" if nothing was undone. A fork
-may lack it if that is its parent."""
+"""In the metadata of an edit or a fork: the checkpoint on which it was made, and from which on it
+undoes what was done; of several on top of each other, the one below them. "" if nothing was undone.
+A fork may lack it if that is its parent."""
 
 UNDER_WAY = "stategraph_under_way"
 """In the metadata of a checkpoint: tasks are under way there (schedule="ready")."""

@@ -208,7 +208,9 @@ class ThreadBatch(Batch[Job]):
             try:
                 job = waiting.popleft()
             except IndexError:
-                break
+                if self._leave():
+                    return
+                continue
             except BaseException:  # Ctrl-C on the caller's thread: nobody does this job
                 with self._lock:
                     self.open -= 1
@@ -229,7 +231,16 @@ class ThreadBatch(Batch[Job]):
                 ended.append(job)
             if notice.locked():
                 self.wake()
+
+    def _leave(self) -> bool:
+        """Count a worker as gone that has found nothing to do. False if it has to stay: for what
+        was added after it had looked no other one may have been called."""
         with self._lock:
             self._workers -= 1
-        if waiting:  # added after this worker had looked, and before it counted as gone
-            self.call_worker()
+        if not self._waiting:
+            return True
+        with self._lock:
+            if self._coming or self._workers >= self._limit:
+                return True
+            self._workers += 1
+            return False
