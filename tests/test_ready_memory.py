@@ -154,7 +154,7 @@ def test_what_has_finished_in_a_superstep_waits_for_no_memory(drive: Any) -> Non
     middle = build("S>wait>own>note", nodes={"wait": wait, "own": agent_of(), "note": note}).compile()
     builder = build("r:S=m", {"S": lambda _: [Send("m", {"log": [i]}) for i in "12"]}, {"m": middle})
     saver = InMemorySaver()
-    with pytest.raises(RuntimeError, match="two tasks of one superstep"):
+    with pytest.raises(RuntimeError, match="two tasks that run at the same time"):
         drive.invoke(builder.compile(saver), EMPTY, CONFIG)
     drive.invoke(builder.compile(saver, schedule="ready"), None, CONFIG)
     assert called == ["2", "1"]
@@ -165,7 +165,35 @@ def test_a_function_that_runs_such_a_graph(drive: Any) -> None:
     agent = agent_of()
     builder = build("S>a r:a=m", {"a": sends("m", 1, 2)}, {"m": lambda state: agent.invoke({"log": []})})
     app = builder.compile(InMemorySaver(), schedule="ready")
-    with pytest.raises(RuntimeError, match="two tasks of one superstep"):
+    with pytest.raises(RuntimeError, match="two tasks that run at the same time"):
         drive.invoke(app, EMPTY, CONFIG)
     assert drive.invoke(app, None, CONFIG)["log"] == ["a", "q", "q", "q"]
     assert drive.invoke(app, EMPTY, CONFIG)["log"].count("a") == 2
+
+
+def test_functions_that_run_such_a_graph_and_have_started_at_different_steps(drive: Any) -> None:
+    begun, refused = Event(), Event()
+
+    def work(state: Any) -> Any:
+        begun.set()
+        assert refused.wait(10)
+        return {"log": ["w"]}
+
+    agent = build("S>work", nodes={"work": work}).compile(checkpointer=True)
+
+    def m(state: Any) -> Any:
+        try:
+            return agent.invoke({"log": []})
+        except RuntimeError:
+            refused.set()
+            raise
+
+    def b(state: Any) -> Any:
+        assert begun.wait(10)
+        return {"log": ["b"]}
+
+    graph = build("S>a r:a=m S>b", {"a": sends("m", 1)}, {"m": m, "b": b})
+    graph.add_conditional_edges("b", sends("m", 2), ["m"])
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    with pytest.raises(RuntimeError, match="two tasks that run at the same time run the graph of 'm'"):
+        drive.invoke(app, EMPTY, CONFIG)

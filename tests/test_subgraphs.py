@@ -179,7 +179,7 @@ def test_one_history_for_two_tasks_of_a_superstep_is_an_error(drive: Any) -> Non
     child = plain(checkpointer=True)
     builder = StateGraph(State).add_node("w", lambda n: {"log": child.invoke({})["log"]})
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(2)], ["w"])
-    with pytest.raises(RuntimeError, match="two tasks of one superstep run the graph of 'w'"):
+    with pytest.raises(RuntimeError, match="two tasks that run at the same time run the graph of 'w'"):
         drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, CFG)
 
 

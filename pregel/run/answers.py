@@ -68,7 +68,7 @@ class Answers:
 
     def bring_first(self, answer: Any) -> None:
         """Take an answer for the first question that is asked."""
-        self.first, self.brought_any = answer, True
+        self.first, self._first_for, self.brought_any = answer, None, True
 
     def bring_inside(self, around: Answers, question: str, task_id: str | None) -> None:
         """Take an answer for a question of a nested graph that starts over: it asks the same again,
@@ -186,7 +186,11 @@ class Answers:
 
     def may_reach(self, questions: Collection[str]) -> bool:
         """Whether this call, or one around it, brings an answer to one of these questions."""
-        if self.first is not MISSING or not self.by_id.keys().isdisjoint(questions):
+        if self.first is not MISSING:
+            meant = self._first_for
+            if meant is None or any(question.endswith(meant[1]) for question in questions):
+                return True
+        if not self.by_id.keys().isdisjoint(questions):
             return True
         return self._around is not None and bool(self._around.may_reach(questions))
 

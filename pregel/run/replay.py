@@ -108,7 +108,7 @@ class Replay:
             ReplayRoute([thread.nested]) if thread.nested is not None else None
         )
         self.seeded: bool = False
-        self._histories: dict[str, list[tuple[str, str]]] | None = None
+        self._histories: dict[str, tuple[list[tuple[str, str]], Task]] | None = None
 
     def begin_rewind(self) -> Rewind:
         """Let graphs with a history of their own go back from here on."""
@@ -143,25 +143,34 @@ class Replay:
         (`checkpointer=True`). Kept by the whole graph's run for all that run inside it.
 
         Raises:
-            RuntimeError: another task of the same superstep does so too, or both run inside such
-                tasks: each would take the other's steps for its own.
+            RuntimeError: another task that runs at the same time does so too, or both run inside
+                such tasks: each would take the other's steps for its own.
         """
         mine = _trace_from_top(task)
         # Tasks of one superstep run on several threads, and each may be the first here.
         with _claiming:
             if self._histories is None:
                 self._histories = {}
-            last = self._histories.setdefault(ns, mine)
-            self._histories[ns] = mine
+            last, before = self._histories.get(ns, (mine, task))
+            self._histories[ns] = mine, task
         # The first level at which the two part: above it both run inside the same tasks.
         apart = next((pair for pair in zip(last, mine, strict=False) if pair[0] != pair[1]), None)
-        # Tasks of one superstep have its checkpoint in common; later ones start from another.
-        if apart is not None and apart[0][0] == apart[1][0]:
+        # Tasks of one superstep have its checkpoint in common, also where one has ended before the
+        # other has begun; with schedule="ready" those that overlap may have started at several.
+        if apart is not None and (apart[0][0] == apart[1][0] or _is_at_work(before)):
             raise RuntimeError(
-                f"two tasks of one superstep run the graph of {ns!r}, which keeps one history "
-                "(checkpointer=True): compile it with checkpointer=None, run it in nodes of "
+                f"two tasks that run at the same time run the graph of {ns!r}, which keeps one "
+                "history (checkpointer=True): compile it with checkpointer=None, run it in nodes of "
                 "different names, or give each Send a key of its own: Send(..., key=...)"
             )
+
+
+def _is_at_work(task: Task) -> bool:
+    """Whether a task has started, and somebody waits for its end."""
+    if task.finished or task.paused or task.error is not None:
+        return False
+    deadline = task.nearest_deadline
+    return not (task.is_cut_short() or (deadline is not None and deadline.abandoned))
 
 
 def _trace_from_top(task: Task) -> list[tuple[str, str]]:
