@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Event
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
@@ -172,16 +172,17 @@ def test_a_function_that_runs_such_a_graph(drive: Any) -> None:
 
 
 def test_functions_that_run_such_a_graph_and_have_started_at_different_steps(drive: Any) -> None:
-    begun, refused = Event(), Event()
+    begun, refused, both = Event(), Event(), Barrier(2)
 
     def work(state: Any) -> Any:
-        begun.set()
         assert refused.wait(10)
         return {"log": ["w"]}
 
     agent = build("S>work", nodes={"work": work}).compile(checkpointer=True)
 
     def m(state: Any) -> Any:
+        begun.set()
+        both.wait(10)  # that they share a memory is known once one has called
         try:
             return agent.invoke({"log": []})
         except RuntimeError:

@@ -160,8 +160,8 @@ class Replay:
         if apart is not None and (apart[0][0] == apart[1][0] or _is_at_work(before)):
             raise RuntimeError(
                 f"two tasks that run at the same time run the graph of {ns!r}, which keeps one "
-                "history (checkpointer=True): compile it with checkpointer=None, run it in nodes of "
-                "different names, or give each Send a key of its own: Send(..., key=...)"
+                "history (checkpointer=True): compile it with checkpointer=None, run it in nodes "
+                "of different names, or give each Send a key of its own: Send(..., key=...)"
             )
 
 
