@@ -58,6 +58,7 @@ PREGEL = """
     superstep.interrupts superstep.machine
     superstep.race
     superstep.ready_memories
+    superstep.ready_choice
     superstep.ready_races
     superstep.under_way
     superstep.flow_machine

@@ -269,7 +269,7 @@ def _end(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
         raise GraphDrained(drained)
     if unfinished:
         pause(run, unfinished)
-    elif machine.held or machine.kept_sends:  # at a breakpoint
+    elif machine.held or machine.waiting_sends:  # at a breakpoint
         kind: Breakpoint = "interrupt_after" if progress.held_back else "interrupt_before"
         run.output.stop(kind, upcoming(run, machine))
     elif machine.program.flow is not None:

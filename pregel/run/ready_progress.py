@@ -9,7 +9,8 @@ from heapq import heapify, heappop, heappush
 from ...checkpoint.base import Post
 from ..names import START, TASKS
 from ..superstep.interrupts import is_listed
-from ..superstep.ready_machine import MayStart, ReadyMachine
+from ..superstep.ready_choice import MayStart
+from ..superstep.ready_machine import ReadyMachine
 from ..superstep.ready_races import ReadyRaces, is_signal, stand_behind
 from ..superstep.task import Task
 from .effects import StartTasks

@@ -25,7 +25,7 @@ class ReadyCrossing(Crossing):
         under_way: the tasks that have started before this state, and had not ended.
         lost: those that leave without having ended: they have lost their races.
         just_started: those that have started in it.
-        kept_sends: the Sends of it that have not been started, by their places.
+        waiting_sends: the Sends of it that have not been started, by their places.
     """
 
     def __init__(
@@ -38,16 +38,16 @@ class ReadyCrossing(Crossing):
         lost: Sequence[Task],
         under_way: Iterable[Task],
         just_started: Sequence[Task],
-        kept_sends: Mapping[int, Any],
+        waiting_sends: Mapping[int, Any],
     ) -> None:
         ended = {*(task.cause or task for task in tasks), *lost}
         self.left_joins = frozenset(consumed)  # the joins whose targets have started
         self.just_started = frozenset(just_started)
         self.left = [task for task in (*under_way, *just_started) if task not in ended]
-        self.sends_left = kept_sends
+        self.waiting_sends = waiting_sends
         super().__init__(machine, tasks, consumed=consumed, expire=expire)
         if not self.added:
-            self.kept_sends = [*kept_sends]
+            self.kept_sends = [*waiting_sends]
             nodes, channels = machine.program.nodes, machine.channels
             waiting = {trigger for name in machine.held for trigger in nodes[name].triggers}
             self.staying |= {
@@ -70,7 +70,7 @@ class ReadyCrossing(Crossing):
         if join.channel not in self.left_joins:
             return super()._late_before(join)
         triggers, own = self.machine.program.triggers, (join.target,)
-        sends = self.sends_left.items()
+        sends = self.waiting_sends.items()
         return frozenset([
             *(name for name in self.staying if tuple(triggers.get(name, ())) != own),
             *(place for place, send in sends if send.node != join.target),

@@ -30,9 +30,10 @@ from .flow_machine import Crossing, FlowMachine
 from .ids import NONE_CARRIED, Carried
 from .machine import Machine, in_path_order
 from .race import race_of
+from .ready_choice import Choice, MayStart, always, choose_sends, never
 from .ready_joins import ReadyCrossing
 from .ready_memories import Memories
-from .ready_races import choose_sends, find_losers
+from .ready_races import find_losers
 from .requeue import requeue
 from .state import Noted, collect_writes
 from .task import Task
@@ -41,47 +42,40 @@ from .under_way import Slot, StartLog, TasksUnderWay, UnderWayRecord, describe
 PinRun = Callable[[Machine], TaskContext[Task]]
 """Makes the run as the tasks see it that start in a state; see `Run.pin_to`."""
 
-MayStart = Callable[[str, int, bool], bool]
-"""Whether a node may start: its name, the version of what starts it, and whether that is a Send."""
-
-
-def _never(*_: object) -> bool:
-    return False
-
-
-def _always(*_: object) -> bool:
-    return True
-
 
 class ReadyMachine(FlowMachine):
     """A `FlowMachine` that starts tasks one by one, and applies what has ended.
+
+    `held` has all nodes here that are due and have not started: what triggers them does not expire.
 
     Attributes:
         under_way: the tasks that have started and not ended, those of `just_started` aside.
         just_started: the tasks that have started in this state. The next checkpoint has their
             slots.
         decided: it has been decided what starts in this state, and so what waits.
-        already_started: the nodes, and the places of the Sends, whose tasks have started here
-            before, or elsewhere.
-        requeued: the nodes among them that have started elsewhere: the others wait for these.
+        resumed_nodes, resumed_sends: the nodes, and the places of the Sends, whose tasks have
+            started before, in this state or an earlier one, and go on. They wait for no other task.
+        requeued_nodes: those of the nodes whose tasks have started in an earlier state: they count
+            as running when it is decided who else may start.
         over_limit: the nodes that would have to start beyond the recursion limit.
         starts: when they have started.
-        kept_sends: the Sends of this state that have not been started, by their places.
+        waiting_sends: the Sends of this state that have not been started, by their places.
         lost: the racers that have left with the step that was applied last: another one has won.
         racing: some of the tasks that are under way, or were in this call, are in a race.
         writers: key → the node that wrote it last; `COMMAND` if that was none.
     """
 
     __slots__ = (
-        "already_started",
         "decided",
         "just_started",
-        "kept_sends",
         "lost",
         "over_limit",
-        "requeued",
+        "requeued_nodes",
+        "resumed_nodes",
+        "resumed_sends",
         "starts",
         "under_way",
+        "waiting_sends",
         "writers",
     )  # fmt: skip
 
@@ -96,11 +90,12 @@ class ReadyMachine(FlowMachine):
         self.under_way: TasksUnderWay = TasksUnderWay()
         self.just_started: list[Task] = []
         self.decided: bool = False
-        self.already_started: Collection[str | int] = ()
-        self.requeued: Collection[str] = ()
+        self.resumed_nodes: Collection[str] = ()
+        self.resumed_sends: Collection[int] = ()
+        self.requeued_nodes: Collection[str] = ()
         self.over_limit: list[str] = []
         self.starts: StartLog = StartLog()
-        self.kept_sends: dict[int, Any] = {}
+        self.waiting_sends: dict[int, Any] = {}
         self.lost: Sequence[Task] = ()
         self.writers: dict[str, str] = {}
 
@@ -133,9 +128,9 @@ class ReadyMachine(FlowMachine):
         waiting = [t for t in pending if t.send is None and not self.under_way.is_pulled(t.name)]
         again = {t.name for t in waiting if self.find_restart(t.node) is not None}
         begun = {t.name: began_earlier(t.id) for t in waiting if has_begun(t.id)}
-        self.requeued = again.union(name for name, before in begun.items() if before)
-        places = (t.path[1] for t in pending if t.send is not None and has_begun(t.id))
-        self.already_started = again.union(begun, places)
+        self.requeued_nodes = again.union(name for name, before in begun.items() if before)
+        self.resumed_nodes = again.union(begun)
+        self.resumed_sends = {t.path[1] for t in pending if t.send is not None and has_begun(t.id)}
 
     def rebuild_task(self, run: TaskContext[Task], limit: int, known: UnderWayRecord) -> Task:
         """A task that has started in this state, as it was.
@@ -178,31 +173,32 @@ class ReadyMachine(FlowMachine):
         try:
             return self._start(pin_to, limit, may_start)
         except BaseException:  # a schema refuses an input, or Ctrl-C
-            self._hold_all(held)
+            self.held, self.just_started = held, []
+            self._adopt(self._choose(never))
             raise
 
     def _start(self, pin_to: PinRun, limit: int, may_start: MayStart) -> list[Task]:
-        nodes, starts, held = self.program.nodes, self.starts, self.held
-        names, sends = self._choose(may_start)
-        found = [starts.next_generation(nodes[name]) for name in names]
-        found += [starts.next_generation(nodes[send.node], send) for send in sends.values()]
+        nodes, starts = self.program.nodes, self.starts
+        choice = self._choose(may_start)
+        found = [starts.next_generation(nodes[name]) for name in choice.nodes]
+        sends = choice.sends.values()
+        found += [starts.next_generation(nodes[send.node], send) for send in sends]
         if found and max(found) > limit:
-            self.over_limit = sorted({*names, *(send.node for send in sends.values())})
-            self._hold_all(held)
+            self.over_limit = sorted({*choice.nodes, *(send.node for send in sends)})
+            self._adopt(self._choose(never))
             return []
-        if not names and not sends:
+        self._adopt(choice)
+        if not found:
             return []
-        tasks = self._make_tasks(names, sends, pin_to, limit)
+        tasks = self._make_tasks(choice, pin_to, limit)
         for task in tasks:
             starts.enter(task)
-        self.racing = self.racing or any(send.race is not None for send in sends.values())
-        starts.forget((nodes[name] for name in names), sends.values())
+        self.racing = self.racing or any(send.race is not None for send in sends)
+        starts.forget((nodes[name] for name in choice.nodes), sends)
         self.just_started = tasks
         return tasks
 
-    def _make_tasks(
-        self, names: Sequence[str], sends: Mapping[int, Any], pin_to: PinRun, limit: int
-    ) -> list[Task]:
+    def _make_tasks(self, choice: Choice, pin_to: PinRun, limit: int) -> list[Task]:
         """The tasks of nodes and Sends that start now."""
         nodes, next_generation = self.program.nodes, self.starts.next_generation
         runs: dict[int, TaskContext[Task]] = {}
@@ -215,58 +211,59 @@ class ReadyMachine(FlowMachine):
             return runs[generation]
 
         tasks: list[Task] = []
-        for place, send in sends.items():
+        for place, send in choice.sends.items():
             run = run_of(next_generation(nodes[send.node], send))
             tasks.append(Task(nodes[send.node], place, send.arg, run, send))
-        for name in names:
+        for name in choice.nodes:
             run = run_of(next_generation(nodes[name]))
             self._add_pulled(nodes[name], tasks, run, coerce=True)
         return tasks
 
-    def _choose(self, may_start: MayStart) -> tuple[list[str], dict[int, Any]]:
-        """The nodes and the Sends that start. What has to wait is noted, so that it stays."""
-        self.decided = True
+    def _choose(self, may_start: MayStart) -> Choice:
+        """Decide what starts in this state."""
+        # What is due?
         nodes, versions = self.program.nodes, self.versions
         changed = versions if self.changed is None else self.changed
         due = [name for name in self._candidates(changed) if self._is_triggered(nodes[name])]
+        pending = list(self.channels[TASKS].get()) if TASKS in self.expiring else []
+        # What may start, and has its memory? A task that has started before comes first: it may
+        # have paused in the middle of work that its memory holds.
         free = [
             name
             for name in due
             if may_start(name, max(versions.get(each, 0) for each in nodes[name].triggers), False)
         ]
-        pending = list(self.channels[TASKS].get()) if TASKS in self.expiring else []
         sent = {each.node for each in pending}
-        starts = {node: may_start(node, versions[TASKS], True) for node in sent}
-        memories, known = Memories(self.program.nested, self.under_way), self.already_started
-        # Who has started before goes first: it may have paused amid what it has in its memory.
-        begun = {name for name in free if name in known}
-        for name in begun:
+        may_be_sent = {node: may_start(node, versions[TASKS], True) for node in sent}
+        memories = Memories(self.program.nested, self.under_way)
+        resumed = {name for name in free if name in self.resumed_nodes}
+        for name in resumed:
             memories.take((name, None))
-        sends = choose_sends(pending, starts, memories, known)
+        sends = choose_sends(pending, may_be_sent, memories, self.resumed_sends)
         free = [
             name
             for name in free
-            if name not in self.requeued and (name in begun or memories.take((name, None)))
+            if name not in self.requeued_nodes
+            and (name in resumed or memories.take((name, None)))
         ]
-        names = sorted(begun.union(self._find_free(free, due, pending)))
+        # Whom do others hold back?
+        chosen = sorted(resumed.union(self._find_free(free, due, pending)))
+        return Choice(
+            nodes=chosen,
+            sends=sends,
+            held=set(due).difference(chosen),
+            waiting_sends={i: each for i, each in enumerate(pending) if i not in sends},
+        )
+
+    def _adopt(self, choice: Choice) -> None:
+        """Note what waits, so that it stays."""
+        self.decided = True
         # Not who was due before: a deferred node sleeps again while something else is under way.
-        self.held = set(due).difference(names)
-        self.kept_sends = {i: each for i, each in enumerate(pending) if i not in sends}
-        return names, sends
-
-    def _hold_all(self, held: set[str]) -> None:
-        """Let all wait that is due, after it has been chosen what would start.
-
-        Args:
-            held: the nodes that waited before.
-        """
-        self.held = held
-        self._choose(_never)
+        self.held, self.waiting_sends = choice.held, choice.waiting_sends
 
     def find_held_back(self) -> Collection[str]:
         """The triggered nodes that other work holds back, breakpoints aside."""
-        self._choose(_always)
-        return self.held
+        return self._choose(always).held
 
     def _find_free(
         self, names: Sequence[str], due: Sequence[str], sends: Sequence[Any]
@@ -298,7 +295,8 @@ class ReadyMachine(FlowMachine):
 
     def could_start(self, may_start: MayStart) -> bool:
         """Whether something starts if it may."""
-        return any(self.copy()._choose(may_start))
+        choice = self._choose(may_start)
+        return bool(choice.nodes or choice.sends)
 
     def has_more(self) -> bool:
         """Whether something is under way or waits to start."""
@@ -315,7 +313,7 @@ class ReadyMachine(FlowMachine):
             lost=self.find_losers(tasks),
             under_way=self.under_way,
             just_started=self.just_started,
-            kept_sends=self.kept_sends,
+            waiting_sends=self.waiting_sends,
         )
 
     def end_wave(self, join: Join, pending: Sequence[str], sends: Sequence[Any]) -> Late | None:
@@ -357,14 +355,16 @@ class ReadyMachine(FlowMachine):
         """
         if len(tasks) > 1:  # of equal paths the first is what started first
             tasks = in_path_order(sorted(tasks, key=self.starts.order))
-        if not self.decided:  # one step after another, as of races or a run that is cut off
-            self._choose(_never)
+        # Several steps may follow on each other without a start between them: after a race, or when
+        # the call is cut short.
+        if not self.decided:
+            self._adopt(self._choose(never))
         fresh: dict[str, Channel] = {}
         changed: set[str] = set()
         moved = self._consume(self.just_started, fresh, changed) if self.program.consuming else []
         writes = collect_writes(tasks)
-        if self.kept_sends:
-            writes[TASKS] = [*self.kept_sends.values(), *writes.get(TASKS, ())]
+        if self.waiting_sends:
+            writes[TASKS] = [*self.waiting_sends.values(), *writes.get(TASKS, ())]
         self._update(writes, fresh, (moved, changed), tasks)
         lost = self.find_losers(tasks)
         goes_on = len(self.under_way) + len(self.just_started) > len(tasks) + len(lost)
@@ -380,8 +380,8 @@ class ReadyMachine(FlowMachine):
             if not task.node.hidden:
                 self.writers.update((name, task.name) for name, _ in task.writes)
         self._swap(fresh, moved, changed)
-        self.just_started, self.kept_sends, self.lost = [], {}, lost
-        self.already_started = self.requeued = ()
+        self.just_started, self.waiting_sends, self.lost = [], {}, lost
+        self.resumed_nodes = self.resumed_sends = self.requeued_nodes = ()
         self.decided = False
         self.carried = NONE_CARRIED
         self.step += 1
@@ -442,4 +442,4 @@ class ReadyMachine(FlowMachine):
         for slot in slots:
             del self.channels[slot]
         requeue(self, slots, known)
-        self.already_started = self.requeued = {t["node"] for t in known if t["send"] is None}
+        self.resumed_nodes = self.requeued_nodes = {t["node"] for t in known if t["send"] is None}

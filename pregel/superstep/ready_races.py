@@ -11,13 +11,11 @@ there are none, the race waits for answers, or it fails, if all of it have.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
 
 from ..errors import ParentCommand
 from .machine import in_path_order
-from .race import RaceKey, RacerKey, race_of, race_of_send, racer_of
-from .ready_memories import Memories
+from .race import RaceKey, RacerKey, race_of, racer_of
 from .task import Task
 
 
@@ -94,35 +92,6 @@ class ReadyRaces:
         failed. A signal is, whoever raised it."""
         race = race_of(task)
         return race is None or is_signal(task) or self._failed >= self._members[race]
-
-
-def choose_sends(
-    pending: Sequence[Any],
-    may_start: Mapping[str, bool],
-    memories: Memories,
-    begun: Collection[str | int],
-) -> dict[int, Any]:
-    """The `Send`s that start, by their places. Racers start together: where one has to wait, all
-    do.
-
-    Args:
-        may_start: whether a node may.
-        memories: those that are taken, to which those of these are added.
-        begun: the places of those that have started before. They go first, and wait for no memory:
-            what is recorded of them counts in this state only.
-    """
-    groups: dict[Any, list[int]] = {}
-    for place, send in enumerate(pending):
-        groups.setdefault(race_of_send(send) or place, []).append(place)
-    started = set(begun)
-    chosen: set[int] = set()
-    for places in sorted(groups.values(), key=started.isdisjoint):
-        sends = [pending[place] for place in places]
-        if all(may_start[send.node] for send in sends):
-            free = memories.take(*((send.node, send) for send in sends))
-            if free or not started.isdisjoint(places):
-                chosen.update(places)
-    return {place: send for place, send in enumerate(pending) if place in chosen}
 
 
 def find_winners(ended: Iterable[Task]) -> list[Task]:
