@@ -103,7 +103,6 @@ def take_up(
     run.position.note_continued([*chain(*told), *origins])
     if not isinstance(machine, ReadyMachine):
         requeue_stored(machine, checkpoint)
-        run.position.note_origins(_list_origins(checkpoint))
         return
     mine, migrate = run.program.fingerprint, run.settings.graph.migrate
     rebuild = {
@@ -118,7 +117,7 @@ def take_up(
         else:
             without_origin[slot] = known
     if without_origin:
-        requeue(machine, without_origin, [*without_origin.values()])
+        requeue(machine, without_origin)
     machine.take_up(tasks)
 
 
@@ -174,17 +173,7 @@ def requeue_stored(machine: Machine, checkpoint: Checkpoint) -> None:
     """Let what is under way wait to be started, in the state of this checkpoint."""
     known = _find_known(machine, checkpoint)
     if known:
-        requeue(machine, known, [*known.values()])
-
-
-def _list_origins(checkpoint: Checkpoint) -> dict[str, str]:
-    """Task id → origin of what is under way, error handlers too."""
-    found: dict[str, str] = {}
-    for slot, known in find_under_way(checkpoint).items():
-        for id in (known["id"], known["handler"]):
-            if id is not None:
-                found[id] = find_origin(checkpoint, slot)
-    return found
+        requeue(machine, known, {slot: find_origin(checkpoint, slot) for slot in known})
 
 
 def _find_known(machine: Machine, checkpoint: Checkpoint) -> dict[str, UnderWayRecord]:

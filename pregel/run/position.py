@@ -9,8 +9,6 @@ from typing import Any
 from ...checkpoint.base import CONTINUES, NULL_TASK_ID, CheckpointTuple
 from .task_records import NOTHING_RECORDED, TaskRecord
 
-NO_ORIGINS: Mapping[str, str] = {}
-
 
 class Position:
     """Moved by loading, by each commit that is built, and by edits of the thread; read by
@@ -24,12 +22,10 @@ class Position:
         head: the newest checkpoint of this part of the thread that the run knows of.
         loaded_head: `found`, if it was the newest and the run builds on it. It stays when the run
             has moved on: what is stored later than it was built begins there.
-        origins: of the tasks that had been under way (schedule="ready") and that supersteps run:
-            task id → the checkpoint at which each has started.
         continued: the checkpoints, besides `found`, to which tasks belong that go on here.
     """
 
-    __slots__ = ("continued", "found", "head", "loaded_head", "origins", "records", "saved_id")
+    __slots__ = ("continued", "found", "head", "loaded_head", "records", "saved_id")
 
     def __init__(self) -> None:
         self.found: CheckpointTuple | None = None
@@ -37,7 +33,6 @@ class Position:
         self.saved_id: str | None = None
         self.head: str | None = None
         self.loaded_head: CheckpointTuple | None = None
-        self.origins: Mapping[str, str] = NO_ORIGINS
         self.continued: Collection[str] = ()
 
     @property
@@ -100,10 +95,6 @@ class Position:
         other.found = self.found if found is None else found
         other.records, other.head, other.saved_id = self.records, checkpoint_id, checkpoint_id
         return other
-
-    def note_origins(self, origins: Mapping[str, str]) -> None:
-        """Note at which checkpoints the tasks have started that had been under way."""
-        self.origins = origins
 
     def note_continued(self, checkpoints: Collection[str]) -> None:
         """Note that tasks of these checkpoints go on here, too."""

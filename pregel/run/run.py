@@ -226,15 +226,11 @@ class Run:
     def find_origin(self, task: Task) -> str:
         """The checkpoint at which a task has started, also one that was under way and that
         supersteps run now."""
-        machine, origins = self.machine, self.position.origins
-        if origins:
-            path = task.path
-            while path[-1] is True:  # a `@task` call has started with its caller
-                path = path[1]
-            carried = machine.carried.get(path)
-            if carried is not None and carried.id in origins:
-                return origins[carried.id]
-        return machine.checkpoint_id
+        machine, path = self.machine, task.path
+        while path[-1] is True:  # a `@task` call has started with its caller
+            path = path[1]
+        carried = machine.carried.get(path)
+        return (carried is not None and carried.origin) or machine.checkpoint_id
 
     @property
     def abandoned(self) -> bool:

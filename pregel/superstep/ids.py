@@ -25,10 +25,13 @@ class Carried(NamedTuple):
     Attributes:
         id: the id that it had.
         joined: `Runtime.joined`: what led to it has been consumed when it started.
+        origin: the checkpoint at which it has started, if it is still under way there
+            (schedule="ready"); else "".
     """
 
     id: str
     joined: tuple[str, ...] = ()
+    origin: str = ""
 
 
 NONE_CARRIED: Mapping[tuple[Any, ...], Carried] = {}

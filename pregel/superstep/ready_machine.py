@@ -435,11 +435,12 @@ class ReadyMachine(FlowMachine):
 
     def requeue_all(self) -> None:
         """Make all that is under way pending work of this state."""
-        known, slots = [describe(task) for task in self.under_way], self.under_way.slots()
+        known = {slot: describe(task) for slot, task in self.under_way.by_slot()}
         # What made these start is still there, and may have waited since an earlier state.
         self.held.update(task.name for task in self.just_started if task.send is None)
         self.under_way, self.just_started = TasksUnderWay(), []
-        for slot in slots:
+        for slot in known:
             del self.channels[slot]
-        requeue(self, slots, known)
-        self.resumed_nodes = self.requeued_nodes = {t["node"] for t in known if t["send"] is None}
+        requeue(self, known)
+        pulled = {each["node"] for each in known.values() if each["send"] is None}
+        self.resumed_nodes = self.requeued_nodes = pulled

@@ -137,9 +137,9 @@ class TasksUnderWay:
             task.name == node and task.send is None for task in self._slots
         )
 
-    def slots(self) -> list[str]:
-        """The channels in which they are."""
-        return [under_way_name(number) for number in self._tasks]
+    def by_slot(self) -> Iterator[tuple[str, Task]]:
+        """The tasks in the order in which they started, each with its channel."""
+        return ((under_way_name(number), task) for task, number in self._slots.items())
 
     def copy(self) -> TasksUnderWay:
         """The same tasks, to be changed by itself."""
