@@ -21,9 +21,11 @@ import pytest
 from stategraph import (
     START,
     Command,
+    GraphDrained,
     InMemorySaver,
     Limit,
     RetryPolicy,
+    RunControl,
     Runtime,
     Send,
     StateGraph,
@@ -592,3 +594,50 @@ def test_a_sleeper_does_not_win(drive: Any, saver: Any) -> None:
         START, lambda state: [Send("run", {"name": n}, race="r") for n in ("sleep", "win")], ["run"]
     )
     assert drive.invoke(builder.compile(checkpointer=saver), {}, CFG)["log"] == ["win"]
+
+
+def fails(state: Any) -> Any:
+    raise Lost
+
+
+def handled(state: Any) -> Any:
+    return {"log": ["handled"]}
+
+
+@pytest.mark.parametrize("width", [None, 1])
+def test_a_handler_does_not_win_while_a_racer_is_drained(drive: Any, width: int | None) -> None:
+    """It goes on in the next call, and may win."""
+    control = RunControl()
+
+    def begin(state: Any) -> Any:
+        control.request_drain("deploy")
+        return {}
+
+    inner = StateGraph(State).add_node("begin", begin).add_node("end", lambda _: {"log": ["won"]})
+    builder = StateGraph(State).add_node("bad", fails, error_handler=handled)
+    builder.add_node("good", inner.add_edge(START, "begin").add_edge("begin", "end").compile())
+    builder.add_conditional_edges(START, lambda _: [Send(n, {}, race="r") for n in ("bad", "good")], ["bad", "good"])
+    app, config = builder.compile(InMemorySaver()), {**CFG, "max_concurrency": width}
+    with pytest.raises(GraphDrained):
+        drive.invoke(app, {}, config, control=control)
+    assert drive.get_state(app, CFG).next == ("bad", "good")
+    assert drive.invoke(app, None, config)["log"] == ["won"]
+
+
+def test_nor_while_a_racer_has_not_begun(drive: Any) -> None:
+    """After a failure that nobody handles nothing begins; the next call lets it race."""
+    broken = [True]
+
+    def other(state: Any) -> Any:
+        if broken.pop() if broken else False:
+            raise ValueError("other")
+        return {"log": ["other"]}
+
+    builder = StateGraph(State).add_node("bad", fails, error_handler=handled).add_node("other", other)
+    builder.add_node("good", lambda _: {"log": ["won"]})
+    sends = [Send("bad", {}, race="r"), Send("other", {}), Send("good", {}, race="r")]
+    app = builder.add_conditional_edges(START, lambda _: sends, ["bad", "other", "good"]).compile(InMemorySaver())
+    config = {**CFG, "max_concurrency": 1}
+    with pytest.raises(ValueError, match="other"):
+        drive.invoke(app, {}, config)
+    assert sorted(drive.invoke(app, None, config)["log"]) == ["other", "won"]

@@ -237,6 +237,8 @@ def _handle_errors(
         The tasks of the superstep now, and whether all of them have finished.
     """
     failed = [task for task in tasks if task.error is not None and not task.fatal]
+    if effect.races is not None:
+        failed = effect.races.leave_out_open(failed, tasks)
     if not failed:
         return tasks, False
     # Before the handlers run: after a crash the handler goes on and the node is not repeated.

@@ -14,8 +14,9 @@ from collections.abc import Generator, Sequence
 from ...checkpoint.base import TaskWrites
 from ..errors import GraphDrained
 from ..superstep.machine import handler_of, in_path_order
+from ..superstep.race import has_ended
 from ..superstep.ready_machine import ReadyMachine
-from ..superstep.ready_races import find_winners, has_ended
+from ..superstep.ready_races import find_winners
 from ..superstep.task import Task
 from .effects import Abandon, Effect, Effects
 from .failures import choose_error, limit_reached

@@ -52,6 +52,18 @@ def racer_of(task: Task) -> RacerKey:
     return race_of(task), index_of(task)
 
 
+def has_ended(task: Task) -> bool:
+    """Whether the task has ended. A racer that was told to begin after another had won has not."""
+    return task.finished or task.error is not None or task.paused
+
+
+def is_cut_off(task: Task) -> bool:
+    """Whether a task has ended with a signal, so that it runs again in a later call. A command for
+    the graph around is none: it ends this graph."""
+    error = task.error
+    return error is not None and not isinstance(error, (Exception, ParentCommand))
+
+
 def find_lost(tasks: Iterable[Task], records: Mapping[str, Any]) -> list[Task]:
     """The racers among these tasks that have lost, as the records of all tell."""
     races = Races(tasks, records)
@@ -115,6 +127,17 @@ class Races:
     def find_unwon(self, tasks: Iterable[Task]) -> list[Task]:
         """The racers among these tasks whose race nobody has won."""
         return [t for t in tasks if race_of(t) is not None and race_of(t) not in self._winners]
+
+    def leave_out_open(self, failed: Sequence[Task], tasks: Iterable[Task]) -> list[Task]:
+        """Those who have failed, without the racers of races that another one may still win: it was
+        cut off or has not begun, and runs in a later call.
+
+        Args:
+            tasks: those of the superstep.
+        """
+        left = (task for task in tasks if is_cut_off(task) or not has_ended(task))
+        races = {race_of(task) for task in left} - {None}
+        return [task for task in failed if race_of(task) not in races]
 
     def take_losers(self, at_work: Collection[Task]) -> list[Task]:
         """Those among these tasks that have lost, and are to be stopped; each once."""

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from ..errors import ParentCommand
 from .machine import in_path_order
-from .race import RaceKey, RacerKey, race_of, racer_of
+from .race import RaceKey, RacerKey, has_ended, is_cut_off, race_of, racer_of
 from .task import Task
 
 
@@ -26,12 +26,13 @@ class ReadyRaces:
         aside: the racers that have failed or ask, while others of their race are at work.
     """
 
-    __slots__ = ("_failed", "_members", "aside")
+    __slots__ = ("_failed", "_members", "_open", "aside")
 
     def __init__(self) -> None:
         self.aside: list[Task] = []
         self._members: dict[RaceKey, set[RacerKey]] = {}
         self._failed: set[RacerKey] = set()
+        self._open: set[RaceKey] = set()  # a racer was cut off that may still win in a later call
 
     def enter(self, tasks: Iterable[Task]) -> None:
         """Note the races that tasks are in which start."""
@@ -54,6 +55,8 @@ class ReadyRaces:
             race = race_of(task)
             if race is None or is_signal(task):
                 chosen.append(task)
+                if race is not None and is_cut_off(task):
+                    self._open.add(race)
             elif not task.finished:
                 if has_ended(task):
                     self.aside.append(task)
@@ -65,10 +68,10 @@ class ReadyRaces:
         return chosen, behind
 
     def take_over(self, at_work: Iterable[Task]) -> list[Task]:
-        """Those aside of whose race nobody is at work any more: nobody has won it."""
+        """Those aside whose race nobody runs any more: nobody has won it."""
         if not self.aside:
             return []
-        going_on = {race_of(task) for task in at_work}
+        going_on = {*self._open, *(race_of(task) for task in at_work)}
         over = [task for task in self.aside if race_of(task) not in going_on]
         self.aside = [task for task in self.aside if race_of(task) in going_on]
         return over
@@ -111,11 +114,6 @@ def find_losers(winners: Iterable[Task], under_way: Iterable[Task]) -> list[Task
         return []
     mine = {racer_of(task) for task in winners}
     return [t for t in under_way if race_of(t) in won and racer_of(t) not in mine]
-
-
-def has_ended(task: Task) -> bool:
-    """Whether it has: a racer that was about to begin when another one had finished has not."""
-    return task.finished or task.error is not None or task.paused
 
 
 def is_signal(task: Task) -> bool:
