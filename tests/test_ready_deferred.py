@@ -34,6 +34,16 @@ def test_order(drive: Any, graph: str, deferred: str, steps: str) -> None:
     assert show(drive.history(app, CONFIG)) == steps
 
 
+@pytest.mark.parametrize("first", ["h", "k"])
+def test_who_is_held_back_sleeps_until_nothing_is_under_way(drive: Any, first: str) -> None:
+    """f and h lead to each other, h by a loop. Within the turn f comes first, and it goes elsewhere."""
+    routes = {"d": lambda _: ["f", "h"], "f": lambda _: ["k"], "h": nowhere}
+    app = build("S>d r:d=f|h r:f=h|k k>l r:h=d", routes, deferred="fh").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order(first)):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert show(drive.history(app, CONFIG)) == "d / f / k / l / h"
+
+
 def test_the_order_holds_after_an_edit(drive: Any) -> None:
     nodes = {"a": lambda state: {"log": [interrupt("?")]}}
     app = build("S>a S>x>z>w S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready")

@@ -75,6 +75,12 @@ class Flow:
             found[each.target] = found.get(each.target, frozenset()) | each.holders
         return found
 
+    def choose_awake(self, deferred: Iterable[str]) -> list[str]:
+        """The deferred nodes among these that wake first, as nothing else is left to run."""
+        first = find_first(deferred, self.leads)
+        # Only who would start: a node that is awake and held back does not go back to sleep.
+        return first if self.holders is None else find_free(first, (), self.holders)
+
     def warn_of_unmet(self, channels: Mapping[str, Channel]) -> None:
         """Say which joins have got fewer than the number they wait for, once per graph."""
         for join in self.joins:

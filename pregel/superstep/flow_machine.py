@@ -155,7 +155,7 @@ class FlowMachine(Machine):
                 others.append(name)
             elif not isinstance(channel, WaveBarrier) and channel.copy().finish():
                 waiting.setdefault(triggers[name][0], []).append(name)
-        first = find_first(waiting, self.flow.leads)
+        first = self.flow.choose_awake(waiting)
         due = [name for node in first for name in waiting[node]]
         super()._wake(fresh, moved, changed, [*others, *due])
         if not due:
