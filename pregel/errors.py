@@ -199,18 +199,17 @@ class ConcurrentUpdateError(InvalidUpdateError):
     def __init__(self, key: str, task: str, writer: str, overwrites: bool = False) -> None:
         outside = "a Command or a post" if overwrites else "a Command"
         by = {COMMAND: outside, "": f"another task or {outside}"}.get(writer, repr(writer))
-        wrote = "overwrote" if overwrites else "wrote"
+        write = "Overwrite" if overwrites else "write"
         said = [
-            f"key {key!r}: task {task!r} {wrote} it, but {by} has written it since that task "
-            "started"
+            f"key {key!r}: task {task!r} started before {by} wrote it, so its {write} is refused"
         ]
-        ways = [] if overwrites else ["give the key a reducer, Annotated[list, operator.add]"]
+        ways = [] if overwrites else ["give the key a reducer"]
         if writer != COMMAND:
             said.append("Which of the two is refused depends on timing")
             ways.append("add an edge from one of the nodes to the other")
         if ways:
             said.append(f"To let both write, {', or '.join(ways)}")
-        said.append("update_state lets the task start again in the state as it is")
+        said.append("To let the task start again, in the state as it is, call update_state")
         super().__init__(". ".join(said))
         self.key: str = key
         self.task: str = task

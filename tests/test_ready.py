@@ -145,6 +145,30 @@ def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive: Any) -> No
     assert drive.get_state(app, CONFIG).values["last"] == "a"
 
 
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_what_is_refused_does_not_run_again_until_it_can_start_again(drive: Any, durability: Any) -> None:
+    ran: list[str] = []
+
+    def mail(state: Plain) -> Any:
+        ran.append("mail")
+        return {"last": "mail"}
+
+    builder = StateGraph(Plain).add_node("a", mail).add_node("b", write_last("b"))
+    app = builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'") as raised:
+        drive.invoke(app, EMPTY, CONFIG, durability=durability)
+    assert "During task with name 'a'" in raised.value.__notes__[0]
+    if durability == "exit":  # there each call starts it again, in the state as it is
+        assert drive.invoke(app, None, CONFIG, durability=durability)["last"] == "mail"
+        return
+    for _ in range(2):
+        with pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'"):
+            drive.invoke(app, None, CONFIG, durability=durability)
+    assert ran == ["mail"]
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "b")
+    assert drive.invoke(app, None, CONFIG)["last"] == "mail" and ran == ["mail", "mail"]
+
+
 def test_an_error_handler_is_not_asked_about_a_write_that_is_refused(drive: Any) -> None:
     """The node has not failed: a graph that lets two branches write one key has."""
     handled: list[str] = []

@@ -134,7 +134,7 @@ def test_a_task_does_not_write_over_what_a_command_has_written(drive: Any) -> No
     app = builder.add_edge(START, "ask").add_edge(START, "a").compile(InMemorySaver(), schedule="ready")
     drive.invoke(app, EMPTY, CONFIG)
     for call in (Command(resume="answer", update={"last": "command"}), None):
-        with pytest.raises(ConcurrentUpdateError, match="'ask' wrote it, but a Command has written it") as raised:
+        with pytest.raises(ConcurrentUpdateError, match="'ask' started before a Command wrote it") as raised:
             drive.invoke(app, call, CONFIG)
         assert (raised.value.writer, "an edge" in str(raised.value)) == (COMMAND, False)
     state = drive.get_state(app, CONFIG)

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from ...checkpoint.base import TaskWrites
-from ..errors import GraphDrained
+from ..errors import ConcurrentUpdateError, GraphDrained
 from ..superstep.machine import handler_of, in_path_order
+from ..superstep.outcome import end_with_error
 from ..superstep.race import has_ended
 from ..superstep.ready_machine import ReadyMachine
 from ..superstep.ready_races import find_winners
@@ -103,6 +104,7 @@ def _start(
             handlers = [handler_of(task) for task in routed]
             restore(run, handlers)
             tasks = [*(task for task in tasks if task not in routed), *handlers]
+        _restore_refused(run, tasks)
     known = [task for task in tasks if task.restored]
     new = [task for task in tasks if not task.restored] if known else tasks
     if run.output.streams:
@@ -115,6 +117,16 @@ def _start(
     progress.enqueue(new)
     progress.note_ends(run, (task for task in known if not task.finished))
     return finished
+
+
+def _restore_refused(run: Run, tasks: Sequence[Task]) -> None:
+    """Give tasks their error back whose writes were refused. From their origin these would be
+    refused again, so nothing that they do is repeated for that."""
+    for task in tasks:
+        record = run.position.record_of(task.id)
+        # One that was carried over starts again, in a state that it has not seen.
+        if isinstance(record.error, ConcurrentUpdateError) and record.kept is None:
+            task.restore_end(record.error)
 
 
 def _is_handled(task: Task) -> bool:
@@ -138,7 +150,7 @@ def _take_ended(
         progress.at_work.pop(task, None)
         conflict = machine.find_conflict(task, written) if task.finished else None
         if conflict is not None:
-            task.fail(conflict)
+            end_with_error(task, conflict)
         if task.finished:
             applied.append(task)
             written.update((name, task.name) for name, _ in task.writes)
