@@ -6,13 +6,13 @@ Loaded by graphs that use it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..pregel.errors import GraphWarning
-from ..pregel.names import START
-from ..pregel.program.flow import find_gathering, find_holders, make_flow
+from ..pregel.names import END, START
+from ..pregel.program.flow import find_gathering, find_holders, make_flow, walk
 from ..pregel.run.checks import check_schedule
 from ..pregel.run.ready_loop import ready_steps
 from ..pregel.superstep.flow_machine import FlowMachine
@@ -72,11 +72,32 @@ class ReadyCompiler(Compiler):
 
 
 def _find_advice(spec: GraphSpec) -> list[str]:
+    """What may surprise in this schedule, in sentences."""
+    successors = find_successors(spec)
+    return [*_find_undeclared(successors), *_find_side_branches(spec, successors)]
+
+
+def _find_undeclared(successors: Mapping[str, set[str]]) -> Iterator[str]:
     """A sentence for each node that holds all others back."""
-    return [
-        f"node {name!r} has a router that does not say where it goes: with schedule='ready' no "
-        "other node starts while it is under way, or what leads to it. Give its ends: a path_map, "
-        'or -> Literal["a", "b"]'
-        for name, ends in sorted(find_successors(spec).items())
-        if ANYWHERE in ends and name != START
-    ]
+    for name, ends in sorted(successors.items()):
+        if ANYWHERE in ends and name != START:
+            yield (
+                f"node {name!r} has a router that does not say where it goes: with "
+                "schedule='ready' no other node starts while it is under way, or what leads to it. "
+                'Give its ends: a path_map, or -> Literal["a", "b"]'
+            )
+
+
+def _find_side_branches(spec: GraphSpec, successors: Mapping[str, set[str]]) -> Iterator[str]:
+    """A sentence for each edge that leaves a loop which goes on meanwhile."""
+    for source, end in sorted(spec.edges):
+        if end == END or spec.nodes[end].defer:
+            continue
+        in_loop = source in walk(successors.get(source, ()), successors)
+        if in_loop and source not in walk([end], successors):
+            yield (
+                f"node {end!r} is started by each turn of a loop through {source!r} that it does "
+                "not lead back to: with schedule='ready' the loop does not wait for it, so it may "
+                "run less often than the loop turns. To run it in each turn: let it lead back into "
+                "the loop, or use supersteps. To run it once, at the end: defer=True"
+            )

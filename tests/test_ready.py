@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -477,6 +478,27 @@ def test_a_node_goes_only_where_it_says() -> None:
     graph = build("S>a S>b", nodes={"a": lambda state: Command(goto="b")})
     with pytest.raises(InvalidUpdateError, match="declare"):
         graph.compile(schedule="ready").invoke(EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("words", "deferred", "told"),
+    [
+        ("S>a a>b a>note r:b=a note>mail", "", ["note"]),
+        ("S>a S>b a>b a>c r:b=a", "", ["c"]),
+        ("S>a a>b a>note r:b=a", ["note"], []),  # it runs at the end
+        ("S>a a>b a>note note>b r:b=a", "", []),  # the loop waits for it
+        ("S>a r:a=tools|final tools>a", "", []),  # a router leaves the loop, which ends
+        ("S>a a>b a>c", "", []),
+    ],
+)
+def test_an_edge_that_leaves_a_loop_is_told_at_compile(words: str, deferred: Any, told: list[str]) -> None:
+    """What it leads to runs less often than the loop turns, if it takes longer than a turn."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        build(words, dict.fromkeys("ab", lambda _: END), deferred=deferred).compile(schedule="ready")
+    said = [str(each.message) for each in seen if issubclass(each.category, GraphWarning)]
+    assert [sentence.split("'")[1] for sentence in said] == told
+    assert all("less often than the loop turns" in sentence for sentence in said)
 
 
 def test_a_router_without_ends_is_told_at_compile() -> None:
