@@ -20,12 +20,13 @@ from .base import (
     BaseCheckpointSaver,
     CheckpointTuple,
     RunnableConfig,
+    address,
     coordinates,
 )
 from .encryption import KEYS_HELP, encryption_of_keys
 from .errors import DamagedError, StorageError, UnknownTypeError
 from .printable import printable, printable_lines
-from .records import TRIGGER
+from .records import SLOT, TRIGGER
 from .serde import Blob, Serializer
 from .sql.redact import is_conninfo, redact_address
 
@@ -134,6 +135,7 @@ def _threads(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         for thread_id in islice(saver.threads(), asked.limit):
             try:
                 head = saver.get_tuple({"configurable": {"thread_id": thread_id}})
+                standing = "" if head is None else _describe(saver, head, {})
             except (DamagedError, ValueError) as error:  # the others can be listed
                 damaged += 1
                 print(f"{printable(thread_id)}\tdamaged: {printable(error)}")
@@ -143,7 +145,7 @@ def _threads(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
                     thread_id,
                     f"step {head.metadata.get('step')}",
                     head.checkpoint["ts"],
-                    describe_standing(head),
+                    standing,
                 )
                 print("\t".join(map(printable, shown)))
     return DAMAGED if damaged else 0
@@ -154,13 +156,14 @@ def _history(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         found = [*islice(saver.list(_config(asked)), asked.limit)]
         if not found:
             parser.error(f"thread {asked.thread!r} has no checkpoints here")
+        known: _Origins = {}
         for each in found:
             parent = each.parent_config
             after = coordinates(parent)[2] if parent else "nothing"
             step, source = each.metadata.get("step"), each.metadata.get("source")
             made = each.checkpoint["ts"]
             print(printable(f"{each.checkpoint['id']}  step {step}  {source}  {made}"))
-            print(printable(f"    after {after}; {describe_standing(each)}"))
+            print(printable(f"    after {after}; {_describe(saver, each, known)}"))
     return 0
 
 
@@ -229,6 +232,45 @@ def _config(asked: argparse.Namespace) -> RunnableConfig:
     return {"configurable": configurable}
 
 
+_Origins = dict[str, CheckpointTuple | None]
+"""Checkpoint id → the checkpoint; many have tasks under way of the same few."""
+
+
+def _describe(saver: BaseCheckpointSaver, found: CheckpointTuple, known: _Origins) -> str:
+    """`describe_standing`, with what the tasks under way (schedule="ready") have recorded beside
+    their origins, the checkpoints at which they started."""
+    thread_id, ns, _ = coordinates(found.config)
+    slots = _find_slots(found)
+    tasks = [task for _, task in slots if isinstance(task, dict)]
+    mine = {id for task in tasks for id in (task["id"], task["handler"])}
+    # Of a task with a value that cannot be loaded not even the id is known.
+    unread = {origin for origin, task in slots if not isinstance(task, dict)}
+    recorded: dict[tuple[str, str], Any] = {}
+    for origin in dict.fromkeys(origin for origin, _ in slots):
+        if origin not in known:
+            known[origin] = saver.get_tuple(address(thread_id, ns, origin))
+        for task_id, channel, value in getattr(known[origin], "pending_writes", None) or ():
+            if task_id in mine or origin in unread:
+                recorded[task_id, channel] = value
+    if not recorded:
+        return describe_standing(found)
+    # Supersteps may have run them since, and recorded that beside this checkpoint.
+    recorded.update(((id, channel), value) for id, channel, value in found.pending_writes or ())
+    pending = [(id, channel, value) for (id, channel), value in recorded.items()]
+    return describe_standing(found._replace(pending_writes=pending))
+
+
+def _find_slots(found: CheckpointTuple) -> list[tuple[str, Any]]:
+    """The origin of each task under way, and what is stored of the task."""
+    seen = found.checkpoint.get("versions_seen", {})
+    return [
+        (origin, task)
+        for name, task in found.checkpoint["channel_values"].items()
+        if name.startswith(SLOT)
+        for origin in seen.get(name, ())
+    ]
+
+
 def describe_standing(found: CheckpointTuple) -> str:
     """How a checkpoint stands, in one line: what runs next, what was asked, what failed.
 
@@ -238,9 +280,11 @@ def describe_standing(found: CheckpointTuple) -> str:
     pending = found.pending_writes or []
     parts = []
     held = found.checkpoint["channel_values"]
-    names = sorted(name.removeprefix(TRIGGER) for name in held if name.startswith(TRIGGER))
+    names = {name.removeprefix(TRIGGER) for name in held if name.startswith(TRIGGER)}
+    for _, task in _find_slots(found):
+        names.add(task["node"] if isinstance(task, dict) else f"a task with {task!r}")
     if names:
-        parts.append(f"next: {', '.join(names)}")
+        parts.append(f"next: {', '.join(sorted(names))}")
     for _, channel, value in pending:
         if channel == INTERRUPT:
             parts.extend(f"asks: {_short(question)}" for question in _questions(value))

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from paused import asks, fails, graph, says
+from ready_graphs import build, by_order, ends_by
 
-from stategraph import START
+from stategraph import START, Command, interrupt
 from stategraph.__main__ import main
 from stategraph.checkpoint.sqlite import SqliteSaver
 
@@ -51,6 +52,62 @@ def test_history_shows_each_step_newest_first(db: str, capsys: Any) -> None:
     lines = run(capsys, "history", "--db", db, "--thread", "done")
     assert [line.split()[2] for line in lines[::2]] == ["2", "1", "0", "-1"]
     assert lines[-1].startswith("    after nothing")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_started_some_checkpoints_ago_is_told(tmp_path: Path, capsys: Any, fails: bool) -> None:
+    """With schedule="ready", its questions and errors are recorded beside the checkpoint at which it started."""
+    file = str(tmp_path / "threads.db")
+    config: Any = {"configurable": {"thread_id": "t"}}
+
+    def long(state: Any) -> Any:
+        interrupt("really?")
+        raise ValueError("no luck")
+
+    with SqliteSaver.from_conn_string(file) as saver:
+        graph = build("S>a>b S>long S>other", nodes={"long": long, "other": lambda state: {"log": [interrupt("else?")]}})
+        app = graph.compile(saver, schedule="ready")
+        with ends_by(by_order("a", "b", "long", "other")):
+            app.invoke({"log": []}, config)
+            if fails:
+                asked = {question.value: question.id for question in app.get_state(config).interrupts}
+                with pytest.raises(ValueError, match="no luck"):
+                    app.invoke(Command(resume={asked["really?"]: "yes"}), config)
+        assert set(app.get_state(config).next) == {"long", "other"}
+    told = ["next: long, other", "asks: 'really?'", "asks: 'else?'"]
+    if fails:
+        told.append("failed: ValueError('no luck')")
+    [line] = run(capsys, "threads", "--db", file)
+    assert sorted(line.split("\t")[-1].split("; ")) == sorted(told)
+    newest, after, before = run(capsys, "history", "--db", file, "--thread", "t")[1:6:2]
+    assert sorted(newest.split("; ")[1:]) == sorted(told)
+    assert sorted(after.split("; ")[2:]) == sorted(told[1:]) and "next: b, long, other; " in after
+    assert "next: a, long, other; " in before
+
+
+def test_a_running_task_whose_values_cannot_be_loaded_is_told_without_its_node(tmp_path: Path) -> None:
+    code = """
+import sys
+from dataclasses import dataclass
+from typing import TypedDict
+from stategraph import START, Send, SqliteSaver, StateGraph, interrupt
+class State(TypedDict, total=False):
+    key: str
+@dataclass
+class Card:
+    number: int
+def pay(card: Card):
+    interrupt("really?")
+g = StateGraph(State).add_node("pay", pay, input_schema=Card).add_node("a", lambda state: {})
+g.add_conditional_edges(START, lambda state: [Send("pay", Card(1)), "a"], ["pay", "a"])
+with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
+    g.compile(saver, schedule="ready").invoke({}, {"configurable": {"thread_id": "1"}})
+"""
+    file = str(tmp_path / "threads.db")
+    subprocess.check_call([sys.executable, "-c", code, file])
+    listing = [sys.executable, "-P", "-m", "stategraph", "threads", "--db", file]
+    standing = subprocess.check_output(listing, text=True).strip().split("\t")[-1]
+    assert standing == "next: a task with <__main__:Card>; asks: 'really?'"
 
 
 def test_show_prints_the_state(db: str, capsys: Any) -> None:
