@@ -56,6 +56,7 @@ PREGEL = """
     superstep.task_answers
     superstep.task superstep.state superstep.question_ids
     superstep.interrupts superstep.machine
+    superstep.outcome
     superstep.race
     superstep.ready_memories
     superstep.ready_choice
@@ -94,7 +95,6 @@ PREGEL = """
     drivers.limit
     drivers.journal
     drivers.ajournal
-    superstep.outcome
     drivers.attempt drivers.loading
     drivers.waits
     drivers.awaits

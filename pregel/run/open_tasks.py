@@ -70,9 +70,9 @@ def _is_equal(run: Run, old: Task, new: Task) -> bool:
 
 
 class OpenWork:
-    """What the tasks of an open superstep have recorded, taken down before an edit: those to which
-    the edit leads again go on in its checkpoint. They keep their ids, and with them their
-    questions, calls, idempotency keys and the namespaces of graphs inside them.
+    """What the tasks of an open superstep have recorded, read before an edit. Tasks to which the
+    edit leads again go on in its checkpoint: they keep their ids, and with them their questions,
+    calls, idempotency keys and the namespaces of graphs inside them.
 
     Args:
         again: those tasks.

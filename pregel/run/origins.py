@@ -98,9 +98,9 @@ def take_up(
 ) -> None:
     """Give the machine of a run, or of an edit, the tasks that are under way. One whose origin was
     deleted starts anew."""
-    # An edit says which checkpoints go on in it, and so which do in these.
-    told: list[Any] = [origin.metadata.get(CONTINUES, ()) for origin in origins.values()]
-    run.position.note_continued([*chain(*told), *origins])
+    # Origins may themselves continue earlier checkpoints: those continue here, too.
+    continued: list[Any] = [origin.metadata.get(CONTINUES, ()) for origin in origins.values()]
+    run.position.note_continued([*chain(*continued), *origins])
     if not isinstance(machine, ReadyMachine):
         requeue_stored(machine, checkpoint)
         return
@@ -133,7 +133,7 @@ def keep_strays(run: Run, machine: ReadyMachine) -> Effects:
     # What has finished is applied in the next step.
     under_way = (task.id for task in _with_handlers(machine.under_way))
     known.update(id for id in under_way if run.position.record_of(id).finished)
-    # Also records of `@task` calls: whose they are is not told.
+    # Records of `@task` calls are among these: they do not say which task made them.
     strays: dict[str, list[tuple[str, Blob]]] = {}
     for task_id, name, value in _list_beside_head(machine, found):
         if task_id not in known:
@@ -144,8 +144,8 @@ def keep_strays(run: Run, machine: ReadyMachine) -> Effects:
 
 
 def find_beside_head(run: Run, machine: ReadyMachine) -> set[str]:
-    """The ids of which there are records beside the head. As long as it is the head, these count
-    before what is recorded beside an origin."""
+    """The ids of tasks that have records beside the head. While it is the head, these take
+    precedence over records beside an origin."""
     found = run.position.found
     if found is None or run.position.saved_id != found.checkpoint["id"]:
         return set()

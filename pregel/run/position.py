@@ -66,8 +66,8 @@ class Position:
         self.found, self.records, self.head = found, dict(records), head
         self.saved_id = found.checkpoint["id"] if in_place else None
         self.loaded_head = found if in_place and head == found.checkpoint["id"] else None
-        told: Any = found.metadata.get(CONTINUES, ())
-        self.continued = told
+        continued: Any = found.metadata.get(CONTINUES, ())
+        self.continued = continued
 
     def find_head(self, head: str | None) -> None:
         """Note the newest checkpoint, if there is one, where nothing is loaded."""

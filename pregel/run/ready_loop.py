@@ -4,7 +4,7 @@ their own inputs are there, and what has ended is a step of its own.
 Theory of operation: `ReadyMachine` says what starts and folds in what has ended; only `_end_step`
 moves the state. Tasks that have failed or wait for an answer stay under way, and the others go on.
 They are recorded when nothing else can run, each beside the checkpoint at which it has started:
-there a later call finds what it has asked, was answered, and has called.
+there a later call finds its questions, its answers and the results of its `@task` calls.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def _run_steps(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effec
             yield effect
             ended = [*effect.finished]
             if not ended and not effect.open:
-                return  # after a failure those that had not begun do not begin
+                return  # after a failure tasks that have not begun do not begin
         if ended and run.commits.inbox is not None:
-            # Before anything is applied: whoever is cut off here has these tasks at work still.
+            # Before anything is applied: if the call is cut short here, these count as at work.
             progress.posts = yield from run.commits.inbox.read()
         take = _take_ended if progress.races is None else _take_raced
         moved = yield from take(run, machine, progress, ended)
@@ -137,32 +137,19 @@ def _is_handled(task: Task) -> bool:
 def _take_ended(
     run: Run, machine: ReadyMachine, progress: LoopProgress, tasks: Sequence[Task]
 ) -> Generator[Effect, None, bool]:
-    """Apply what has finished, as one step; note the rest. Where that fails, each is a step.
+    """Apply the tasks that finished, as one step, and note how the others ended. If that is
+    refused, apply them one by one.
 
     Returns:
         Whether there is a new state.
     """
-    applied: list[Task] = []
+    applied, failed = _sort_ends(run, machine, progress, tasks)
     apart: Sequence[Task] = ()
-    failed: list[Task] = []
-    written: dict[str, str] = {}
-    for task in in_path_order(tasks) if len(tasks) > 1 else tasks:
-        progress.at_work.pop(task, None)
-        conflict = machine.find_conflict(task, written) if task.finished else None
-        if conflict is not None:
-            end_with_error(task, conflict)
-        if task.finished:
-            applied.append(task)
-            written.update((name, task.name) for name, _ in task.writes)
-        elif conflict is None and _is_handled(task):
-            failed.append(task)
-        else:
-            progress.note_ends(run, (task,))
     identify_messages(run.output.streams, applied, machine.channels)
     try:
         writes = progress.store.apply(applied) if applied else []
     except Exception as error:
-        # One may be at fault, and the others not.
+        # One bad write must not undo the others.
         if len(applied) > 1:
             apart = applied
             progress.at_work.update(dict.fromkeys(apart))  # until each has its turn
@@ -186,6 +173,33 @@ def _take_ended(
     for task in apart:
         moved = (yield from _take_ended(run, machine, progress, [task])) or moved
     return moved
+
+
+def _sort_ends(
+    run: Run, machine: ReadyMachine, progress: LoopProgress, tasks: Sequence[Task]
+) -> tuple[list[Task], list[Task]]:
+    """What becomes of tasks that have ended. They are at work no more.
+
+    Returns:
+        Those to be applied, and those whose error handlers take over. How the others have ended is
+        noted.
+    """
+    applied: list[Task] = []
+    failed: list[Task] = []
+    written: dict[str, str] = {}
+    for task in in_path_order(tasks) if len(tasks) > 1 else tasks:
+        progress.at_work.pop(task, None)
+        conflict = machine.find_conflict(task, written) if task.finished else None
+        if conflict is not None:
+            end_with_error(task, conflict)
+        if task.finished:
+            applied.append(task)
+            written.update((name, task.name) for name, _ in task.writes)
+        elif conflict is None and _is_handled(task):
+            failed.append(task)
+        else:
+            progress.note_ends(run, (task,))
+    return applied, failed
 
 
 def _take_raced(
@@ -292,7 +306,7 @@ def _end(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
 def _end_by_force(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
     """Keep what has finished when the reader leaves or the driver fails."""
     # What an abandoned run has done must not move the thread: nobody waits for it any more.
-    if run.abandoned or progress.store.amid_step:
+    if run.abandoned or progress.store.has_open_step:
         return
     # Nor may what has lost its race by a step that is applied.
     progress.drop([*progress.lost, *machine.lost])

@@ -14,7 +14,7 @@ from ..superstep.ready_machine import ReadyMachine
 from ..superstep.ready_races import ReadyRaces, is_signal, stand_behind
 from ..superstep.task import Task
 from .effects import StartTasks
-from .ready_store import NoStore, make_store
+from .ready_store import RunStore, make_store
 from .run import Run
 
 
@@ -27,25 +27,25 @@ class LoopProgress:
         serial_queue: where one task runs at a time, those that wait for their turn; else None.
         store: stores what is to be stored.
         unfinished: those that have ended and not finished; they stay under way.
-        failed: one of these holds back all that has not started.
-        start_error: why nothing more can start, and with what the call ends; None as long as it
-            can.
+        stopped: a failure stops the call: nothing further starts.
+        start_error: the error with which the call ends, as nothing more can start; None while tasks
+            may start.
         drained: why the call is to end early, or None.
-        order: a number by which tasks are sorted as they have started.
+        order: a sort key: when a task started.
         passed_tick: the machine's tick up to which breakpoints count as passed.
         races: what is known of races; None as long as there was none.
         posts: what waits to come in with the next step.
         lost: the racers that have left with a step and have not been stopped yet.
-        held_back: the nodes that wait because one before them has a breakpoint behind it.
-        not_reached: the nodes that something else has held back when the call began: it does not
-            get past their breakpoints.
+        held_back: the nodes that must wait because a predecessor has stopped at a breakpoint behind
+            it (`interrupt_after`).
+        not_reached: the nodes that were held back when the call began. It has not stopped at their
+            breakpoints yet, so it does not pass them.
     """
 
     __slots__ = (
         "at_work",
         "drained",
         "effect",
-        "failed",
         "held_back",
         "lost",
         "not_reached",
@@ -55,13 +55,14 @@ class LoopProgress:
         "races",
         "serial_queue",
         "start_error",
+        "stopped",
         "store",
         "unfinished",
     )  # fmt: skip
 
     def __init__(self, run: Run, machine: ReadyMachine, passed_tick: int) -> None:
         alone = run.settings.config.get("max_concurrency") == 1
-        self.store: NoStore = make_store(run, machine)
+        self.store: RunStore = make_store(run, machine)
         self.order: Callable[[Task], int] = machine.starts.order
         self.passed_tick: int = passed_tick
         self.held_back: set[str] = set()
@@ -70,7 +71,7 @@ class LoopProgress:
         self.at_work: dict[Task, None] = {}
         self.serial_queue: list[tuple[int, Task]] | None = [] if alone else None
         self.unfinished: list[Task] = []
-        self.failed: bool = False
+        self.stopped: bool = False
         self.start_error: Exception | None = None
         self.drained: str | None = None
         self.races: ReadyRaces | None = None
@@ -95,7 +96,7 @@ class LoopProgress:
 
     def _decide(self, run: Run, *, drained: bool) -> MayStart:
         settings, passed_tick = run.settings, self.passed_tick
-        stops = self.failed or self.start_error is not None or drained
+        stops = self.stopped or self.start_error is not None or drained
         nodes, before = run.program.nodes, settings.interrupt_before
         # An edit may have left it pending: it comes in before anything else starts.
         has_input = START in run.machine.expiring
@@ -128,7 +129,7 @@ class LoopProgress:
     def take_next(self) -> Sequence[Task]:
         """The task that runs next where one runs at a time: the one that has started first. An
         error handler has the place of its task, so that the order is the same after a crash."""
-        return [heappop(self.serial_queue)[1]] if self.serial_queue and not self.failed else ()
+        return [heappop(self.serial_queue)[1]] if self.serial_queue and not self.stopped else ()
 
     def stop_starting(self, error: Exception) -> None:
         """Note that nothing more can start: the call has come to its recursion limit, or a node
@@ -158,9 +159,9 @@ class LoopProgress:
                 error.__cause__ = error.__cause__ or task.cause.error
             if isinstance(error, Exception):
                 fails = self.races is None or self.races.note_failure(task)
-                self.failed = self.failed or (fails and run.settings.on_failure == "stop")
+                self.stopped = self.stopped or (fails and run.settings.on_failure == "stop")
             elif error is not None:
-                self.failed = True
+                self.stopped = True
 
     def list_unfinished(self) -> list[Task]:
         """All that have ended without having finished."""

@@ -6,7 +6,7 @@ Part of the loop: generators that ask for effects and perform none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...checkpoint.base import (
@@ -20,6 +20,7 @@ from ...checkpoint.base import (
 )
 from ..superstep.ready_machine import ReadyMachine
 from ..superstep.task import Task
+from .commits import CommitBuilder
 from .effects import Effects, Save
 from .open_tasks import encode_record
 from .origins import find_beside_head, keep_strays
@@ -29,18 +30,19 @@ from .showing import show_checkpoint
 from .task_records import describe_kept, marks_of_unfinished
 
 
-class NoStore:
-    """Of a run without a saver: nothing is stored.
+class RunStore:
+    """What a run with schedule="ready" stores. This class stores nothing: it serves runs without a
+    saver.
 
     Attributes:
-        amid_step: a step is applied, perhaps by half, and the journal has no commit of it. Ctrl-C
-            may leave it so: nothing that is built on this state may be stored.
+        has_open_step: true from before a step is applied until the journal has its commit. After
+            Ctrl-C in between nothing may be stored on top of it.
     """
 
     def __init__(self, run: Run, machine: ReadyMachine) -> None:
         self._run = run
         self._machine = machine
-        self.amid_step: bool = False
+        self.has_open_step: bool = False
 
     def begin(self) -> Effects:
         """Prepare the thread, before the first task starts."""
@@ -54,11 +56,11 @@ class NoStore:
         """
         # Encoded before they are applied: a reducer that works in place must not reach the history.
         writes = self._encode(tasks)
-        self.amid_step = True
+        self.has_open_step = True
         try:
             self._apply(tasks)
         except Exception:
-            self.amid_step = False
+            self.has_open_step = False
             raise
         return writes
 
@@ -71,7 +73,7 @@ class NoStore:
     def end_step(self, tasks: Sequence[Task], writes: list[TaskWrites]) -> Effects:
         """Store the step that these tasks have ended."""
         self._machine.identify()  # tasks of one path may be under way at once
-        self.amid_step = False
+        self.has_open_step = False
         yield from ()
 
     def hand_over(self, failed: Sequence[Task]) -> Effects:
@@ -87,7 +89,7 @@ class NoStore:
         yield from ()
 
 
-class StepStore(NoStore):
+class StepStore(RunStore):
     """Each step is a checkpoint. What tasks leave that stay under way is recorded beside their
     origins."""
 
@@ -111,7 +113,7 @@ class StepStore(NoStore):
                 self._run.answers.end_claim()
             raise
         finally:
-            self.amid_step = not saved.queued
+            self.has_open_step = not saved.queued
 
     def _move_claim(self, tasks: Sequence[Task]) -> list[TaskWrites]:
         """The answers that have not reached their task go along to the next checkpoint; not those
@@ -178,8 +180,8 @@ class StepStore(NoStore):
 
 
 class ExitStore(StepStore):
-    """Durability "exit": one checkpoint at the end of the call. What is under way starts anew in
-    it, as after an edit: it keeps its ids, and what it has recorded."""
+    """Durability "exit": nothing is stored during the call, and one checkpoint at its end. What is
+    under way starts anew in it, as after an edit: it keeps its ids, and what it has recorded."""
 
     def __init__(self, run: Run, machine: ReadyMachine) -> None:
         super().__init__(run, machine)
@@ -197,7 +199,7 @@ class ExitStore(StepStore):
 
     def _apply(self, tasks: Sequence[Task]) -> None:
         self._run.commits.apply_unstored(self._machine, tasks)
-        self.amid_step = False  # no commit is made of it here
+        self.has_open_step = False  # no commit is made of it here
         self._ended.update(each.id for task in tasks for each in (task, task.cause or task))
         self._ended.update(task.id for task in self._machine.lost)
 
@@ -213,19 +215,32 @@ class ExitStore(StepStore):
     def record(self, tasks: Sequence[Task]) -> Effects:
         run, machine = self._run, self._machine
         left = [*machine.under_way, *machine.just_started]
+        # Nothing is under way: the state alone is stored, with the end of the run.
         if run.abandoned or not left:
-            return  # the state alone is stored with the end of the run
+            return
         origins = {run_of(task).commits: task.run.machine.checkpoint_id for task in left}
         for commits in origins:
             for inner in commits.left_by_unfinished():
                 yield Save(inner)
-        if machine.checkpoint_id == run.position.saved_id:  # no step has ended
+        # No step has ended: the state is stored, and records go beside the origins.
+        if machine.checkpoint_id == run.position.saved_id:
             records: dict[str, list[TaskWrites]] = {}
             for commits, origin in origins.items():
                 if commits.exit_records:
                     records.setdefault(origin, []).extend(commits.exit_records)
             yield from self._record_beside(records, tasks)
             return
+        # Else: one checkpoint, in which what is under way is pending.
+        yield from self._commit(tasks, origins)
+
+    def _commit(self, tasks: Sequence[Task], origins: Mapping[CommitBuilder, str]) -> Effects:
+        """Store the one checkpoint of the call, with what is recorded of tasks that go on.
+
+        Args:
+            tasks: those that have ended and stay under way.
+            origins: where what is under way has started, by the builders of its runs.
+        """
+        run, machine = self._run, self._machine
         machine.requeue_all()
         # If all of them have started in this call, it leaves behind what was recorded before. Else
         # each call would hand on what all before it had recorded.
@@ -281,9 +296,9 @@ def _overlay(before: TaskWrites | None, now: TaskWrites) -> TaskWrites:
     return now._replace(task_path=before.task_path or now.task_path, writes=[*kept, *now.writes])
 
 
-def make_store(run: Run, machine: ReadyMachine) -> NoStore:
+def make_store(run: Run, machine: ReadyMachine) -> RunStore:
     """What stores the steps of a run."""
     if run.thread.saver is None:
-        return NoStore(run, machine)
+        return RunStore(run, machine)
     kind = ExitStore if run.settings.durability == "exit" else StepStore
     return kind(run, machine)

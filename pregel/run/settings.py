@@ -186,7 +186,7 @@ class Settings:
         self.interrupt_after: Final = _choose_breakpoints(
             call.interrupt_after, graph.interrupt_after, self.program
         )
-        if self.program.flow is not None and self.program.starts_ready:
+        if self.program.starts_ready:
             check_ready(graph.step_timeout)
         self.step_timeout: Final = graph.step_timeout
         # Graphs inside leave what is posted to the whole thread to the outermost.

@@ -235,7 +235,7 @@ def _replaces(run: Run, update: Task, pending: Task) -> bool:
     """Whether an update that stands for no pending task replaces one. In supersteps all that is
     pending came from one barrier; with schedule="ready" branches go on for themselves."""
     flow = run.program.flow
-    if flow is None or flow.holders is None:
+    if flow is None or flow.holders is None:  # supersteps
         return True
     return update.name in flow.holders.get(pending.name, ())
 

@@ -18,7 +18,7 @@ Sharing = Literal["key", "node", None]
 
 
 class Memories:
-    """The memories that tasks use which are under way, or start now.
+    """The memories in use by tasks under way, and by tasks that start now.
 
     Args:
         nested: `Program.nested`.
@@ -35,7 +35,8 @@ class Memories:
 
     def take(self, *starts: tuple[str, Any]) -> bool:
         """Take the memories of tasks that would start together, given by their nodes and `Send`s.
-        If others use one of them, none is taken, so that nobody waits in vain.
+        If one of them is in use, none is taken: otherwise a group could hold one memory while it
+        waits for another.
 
         Returns:
             Whether these may start. Two of them may share a memory: such racers are refused when

@@ -42,11 +42,11 @@ class ReadyRaces:
                 self._members.setdefault(race, set()).add(racer_of(task))
 
     def choose(self, ended: Sequence[Task]) -> tuple[list[Task], list[Task]]:
-        """Of what has ended together, whose end counts: of each race the first in path order that
-        has finished. Who has failed or asks comes aside.
+        """Of tasks that ended together, those whose end counts: in each race the first in path
+        order that finished. Racers that failed or ask are set aside.
 
         Returns:
-            These, and those that have finished behind the first.
+            These, and the racers that finished after the first of their race.
         """
         chosen: list[Task] = []
         behind: list[Task] = []
@@ -68,7 +68,7 @@ class ReadyRaces:
         return chosen, behind
 
     def take_over(self, at_work: Iterable[Task]) -> list[Task]:
-        """Those aside whose race nobody runs any more: nobody has won it."""
+        """The racers set aside whose race nobody runs any more: nobody has won it."""
         if not self.aside:
             return []
         going_on = {*self._open, *(race_of(task) for task in at_work)}

@@ -36,7 +36,7 @@ class UnderWayRecord(TypedDict):
 
 
 class Slot:
-    """The channel of one task that is under way; of none, it is empty."""
+    """The channel that holds one task under way; empty if there is none."""
 
     __slots__ = ("task",)
 
@@ -109,7 +109,7 @@ class TasksUnderWay:
             self._enter(number, task)
 
     def enter(self, task: Task) -> int:
-        """The slot of a task that is under way from now on: the lowest that is free."""
+        """Give a task the lowest free slot; returns its number."""
         number = heappop(self._vacant) if self._vacant else len(self._tasks)
         self._enter(number, task)
         return number
@@ -120,7 +120,7 @@ class TasksUnderWay:
         self.nodes[task.name] += 1
 
     def leave(self, task: Task) -> int | None:
-        """The slot that a task leaves which has ended; None if it had none yet."""
+        """Free the slot of a task that has ended; returns its number, or None if it had none."""
         number = self._slots.pop(task, None)
         if number is None:
             return None
@@ -142,7 +142,7 @@ class TasksUnderWay:
         return ((under_way_name(number), task) for task, number in self._slots.items())
 
     def copy(self) -> TasksUnderWay:
-        """The same tasks, to be changed by itself."""
+        """An independent copy."""
         other = TasksUnderWay()
         other._tasks, other._slots = dict(self._tasks), dict(self._slots)
         other._vacant, other.nodes = list(self._vacant), Counter(self.nodes)
