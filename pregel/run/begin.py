@@ -34,7 +34,7 @@ from .resume import (
 from .run import Run
 from .snapshots import plan_to_look
 from .start import Meaning, Start, classify_call
-from .task_records import bring_back, with_handlers
+from .task_records import with_handlers
 
 
 def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, None, int | None]:
@@ -45,7 +45,6 @@ def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, No
     """
     found = run.position.found
     if found is not None and not followed:
-        bring_back(machine, run.position.command)
         find_route(run, machine)
     start = classify_call(run, followed=followed)
     if start.meaning is Meaning.SHOW_AGAIN:

@@ -16,6 +16,7 @@ from ..superstep.task import Task
 from .effects import Effect, Load, Save
 from .nested import load_around, load_rewound, load_seed, ns_of
 from .run import Run, run_of
+from .snapshots import machine_class
 from .task_records import bring_back, find_carried, read_records
 
 
@@ -74,16 +75,17 @@ def _may_have_followed(run: Run, head: CheckpointTuple) -> bool:
 
 
 def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
-    """The state that the run starts from; the run's position is there from now on.
+    """The state that the run starts from, with what a `Command` has brought beside it; the run's
+    position is there from now on.
 
     Args:
-        edits: the thread is edited, not run. What a `Command` has brought is in the state.
+        edits: the thread is edited, not run.
     """
     found, program = loaded.found, run.program
     if found is None:
         if loaded.head is not None:
             run.position.find_head(loaded.head)
-        machine = Machine(program) if program.flow is None else program.flow.machine(program)
+        machine = machine_class(program)(program)
         if run.thread.saver is not None:
             machine.sign()
         elif run.ns:
@@ -93,11 +95,9 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
         return machine
     mine = apply_migration(found, program.fingerprint, run.settings.graph.migrate)
     records = read_records(mine.pending_writes or ())
-    machine_class = Machine
-    if program.flow is not None:
-        machine_class = program.flow.resting if edits else program.flow.machine
     step = mine.metadata["step"] + 1
-    machine = machine_class(program, mine.checkpoint, step, find_carried(records))
+    make_machine = machine_class(program, resting=edits)
+    machine = make_machine(program, mine.checkpoint, step, find_carried(records))
     in_place = ns_of(mine.config) == run.ns
     if not in_place:  # it goes on in a namespace of its own, where nothing is stored yet
         machine.mark_all_unsaved()
@@ -107,20 +107,12 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
     machine.sign()
     run.position.load(mine, records, loaded.head, in_place=in_place)
     run.start(machine)
-    if edits and program.starts_ready:  # the order in which `view` shows them
+    if not loaded.followed:
         bring_back(machine, run.position.command)
     if loaded.origins is not None:
         from .origins import take_up
 
         take_up(run, machine, mine.checkpoint, loaded.origins)
-    if edits and not program.starts_ready:
-        bring_back(machine, run.position.command)
     return machine
 
 
-def load_under_way(load: Load) -> Generator[Effect, None, None]:
-    """Find what the tasks need that are under way in a checkpoint: where they have started, and
-    what is recorded there."""
-    from .origins import load_origins
-
-    yield from load_origins(load)

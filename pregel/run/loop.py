@@ -15,14 +15,15 @@ from collections.abc import Collection, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...checkpoint.base import ERROR, ERROR_SOURCE, UNDER_WAY
+from ...checkpoint.base import ERROR, ERROR_SOURCE
 from ..errors import GraphDrained
 from ..superstep.interrupts import is_listed
 from ..superstep.machine import Machine, handler_of, in_path_order
 from ..superstep.task import Task
 from .begin import begin
 from .effects import WIDE, Abandon, Effect, Effects, GiveWay, Load, RunTasks, Save
-from .load import load_checkpoint, load_machine, load_under_way
+from .load import load_checkpoint, load_machine
+from .nested import load_under_way
 from .resume import claim_end, end_claim, pause, restore, upcoming
 from .run import Run, run_of
 from .showing import show_checkpoint, show_ends, show_racers, show_starts
@@ -38,8 +39,7 @@ def supersteps(run: Run) -> Effects:
     loaded = Load()
     if run.thread.saver is not None:
         loaded = yield from load_checkpoint(run)
-        if loaded.found is not None and UNDER_WAY in loaded.found.metadata:
-            yield from load_under_way(loaded)
+        yield from load_under_way(loaded)
     if run.deadline is not None:
         run.deadline.check()
     machine = load_machine(run, loaded)

@@ -62,6 +62,15 @@ def stopped_here(run: Run, found: CheckpointTuple | None) -> bool:
     return parents.get(around.thread.ns) == around.machine.checkpoint_id
 
 
+def load_under_way(load: Load) -> Generator[Effect, None, None]:
+    """Find what the tasks need that are under way in the checkpoint that was found, if there are
+    any: where they have started, and what is recorded there."""
+    if load.found is not None and UNDER_WAY in load.found.metadata:
+        from .origins import load_origins
+
+        yield from load_origins(load)
+
+
 # -- the way down ----------------------------------------------------------------------------------
 
 
@@ -87,10 +96,7 @@ def load_around(run: Run) -> Generator[Effect, None, Load]:
     )
     yield load
     assert load.found is not None  # the driver has refused an unknown one
-    if UNDER_WAY in load.found.metadata:
-        from .origins import load_origins
-
-        yield from load_origins(load)
+    yield from load_under_way(load)
     parents = load.found.metadata.get("parents", {})
     if "" not in parents:
         raise ValueError(

@@ -70,18 +70,14 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     """Bring a stored checkpoint to life, with the tasks that follow it."""
     records = read_records(found.pending_writes or ())
     step = found.metadata.get("step", -1) + 1
-    flow = program.flow
-    machine_class = Machine if flow is None else flow.resting
-    machine = machine_class(program, found.checkpoint, step, find_carried(records))
-    command = records.get(NULL_TASK_ID, NOTHING_RECORDED)
-    if program.starts_ready:  # a Send of the command has the place that it had when it started
-        bring_back(machine, command)
+    make_machine = machine_class(program, resting=True)
+    machine = make_machine(program, found.checkpoint, step, find_carried(records))
+    # First: a Send of the command has the place that it had when it started.
+    bring_back(machine, records.get(NULL_TASK_ID, NOTHING_RECORDED))
     if UNDER_WAY in found.metadata:
         from .origins import requeue_stored
 
         requeue_stored(machine, found.checkpoint)
-    if not program.starts_ready:
-        bring_back(machine, command)
     for task_id, spans in (found.spans or {}).items():
         if task_id in records:
             records[task_id] = replace(records[task_id], spans=tuple(spans))
@@ -92,6 +88,16 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
 
         lost = find_lost(tasks, records)
     return View(machine, with_handlers(tasks, records), records, live, lost)
+
+
+def machine_class(program: Program, *, resting: bool = False) -> type[Machine]:
+    """The class of machine that runs a program; or that of one at rest, which is looked at or
+    edited."""
+    flow = program.flow
+    if flow is None:
+        return Machine
+    found: type[Machine] = flow.resting if resting else flow.machine
+    return found
 
 
 def plan_to_look(machine: Machine, ns: str) -> list[Task]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...checkpoint.base import CONTINUES, OF_TASK, REWOUND, UNDER_WAY, TaskWrites
+from ...checkpoint.base import CONTINUES, OF_TASK, REWOUND, TaskWrites
 from ..errors import GraphChangedError, InvalidUpdateError, warn
 from ..names import COPY, END, INPUT
 from ..superstep.machine import Machine, in_path_order
@@ -23,8 +23,8 @@ from ..types import StateUpdate
 from .begin import input_writes, was_made_for_this
 from .effects import Effects, Load, RunTasks, Save
 from .graph_changes import forget_lost, lost_work
-from .load import load_machine, load_under_way
-from .nested import find_made_on
+from .load import load_machine
+from .nested import find_made_on, load_under_way
 from .open_tasks import OpenWork, match
 from .resume import upcoming
 from .run import Run
@@ -40,8 +40,7 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     before all of them have been made. Afterwards the run's position is at the last."""
     load = Load()
     yield load
-    if load.found is not None and UNDER_WAY in load.found.metadata:
-        yield from load_under_way(load)
+    yield from load_under_way(load)
     # An update of a nested graph from outside has no run around it, from which the parents would
     # come.
     if run.ns and load.found is not None:
