@@ -93,6 +93,20 @@ def test_a_join_that_nobody_has_reached_is_idle(drive: Any) -> None:
     assert (status.state, status.missing) == ("idle", ("a1", "b")) and "no predecessor has finished yet" in status.why
 
 
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("wait", ["all", "any", 2, "reachable"])
+def test_a_node_behind_a_join_that_has_run_is_told_so(drive: Any, wait: Any, schedule: Any) -> None:
+    builder = StateGraph(State)
+    for name in ("a1", "b", "end"):
+        builder.add_node(name, says(name))
+    builder.add_edge(START, "a1").add_edge(START, "b").add_edge(["a1", "b"], "end", wait=wait)
+    app = builder.compile(checkpointer=InMemorySaver(), schedule=schedule)
+    drive.invoke(app, {}, CFG)
+    status = explain(drive, app)["end"]
+    [join] = app.program.joins
+    assert (status.state, status.why) == ("idle", f"nothing triggers it now; it has run since the join '{join.channel}' last opened")
+
+
 def test_a_question_and_a_finished_sibling_are_told_apart(drive: Any) -> None:
     app = graph({"ok": says("ok"), "q": asks("q")}, (START, "ok"), (START, "q"))
     drive.invoke(app, {}, CFG)

@@ -23,6 +23,8 @@ from stategraph.visualize.runs.trace_reader import read_trace
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
+STARTED = "it has started and not ended: it is running, or goes on with the next call"
+STARTS = "nothing holds it back: it is running already, or starts with the next call"
 
 
 def beside_a_chain(node: Any, **options: Any) -> Any:
@@ -41,7 +43,7 @@ def test_explain_tells_what_is_under_way_from_what_waits_for_it(drive: Any) -> N
         drive.invoke(app, EMPTY, CONFIG)
     found = drive.call(app, "explain", CONFIG)
     assert found["long"].why == "it is paused: it asked 'really?' and waits for the answer"
-    assert found["c"] == ("next", "it starts with the next call", ())
+    assert found["c"] == ("next", STARTS, ())
     assert found["a"].state == "idle"
     drive.invoke(app, None, CONFIG)
     found = drive.call(app, "explain", CONFIG)
@@ -59,8 +61,24 @@ def test_explain_tells_of_what_was_cut_off(drive: Any) -> None:
     with ends_by(by_order("a", "long")), pytest.raises(Died):
         drive.invoke(app, EMPTY, CONFIG)
     found = drive.call(app, "explain", CONFIG)
-    assert found["long"] == ("next", "it has started and goes on with the next call", ())
-    assert found["c"] == ("next", "it starts with the next call", ())  # b was at work, and has ended
+    assert found["long"] == ("next", STARTED, ())
+    assert found["c"] == ("next", STARTS, ())  # b was at work, and has ended
+
+
+def test_explain_tells_the_truth_while_a_run_is_in_progress() -> None:
+    """It reads what is stored: that b has started since the last checkpoint is not."""
+    told: dict[str, Any] = {}
+
+    def b(state: Any) -> Any:
+        look = threading.Thread(target=lambda: told.update(app.explain(CONFIG)))
+        look.start()
+        look.join()
+        return {}
+
+    app = build("S>a>b S>long", nodes={"b": b}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "b", "long")):
+        app.invoke(EMPTY, CONFIG)
+    assert (told["long"].why, told["b"].why) == (STARTED, STARTS)
 
 
 def test_a_bar_lies_beside_the_steps_in_which_its_task_was_under_way() -> None:

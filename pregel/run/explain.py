@@ -16,10 +16,15 @@ from .origins import origins_of, with_origins
 from .snapshots import View, view
 
 NEXT = "it runs in the next superstep"
+# These must be true while a run is in progress, and when none is.
+STARTED = "it has started and not ended: it is running, or goes on with the next call"
+STARTS = "nothing holds it back: it is running already, or starts with the next call"
 
 
 class NodeStatus(NamedTuple):
-    """Whether a node would run, and why.
+    """Whether a node would run, and why; from the last checkpoint alone, whether or not a run is in
+    progress. So with schedule="ready" it is not known of a node whether it has started since that
+    checkpoint was made.
 
     Attributes:
         state: "next" if it would run now; "waiting" if something led to it and it cannot run yet;
@@ -89,9 +94,9 @@ def _explain_ready(
         if name not in statuses or statuses[name].why != NEXT:
             continue
         if task.id in started:
-            yield name, NodeStatus("next", "it has started and goes on with the next call")
+            yield name, NodeStatus("next", STARTED)
         elif name in free or task.send is not None:
-            yield name, NodeStatus("next", "it starts with the next call")
+            yield name, NodeStatus("next", STARTS)
         else:
             held = sorted(holders[name].intersection({*running, *due}) - {name})
             why = f"it was triggered and waits for what leads to it: {', '.join(held)}"
@@ -122,14 +127,18 @@ def _explain_triggers(node: CompiledNode, seen: View) -> NodeStatus:
     """The status of a node that none of its triggers makes run now."""
     machine = seen.machine
     joins = {join.channel for join in machine.program.joins}
+    ran_with = machine.seen.get(node.name, {})
     waiting = False
     sentences: list[str] = []
     missing: list[str] = []
     for trigger in node.triggers:
         status = machine.channels[trigger].describe()
         waiting = waiting or status.state == "waiting"
-        was_written = trigger in machine.versions
-        sentence = _explain_trigger(trigger, status, trigger in joins, was_written)
+        if trigger in joins and status.state == "empty" and trigger in ran_with:
+            sentence = f"it has run since the join {trigger!r} last opened"
+        else:
+            was_written = trigger in machine.versions or bool(ran_with)
+            sentence = _explain_trigger(trigger, status, trigger in joins, was_written)
         blockers = sorted(machine.find_blockers(trigger))
         if blockers:
             sentence += f"; under way: {', '.join(blockers)}"
