@@ -283,7 +283,7 @@ class Driver:
         while batch.open and not batch.ended and not run.output.chunks:
             yield batch.wait()
         # One after the other where they run so: which ends are seen together is chance.
-        alone = run.settings.config.get("max_concurrency") == 1
+        alone = run.settings.one_at_a_time
         if batch.ended and run.records_early and not alone:
             batch.gather()
         effect.finished = batch.take(1 if alone else None)

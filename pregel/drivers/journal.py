@@ -52,7 +52,8 @@ class Journal:
         self._lane = threading.Lock()
         # Why an entry was not stored of which the loop does not know.
         self.unreported: BaseException | None = None
-        self._position = LanePosition(run)
+        lane = OriginLanePosition if run.program.starts_ready else LanePosition
+        self._position: LanePosition = lane(run)
         self.broken: BaseException | None = None
 
     def _observe(self, observing: Any) -> None:
@@ -275,10 +276,6 @@ class LanePosition:
     """Where the lane stands: the checkpoint that it has stored last, or goes on from, and how often
     something was recorded beside it. If another run records there as well, this one is told: it
     works from what is no longer so.
-
-    With schedule="ready" most records stand beside an earlier checkpoint, the origin of their task.
-    `commit_records` counts them beside the position, too: of two runs that work from there one
-    goes on.
     """
 
     __slots__ = ("_run", "_saver_state", "checkpoint_id", "revision")
@@ -295,7 +292,6 @@ class LanePosition:
         self._take_up()
         return (
             entry.of_call
-            and not self._run.program.starts_ready  # it is found beside the origin of its task
             and self.checkpoint_id is not None
             and entry.checkpoint_id != self.checkpoint_id
         )
@@ -304,16 +300,12 @@ class LanePosition:
         """Whether what is recorded beside this checkpoint counts where the lane stands, and it is
         known how often that has been done."""
         self._take_up()
-        here = self._run.program.starts_ready or checkpoint_id == self.checkpoint_id
-        return here and self.checkpoint_id is not None and self.revision is not None
+        here = checkpoint_id is not None and checkpoint_id == self.checkpoint_id
+        return here and self.revision is not None
 
     def stands_elsewhere(self, entry: Save) -> bool:
-        """Whether part of an entry stands beside another checkpoint, as what a task has left does
-        that has started there (schedule="ready")."""
-        if not self._run.program.starts_ready:
-            return False
-        self._take_up()
-        return bool(entry.others) or entry.checkpoint_id != self.checkpoint_id
+        """Whether part of an entry stands beside another checkpoint."""
+        return False
 
     def expected(self) -> tuple[RunnableConfig, int | None]:
         """The head as this run knows it: its config, and how often something is recorded beside
@@ -369,3 +361,22 @@ def _saver_state_of(found: CheckpointTuple | None) -> Any:
 
 
 _UNGUARDED: AbstractContextManager[None] = nullcontext()
+
+
+class OriginLanePosition(LanePosition):
+    """`LanePosition` with schedule="ready": most records stand beside an earlier checkpoint, the
+    origin of their task. `commit_records` counts them beside the position, too: of two runs that
+    work from there one goes on."""
+
+    __slots__ = ()
+
+    def is_past(self, entry: Save) -> bool:
+        return False  # it is found beside the origin of its task
+
+    def counts(self, checkpoint_id: str | None) -> bool:
+        self._take_up()
+        return self.checkpoint_id is not None and self.revision is not None
+
+    def stands_elsewhere(self, entry: Save) -> bool:
+        self._take_up()
+        return bool(entry.others) or entry.checkpoint_id != self.checkpoint_id

@@ -368,6 +368,11 @@ def find_keyless(sources: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
+def list_sends(value: Any) -> Sequence[Send]:
+    """The Sends in a write to the TASKS channel: one, or a list."""
+    return value if isinstance(value, list) else [value]
+
+
 def note_sender(send: Send, task: Any) -> Send:
     """A racer as one of those that this task sends: those of other tasks are other races."""
     if isinstance(task, Draft):

@@ -152,6 +152,10 @@ class CommitBuilder:
         where = f"of task {task.name!r} of {self._thread}"
         return task.to_record(self._encode(marks.items(), _MARKS, where))
 
+    def encode_failure(self, task: Task) -> TaskWrites:
+        """That the error handler of a task has taken over."""
+        return self.encode_marks(task, {ERROR: task.error, ERROR_SOURCE: task.name})
+
     def encode_once(self, id: str, key: str, result: Any, where: str) -> TaskWrites:
         """What an effect has returned that a task has once.
 

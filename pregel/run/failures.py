@@ -30,6 +30,13 @@ def choose_error(failed: Sequence[Task]) -> BaseException:
     return first.error
 
 
+def keep_cause(handler: Task) -> None:
+    """Let the error of an error handler keep what it was called for, which it would hide."""
+    error, cause = handler.error, handler.cause
+    if error is not None and cause is not None and error is not cause.error:
+        error.__cause__ = error.__cause__ or cause.error
+
+
 def _describe(error: BaseException | None) -> str:
     try:
         return repr(error)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...checkpoint.base import ERROR, ERROR_SOURCE
+from ...checkpoint.base import ERROR
 from ..errors import GraphDrained
 from ..superstep.interrupts import is_listed
 from ..superstep.machine import Machine, handler_of, in_path_order
@@ -248,11 +248,10 @@ def _handle_errors(
     if run.position.records:
         restore(run, handlers)
     yield from _run_tasks(run, handlers, effect)
-    for task, handler in zip(failed, handlers, strict=True):
-        error = handler.error
-        # A handler that raises hides what it was called for, unless that stays as the cause.
-        if error is not None and error is not task.error:
-            error.__cause__ = error.__cause__ or task.error
+    from .failures import keep_cause
+
+    for handler in handlers:
+        keep_cause(handler)
     now = [*(task for task in tasks if task not in failed), *handlers]
     if effect.races is not None:
         now = effect.races.leave_out_losers(now)
@@ -262,9 +261,7 @@ def _handle_errors(
 def _record_failures(run: Run, failed: Sequence[Task]) -> Effects:
     """Keep that handlers have taken over from these tasks."""
     commits, saved_id = run.commits, run.position.saved_id
-    marks = [
-        commits.encode_marks(task, {ERROR: task.error, ERROR_SOURCE: task.name}) for task in failed
-    ]
+    marks = [commits.encode_failure(task) for task in failed]
     if run.settings.durability == "exit":
         commits.put_off(marks)
     elif marks and saved_id is not None:

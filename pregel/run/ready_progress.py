@@ -8,12 +8,14 @@ from heapq import heapify, heappop, heappush
 
 from ...checkpoint.base import Post
 from ..names import START, TASKS
+from ..program.writes import list_sends
 from ..superstep.interrupts import is_listed
 from ..superstep.ready_choice import MayStart
 from ..superstep.ready_machine import ReadyMachine
 from ..superstep.ready_races import ReadyRaces, is_signal, stand_behind
 from ..superstep.task import Task
 from .effects import StartTasks
+from .failures import keep_cause
 from .ready_store import RunStore, make_store
 from .run import Run
 
@@ -61,7 +63,7 @@ class LoopProgress:
     )  # fmt: skip
 
     def __init__(self, run: Run, machine: ReadyMachine, passed_tick: int) -> None:
-        alone = run.settings.config.get("max_concurrency") == 1
+        alone = run.settings.one_at_a_time
         self.store: RunStore = make_store(run, machine)
         self.order: Callable[[Task], int] = machine.starts.order
         self.passed_tick: int = passed_tick
@@ -144,8 +146,7 @@ class LoopProgress:
                 for name, value in task.writes:
                     self.held_back.update(triggers.get(name, ()))
                     if name == TASKS:
-                        sends = value if isinstance(value, list) else [value]
-                        self.held_back.update(send.node for send in sends)
+                        self.held_back.update(send.node for send in list_sends(value))
 
     # -- how it ends -------------------------------------------------------------------------------
 
@@ -153,14 +154,11 @@ class LoopProgress:
         """Note tasks that have ended without having finished."""
         for task in tasks:
             self.unfinished.append(task)
-            # A handler that raises hides what it was called for, unless that stays as the cause.
-            error = task.error
-            if task.cause is not None and error is not None and error is not task.cause.error:
-                error.__cause__ = error.__cause__ or task.cause.error
-            if isinstance(error, Exception):
+            keep_cause(task)
+            if isinstance(task.error, Exception):
                 fails = self.races is None or self.races.note_failure(task)
                 self.stopped = self.stopped or (fails and run.settings.on_failure == "stop")
-            elif error is not None:
+            elif task.error is not None:
                 self.stopped = True
 
     def list_unfinished(self) -> list[Task]:

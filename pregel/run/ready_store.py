@@ -12,8 +12,6 @@ from dataclasses import replace
 from ...checkpoint.base import (
     CLAIM,
     CONTINUES,
-    ERROR,
-    ERROR_SOURCE,
     NULL_TASK_ID,
     UNDER_WAY,
     TaskWrites,
@@ -134,11 +132,7 @@ class StepStore(RunStore):
     def hand_over(self, failed: Sequence[Task]) -> Effects:
         place_of = self._find_places()
         for task in failed:
-            yield Save(None, [self._mark_failed(task)], place_of(task))
-
-    def _mark_failed(self, task: Task) -> TaskWrites:
-        marks = {ERROR: task.error, ERROR_SOURCE: task.name}
-        return self._run.commits.encode_marks(task, marks)
+            yield Save(None, [self._run.commits.encode_failure(task)], place_of(task))
 
     def record(self, tasks: Sequence[Task]) -> Effects:
         if self._run.abandoned:
@@ -209,7 +203,8 @@ class ExitStore(StepStore):
 
     def hand_over(self, failed: Sequence[Task]) -> Effects:
         for task in failed:
-            run_of(task).commits.put_off([self._mark_failed(task)])
+            commits = run_of(task).commits
+            commits.put_off([commits.encode_failure(task)])
         yield from ()
 
     def record(self, tasks: Sequence[Task]) -> Effects:

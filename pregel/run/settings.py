@@ -193,6 +193,11 @@ class Settings:
         self.inbox: Final = graph.inbox and thread.saver is not None and not thread.ns
         self.serde: Final = graph.serde if thread.saver is None else thread.saver.serde
 
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether tasks run one after another."""
+        return self.config.get("max_concurrency") == 1
+
 
 class Outermost(NamedTuple):
     """What a call inherits where no run is around it."""

@@ -27,7 +27,7 @@ from ..names import TASKS
 from ..program.flow import Flow, find_first, walk
 from ..program.join import Join
 from ..program.program import Program
-from ..program.writes import Pair
+from ..program.writes import Pair, list_sends
 from .machine import Machine
 from .state import Channels, Grouped, Noted
 from .task import Task
@@ -295,7 +295,7 @@ class Crossing:
         for task in self.tasks:
             for name, value in task.writes:
                 if name == TASKS:
-                    end = place + (len(value) if isinstance(value, list) else 1)
+                    end = place + len(list_sends(value))
                     again = self.editing and self._led_again(sends[place], before)
                     if again or id(task) in tasks:
                         found.update(range(place, end))

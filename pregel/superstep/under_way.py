@@ -12,6 +12,7 @@ from ...channels.base import MISSING
 from ...checkpoint.base import Checkpoint
 from ..names import TASKS, is_under_way, under_way_name
 from ..program.program import CompiledNode
+from ..program.writes import list_sends
 from .machine import handler_of
 from .task import Task
 
@@ -188,7 +189,7 @@ class StartLog:
         generation, _ = self._tasks.pop(task.cause or task, (0, 0))
         for name, value in task.writes:
             if name == TASKS:
-                for send in value if isinstance(value, list) else [value]:
+                for send in list_sends(value):
                     self._led[id(send)] = generation
             elif name in triggers:
                 self._led[name] = max(generation, self._led.get(name, 0))
