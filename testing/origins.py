@@ -1,5 +1,5 @@
-"""Threads of graphs with schedule="ready" for the test kit: where their tasks have started, and in
-which order they run. Nothing is run here."""
+"""Graphs with schedule="ready" for the test kit: where the tasks of their threads have started, and
+what makes a run take the same steps each time. Nothing is run here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..checkpoint.base import CheckpointTuple
+from ..pregel.app import Pregel
 from ..pregel.program.program import Program
 from ..pregel.run.origins import with_origins
 from ..pregel.run.snapshots import View, view
@@ -69,4 +70,16 @@ def find_ended(seen: View, found: CheckpointTuple) -> Container[str]:
 def one_at_a_time(program: Program) -> Mapping[str, Any]:
     """The config with which a graph takes the same steps whenever it runs: else their order may
     depend on how long its tasks take."""
-    return {"max_concurrency": 1} if program.starts_ready else {}
+    return {"max_concurrency": 1} if has_ready(program) else {}
+
+
+def has_ready(program: Program) -> bool:
+    """Whether a graph, or one that its nodes hold, has schedule="ready"."""
+    inside = list_held(program).values()
+    return program.starts_ready or any(has_ready(held.program) for held in inside)
+
+
+def list_held(program: Program) -> Mapping[str, Pregel[Any, Any, Any, Any]]:
+    """The graphs that nodes hold, by node name."""
+    nodes = program.nodes.items()
+    return {name: node.source for name, node in nodes if isinstance(node.source, Pregel)}

@@ -24,8 +24,9 @@ from .asserts import CheckFailed
 from .comparing import Difference, find_difference, hide_ids, rename_ids
 from .fakes import find_node, replace
 from .origins import one_at_a_time
+from .recorded_order import RecordedOrder, in_recorded_order
 from .recording import RecordedRun, RecordedTask, Recording
-from .thread_reader import destinations, read_thread
+from .thread_reader import ThreadError, destinations, read_thread
 
 MOST_ANSWERS = 1000
 """So many times a run is answered at most: a node that asks again and again never ends."""
@@ -127,6 +128,7 @@ def replay(
     Raises:
         ReplayDiffers: an `AssertionError` that names the first difference: the step, the node, and
             its input, question, write, route or error.
+        Exception: what a run raised that has ended before anything was stored.
         ValueError: the file is not a recording, or a node of `recorded` does not exist.
         OSError: the file cannot be read.
     """
@@ -210,7 +212,9 @@ class _Player:
             raise ValueError(f'recorded must be a list of nodes or "*", got {recorded!r}')
         self.names = list_nodes(app) if recorded == "*" else list(recorded)
         self.tapes = {name: _Tape(name, app) for name in self.names}
-        self.stage = _Stage(replace(app, self.tapes) if self.tapes else app, config)
+        self.order = RecordedOrder(app.serde)
+        played = replace(app, self.tapes) if self.tapes else app
+        self.stage = _Stage(in_recorded_order(played, self.order), config)
         self.book = AnswerBook(())
         self.error: Exception | None = None
 
@@ -233,6 +237,7 @@ class _Player:
         self.book = AnswerBook(answer)
         for tape in self.tapes.values():
             tape.tasks = [task for path, task in run.tasks() if path == tape.path]
+        self.order.begin(run)
         self.error = None
 
     def failed(self, error: Exception) -> None:
@@ -241,7 +246,12 @@ class _Player:
 
     def compare(self, ignore: Collection[str]) -> Recording:
         """The new recording, once it was compared."""
-        now = read_thread(self.stage.app, self.stage.thread)
+        try:
+            now = read_thread(self.stage.app, self.stage.thread)
+        except ThreadError:
+            if self.error is None:
+                raise
+            raise self.error from None  # a run has ended before anything was stored
         found = find_difference(self.recording, now, ignore=ignore, skip_inside=self.names)
         if found is not None:
             raise ReplayDiffers(found, now) from self.error

@@ -30,7 +30,7 @@ from ..pregel.types import Command, Interrupt
 from .answers import AnswerBook, Answers
 from .asserts import CheckFailed
 from .comparing import find_difference
-from .origins import one_at_a_time
+from .origins import has_ready, one_at_a_time
 from .recording import Recording
 from .thread_reader import ThreadError, read_thread
 
@@ -232,6 +232,12 @@ class _Trials:
         self._carry(again, self._answer(again))
         found = find_difference(self.recording, self._read(again), ignore=ignore)
         if found is not None:
+            if has_ready(self.app.program) and self.thread.get("max_concurrency") != 1:
+                raise CheckFailed(
+                    'two undisturbed runs differ: with schedule="ready" the steps depend on which '
+                    "task ends first, unless max_concurrency is 1; leave it out of config\n"
+                    f"{found}"
+                )
             raise CheckFailed(
                 "two undisturbed runs differ, so a node is not deterministic: hand it its clock or "
                 "its random numbers, or put keys that may differ into ignore=[...]\n" + str(found)
