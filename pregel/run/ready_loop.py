@@ -49,27 +49,11 @@ def ready_steps(run: Run, machine: ReadyMachine, passed_tick: int) -> Effects:
 
 def _run_steps(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
     effect, at_work = progress.effect, progress.at_work
-    starting = list(machine.under_way)
-    yield from progress.store.begin()
-    if run.position.found is not None:
-        record_of = run.position.record_of
-        machine.note_started(
-            run, lambda id: record_of(id).begun, lambda id: record_of(id).kept is not None
-        )
-    if run.settings.interrupt_before:
-        progress.not_reached = machine.find_held_back()
+    starting = yield from _take_up(run, machine, progress)
     moved = True  # nothing has started in this state yet
     while True:
         if moved:
-            may_start = progress.decide_starts(run)
-            try:
-                starting += machine.start(run.pin_to, run.settings.limit, may_start)
-            except Exception as error:  # what runs ends, and is applied
-                progress.stop_starting(error)
-            if machine.over_limit and progress.start_error is None:
-                progress.stop_starting(limit_reached(run, upcoming(run, machine)))
-            if any(stream.wants("checkpoints", "debug") for stream in run.output.streams):
-                show_checkpoint(run, upcoming(run, machine))
+            starting += _choose_starts(run, machine, progress)
         ended = (yield from _start(run, starting, progress)) if starting else []
         starting = []
         if not ended:
@@ -86,6 +70,38 @@ def _run_steps(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effec
             progress.posts = yield from run.commits.inbox.read()
         take = _take_ended if progress.races is None else _take_raced
         moved = yield from take(run, machine, progress, ended)
+
+
+def _take_up(
+    run: Run, machine: ReadyMachine, progress: LoopProgress
+) -> Generator[Effect, None, list[Task]]:
+    """Go on where the thread stands. Returns the tasks that are under way there."""
+    under_way = list(machine.under_way)
+    yield from progress.store.begin()
+    if run.position.found is not None:
+        record_of = run.position.record_of
+        machine.note_started(
+            run, lambda id: record_of(id).begun, lambda id: record_of(id).kept is not None
+        )
+    if run.settings.interrupt_before:
+        progress.not_reached = machine.find_held_back()
+    return under_way
+
+
+def _choose_starts(run: Run, machine: ReadyMachine, progress: LoopProgress) -> list[Task]:
+    """The tasks that start in a new state. If they cannot, what runs ends and is applied."""
+    starting: list[Task] = []
+    may_start = progress.decide_starts(run)
+    try:
+        starting = machine.start(run.pin_to, run.settings.limit, may_start)
+    except Exception as error:
+        progress.stop_starting(error)
+    if machine.over_limit and progress.start_error is None:
+        progress.stop_starting(limit_reached(run, upcoming(run, machine)))
+    # Also if nothing starts: readers are owed the last checkpoint.
+    if any(stream.wants("checkpoints", "debug") for stream in run.output.streams):
+        show_checkpoint(run, upcoming(run, machine))
+    return starting
 
 
 def _start(
