@@ -12,7 +12,7 @@ person who has a question on the screen can still answer it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...checkpoint.base import CONTINUES, OF_TASK, REWOUND, TaskWrites
 from ..errors import GraphChangedError, InvalidUpdateError, warn
@@ -175,44 +175,88 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     if run.position.found is None:
         machine.skip_input()
     at_head = run.position.at_head
-    pending = upcoming(run, machine)
-    finished = _finished(run, pending)
-    # At the head an update may speak for an error handler that has taken over. Who has lost a race
-    # runs no more: nobody speaks for it, and it does not stay.
-    now = with_handlers(pending, run.position.records) if at_head else pending
-    beaten = [task for task in pending if task not in now]
-    standing = [task for task in now if task in pending or task not in finished]
-    mine = make_tasks(run, machine, updates, standing, finished)
+    open_ = _look_at_open(run, machine)
+    mine = make_tasks(run, machine, updates, open_.standing, open_.finished)
     yield from _run_writers(mine)
-    # As the error handler of a task an update deals with that task's failure.
-    dealt_with = {cause: None for task in mine if (cause := task.cause) is not None}
-    rest = [
-        task for task in pending if task.path not in paths_of(mine) and task not in dealt_with
-    ]
-    # Acting for a pending node leaves the others pending; acting for another node replaces what it
-    # had led to.
-    outside = [task for task in mine if is_outside(task)]
-    others = [
-        task
-        for task in rest
-        if task not in finished
-        and task not in beaten
-        and not any(_replaces(run, each, task) for each in outside)
-    ]
-    # At an old checkpoint the tasks have had their future; the update starts a branch.
-    again = _led_to(run, machine, mine, others, rest) if at_head else []
-    open_ = [task for task in rest if task not in beaten]
-    lost = [task for task in open_ if task not in again and task not in finished]
-    _tell_closed(run, mine, open_, lost, named=updates[0].as_node is not None)
-    done = [task for task in finished if (task.cause or task) not in again and task not in again]
-    done += dealt_with
+    outcome = _decide(run, machine, open_, mine)
+    _tell_closed(run, mine, outcome.left, outcome.lost, named=updates[0].as_node is not None)
     # History shows the update as the tasks' result, unless the checkpoint has a future of its own
     # already.
     shown = [task for task in mine if at_head and not is_outside(task)]
     writes = [run.commits.encode_writes(task) for task in shown]
-    left = OpenWork(run, pending, again)
-    machine.apply_edit(_in_turn(done, mine), keep=others)
+    left = OpenWork(run, open_.pending, outcome.again)
+    machine.apply_edit(_in_turn(outcome.done, mine), keep=outcome.staying)
     yield from _cut(run, "update", writes, left)
+
+
+class OpenTasks(NamedTuple):
+    """The tasks of the open superstep as an update finds them.
+
+    Attributes:
+        pending: all that are pending.
+        finished: those whose writes are stored.
+        beaten: those that have lost a race: they run no more, so nobody speaks for them.
+        standing: those for which an update may speak, error handlers among them.
+    """
+
+    pending: list[Task]
+    finished: list[Task]
+    beaten: list[Task]
+    standing: list[Task]
+
+
+def _look_at_open(run: Run, machine: Machine) -> OpenTasks:
+    pending = upcoming(run, machine)
+    finished = _finished(run, pending)
+    # At the head an update may speak for an error handler that has taken over.
+    now = with_handlers(pending, run.position.records) if run.position.at_head else pending
+    return OpenTasks(
+        pending,
+        finished,
+        beaten=[task for task in pending if task not in now],
+        standing=[task for task in now if task in pending or task not in finished],
+    )
+
+
+class Outcome(NamedTuple):
+    """What becomes of the open superstep by an update.
+
+    Attributes:
+        left: the tasks for which the update does not speak.
+        staying: those of them that stay pending.
+        again: those of them to which the update leads again.
+        lost: those of them that are dropped.
+        done: the tasks whose end is applied with the update.
+    """
+
+    left: list[Task]
+    staying: list[Task]
+    again: list[Task]
+    lost: list[Task]
+    done: list[Task]
+
+
+def _decide(run: Run, machine: Machine, open_: OpenTasks, mine: Sequence[Task]) -> Outcome:
+    """What becomes of the open superstep by an update that these tasks have written."""
+    finished, beaten = open_.finished, open_.beaten
+    # As the error handler of a task an update deals with that task's failure.
+    dealt_with = {cause: None for task in mine if (cause := task.cause) is not None}
+    mine_by_path = paths_of(mine)
+    rest = [t for t in open_.pending if t.path not in mine_by_path and t not in dealt_with]
+    left = [task for task in rest if task not in beaten]
+    # Acting for a pending node leaves the others pending; acting for another node replaces what it
+    # had led to.
+    outside = [task for task in mine if is_outside(task)]
+    staying = [
+        task
+        for task in left
+        if task not in finished and not any(_replaces(run, each, task) for each in outside)
+    ]
+    # At an old checkpoint the tasks have had their future; the update starts a branch.
+    again = _led_to(run, machine, mine, staying, rest) if run.position.at_head else []
+    lost = [task for task in left if task not in again and task not in finished]
+    done = [task for task in finished if (task.cause or task) not in again and task not in again]
+    return Outcome(left, staying, again, lost, [*done, *dealt_with])
 
 
 def _run_writers(tasks: Sequence[Task]) -> Effects:
