@@ -7,7 +7,6 @@ changes a live value can reach the history.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from ...channels.base import MISSING
@@ -35,6 +34,7 @@ from ..names import BY_COMMAND, has_task_ids
 from ..program.writes import Pair
 from ..superstep.ids import new_checkpoint_id, successor_id
 from ..superstep.machine import Machine
+from ..superstep.state import copy_slots
 from ..superstep.task import Task
 from ..types import Command
 from .config import scalars
@@ -371,7 +371,7 @@ class CommitBuilder:
 
     def stand_apart(self) -> CommitBuilder:
         """The same, with records to put off of its own."""
-        other = copy(self)
+        other: CommitBuilder = copy_slots(self)
         other.exit_records, other.inner = [], {}
         return other
 

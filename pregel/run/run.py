@@ -18,6 +18,7 @@ from ..program.program import Program
 from ..running import RUNNING, refuse_in_transaction
 from ..superstep.hooks import Hook
 from ..superstep.machine import Machine
+from ..superstep.state import copy_slots
 from ..superstep.task import Task
 from ..types import AnyConfig, RunnableConfig, StreamWriter
 from .answers import Answers
@@ -208,7 +209,7 @@ class Run:
             machine: the state, which stays as it is.
             found: its checkpoint, if that is loaded.
         """
-        pinned: Run = _copy(self)
+        pinned: Run = copy_slots(self)
         pinned.machine, pinned._calls = machine, None
         pinned.position = self.position.pin_to(machine.checkpoint_id or None, found)  # type: ignore[misc]
         # A graph inside looks for what is stored, unless this very state is new.
@@ -219,7 +220,7 @@ class Run:
         """This run as tasks see it in a state in which they are only looked at."""
         if machine is self.machine:
             return self
-        seen: Run = _copy(self)
+        seen: Run = copy_slots(self)
         seen.machine = machine
         return seen
 
@@ -392,11 +393,3 @@ def is_own(config: RunnableConfig, task: Task) -> bool:
 
 def _nobody_listens(_: Any) -> None:
     """The writer of a run without a reader of custom events."""
-
-
-def _copy(record: Any) -> Any:
-    """`copy` for a class with slots, in less time: each step makes two (benchmarks/ready.py)."""
-    other = record.__class__.__new__(record.__class__)
-    for name in record.__slots__:
-        setattr(other, name, getattr(record, name))
-    return other

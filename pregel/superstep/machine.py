@@ -14,7 +14,6 @@ checkpoint and path), and by these the records of an unfinished superstep find t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from copy import copy
 from operator import attrgetter
 from typing import Any
 
@@ -26,7 +25,7 @@ from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
 from .context import TaskContext
 from .ids import NONE_CARRIED, Carried, new_checkpoint_id
-from .state import LiveState, collect_writes, group_by_channel
+from .state import LiveState, collect_writes, copy_slots, group_by_channel
 from .task import Task
 
 
@@ -88,7 +87,7 @@ class Machine(LiveState):
 
     def copy(self) -> Machine:
         """A machine of its own in the same state."""
-        other = copy(self)
+        other: Machine = copy_slots(self)
         # Channels are never changed in place, only replaced, so both machines can share them.
         other.channels = dict(self.channels)
         other.cache = {reader: dict(values) for reader, values in self.cache.items()}
