@@ -8,11 +8,14 @@ from typing import Any
 
 from ..checkpoint.base import CheckpointTuple
 from ..pregel.app import Pregel
+from ..pregel.names import under_way_number
 from ..pregel.program.program import Program
 from ..pregel.run.origins import with_origins
 from ..pregel.run.snapshots import View, view
 from ..pregel.run.task_records import read_records
 from ..pregel.superstep.machine import handler_of
+from ..pregel.superstep.ready_choice import always
+from ..pregel.superstep.ready_machine import ReadyMachine
 from ..pregel.superstep.task import Task
 from ..pregel.superstep.under_way import find_origin, find_under_way
 
@@ -48,6 +51,32 @@ class Origins:
         if id not in self._views:
             self._views[id] = self.view(origin)
         return next((each for each in self._views[id].tasks if each.id == task.id), task)
+
+
+def kept_back(program: Program, before: CheckpointTuple, after: CheckpointTuple) -> bool:
+    """Whether no task has started at a checkpoint though one could have: the call had failed, or
+    was to end. It starts in a later call.
+
+    Args:
+        before: the checkpoint.
+        after: the next one.
+    """
+    id = before.checkpoint["id"]
+    if any(origin == id for _, origin in _list_under_way(after)):
+        return False
+    was_under_way = {id for ids, _ in _list_under_way(before) for id in ids}
+    records = read_records(before.pending_writes or ()).items()
+    if any(known.finished and id not in was_under_way for id, known in records):
+        return False
+    machine = ReadyMachine(program, before.checkpoint, before.metadata.get("step", -1) + 1)
+    tasks: dict[int, Task] = {}
+    for slot, known in find_under_way(before.checkpoint).items():
+        node = program.nodes.get(known["node"])
+        if node is None:  # of an earlier version of the graph
+            return False
+        tasks[under_way_number(slot)] = Task(node, known["path"], None, None, known["send"])
+    machine.take_up(tasks)
+    return machine.could_start(always)
 
 
 def _list_under_way(found: CheckpointTuple) -> Iterator[tuple[tuple[str | None, ...], str]]:

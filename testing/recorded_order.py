@@ -4,8 +4,10 @@ what ended together, so which steps a run takes depends on how long its tasks ta
 Theory of operation: `in_recorded_order` stands between the loop of such a graph and the driver. A
 task that the loop starts waits here until the recording says that it ends next. Then it runs alone.
 The loop is told of ends when all tasks of the recorded step have ended. A task that was still
-running at that point has not begun here. If the graph does something else than was recorded, the
-waiting tasks run in the order in which they started, and the comparison names the difference.
+running at that point has not begun here. Where a failure had kept nodes from starting, the loop is
+asked to end, which keeps them from it here, and the request is taken back before the next task
+runs. If the graph does something else than was recorded, the waiting tasks run in the order in
+which they started, and the comparison names the difference.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace as with_fields
-from typing import Any
+from typing import Any, Final
 
 from ..checkpoint.serde import Serializer
 from ..checkpoint.serde.json_form import to_json
@@ -28,6 +30,8 @@ from .fakes import AppT, replace_calls
 from .origins import has_ready, list_held
 from .recording import RecordedRun, RecordedStep, RecordedTask
 
+HELD: Final = "the recording says that nothing starts here"
+
 
 class RecordedOrder:
     """In which order the tasks of a replay end.
@@ -38,14 +42,14 @@ class RecordedOrder:
 
     def __init__(self, serde: Serializer) -> None:
         self._serde = serde
-        self._whole = _Script(())
+        self._whole = _Script()
         self._inside: dict[str, _Script] = {}
         self._unused: list[tuple[str, RecordedTask]] = []
         self._texts: dict[Task, str] = {}
 
     def begin(self, run: RecordedRun) -> None:
         """Follow this run from now on."""
-        self._whole = _Script(run.steps)
+        self._whole = _Script(run.steps, run.held)
         self._inside = {}
         self._unused = [(path, task) for path, task in run.tasks() if task.steps]
         self._texts = {}
@@ -68,7 +72,8 @@ class RecordedOrder:
     def enter(self, task: Task, recorded: RecordedTask | None) -> None:
         """Note which recorded task this is: graphs that it runs follow the steps there."""
         if task.id not in self._inside:
-            self._inside[task.id] = _Script(() if recorded is None else recorded.steps)
+            script = _Script() if recorded is None else _Script(recorded.steps, recorded.held)
+            self._inside[task.id] = script
             self._unused = [each for each in self._unused if each[1] is not recorded]
 
     def text_of(self, task: Task) -> str:
@@ -122,9 +127,16 @@ class _Script:
         kept: the tasks of the next step that have ended in an earlier call, by their ids.
     """
 
-    def __init__(self, steps: Sequence[RecordedStep]) -> None:
+    def __init__(self, steps: Sequence[RecordedStep] = (), held: Sequence[int] = ()) -> None:
         self.steps = deque(steps)
         self.kept: dict[str, Task] = {}
+        self._all = len(steps)
+        self._held = frozenset(held)
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing starts after what has ended by now."""
+        return bool(self.steps) and self._all - len(self.steps) in self._held
 
 
 class _Call:
@@ -144,6 +156,12 @@ class _Call:
 
     def steps(self, effects: Effects) -> Effects:
         """The effects of the loop, with its tasks in order."""
+        try:
+            yield from self._relay(effects)
+        finally:
+            self._release()
+
+    def _relay(self, effects: Effects) -> Effects:
         effect = self._begin(effects)
         while effect is not None:
             try:
@@ -161,11 +179,23 @@ class _Call:
             else:
                 effect = next(effects, None)
 
+    def _hold(self) -> None:
+        """Say whether something may start in the state that follows."""
+        if self._script.held:
+            self._run.settings.ending.request(HELD)
+
+    def _release(self) -> None:
+        """Do not let graphs that the tasks run take it for their end."""
+        ending = self._run.settings.ending
+        if ending.reason == HELD:
+            ending.reason = None
+
     def _begin(self, effects: Effects) -> Effect | None:
         """The first effect. The loop is to start all that can start, and not one at a time; graphs
         that a function of the user's calls run one task at a time all the same."""
         config: Any = self._run.settings.config
         most = config.pop("max_concurrency", None)
+        self._hold()
         try:
             return next(effects, None)
         finally:
@@ -174,6 +204,7 @@ class _Call:
 
     def _start(self, effect: StartTasks) -> Effects:
         """Answer the loop: what has ended next."""
+        self._release()
         self._waiting += effect.tasks
         effect.tasks, effect.finished = (), ()
         while not effect.finished:
@@ -188,6 +219,7 @@ class _Call:
             else:
                 task.take_outcome(kept)
             effect.finished = self._note_end(task)
+        self._hold()
         effect.open = len(self._waiting) if effect.finished else 0
 
     def _abandon(self, effect: Abandon) -> None:

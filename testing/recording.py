@@ -36,6 +36,7 @@ class RecordedTask:
         error: what it raised, as text; "" if nothing.
         steps: the steps of the nested graph that it ran.
         from_start: where START of that graph led. Known only of a stored thread, and in no file.
+        held: of these steps, as of a `RecordedRun`.
     """
 
     node: str
@@ -46,6 +47,7 @@ class RecordedTask:
     error: str = ""
     steps: tuple[RecordedStep, ...] = ()
     from_start: tuple[str, ...] = field(default=(), compare=False)
+    held: tuple[int, ...] = field(default=(), compare=False)
 
     def asked(self) -> Iterator[Mapping[str, Any]]:
         """Its questions; those of the nested graph that it ran in their order."""
@@ -60,6 +62,8 @@ class RecordedTask:
         found: dict[str, Any] = {"node": self.node, "input": self.input}
         if self.steps:
             found["steps"] = [step_to_json(step) for step in self.steps]
+        if self.held:
+            found["held"] = list(self.held)
         if self.questions:
             found["questions"] = list(self.questions)
         if self.writes:
@@ -83,6 +87,8 @@ class RecordedRun:
         input: what `invoke` was given.
         state: at the end.
         from_start: as of a `RecordedTask`.
+        held: the numbers of the steps behind which nothing started, though something could have,
+            with schedule="ready": a task had failed, or the call was to end.
     """
 
     input: Any
@@ -90,6 +96,7 @@ class RecordedRun:
     end: End
     state: Any
     from_start: tuple[str, ...] = field(default=(), compare=False)
+    held: tuple[int, ...] = field(default=(), compare=False)
 
     def tasks(self) -> Iterator[tuple[str, RecordedTask]]:
         """All tasks with the paths of their nodes, those of nested graphs before the task that ran
@@ -149,6 +156,7 @@ class Recording:
             {
                 "input": run.input,
                 "steps": [step_to_json(step) for step in run.steps],
+                **({"held": list(run.held)} if run.held else {}),
                 "end": run.end,
                 "state": run.state,
             }
@@ -172,7 +180,13 @@ class Recording:
                 f"{VERSION}; upgrade stategraph, or record it again"
             )
         runs = [
-            RecordedRun(run["input"], _steps_of(run["steps"]), run["end"], run["state"])
+            RecordedRun(
+                run["input"],
+                _steps_of(run["steps"]),
+                run["end"],
+                run["state"],
+                held=tuple(run.get("held", ())),
+            )
             for run in data["runs"]
         ]
         return cls(data["graph"], tuple(runs))
@@ -221,6 +235,7 @@ def _task_of(data: Mapping[str, Any]) -> RecordedTask:
         questions=tuple(data.get("questions", ())),
         error=data.get("error", ""),
         steps=_steps_of(data.get("steps", [])),
+        held=tuple(data.get("held", ())),
     )
 
 

@@ -33,7 +33,7 @@ from ..pregel.run.snapshots import View, view
 from ..pregel.run.task_records import NOTHING_RECORDED, TaskRecord
 from ..pregel.superstep.task import Task
 from ..pregel.types import Send
-from .origins import Origins, find_ended
+from .origins import Origins, find_ended, kept_back
 from .recording import End, RecordedRun, RecordedStep, RecordedTask, Recording
 
 
@@ -85,14 +85,14 @@ class _ThreadReader:
 
     def _run(self, level: _Level, line: list[CheckpointTuple]) -> RecordedRun:
         given = self._input(line[0])
-        steps = list(self._steps(level, line))
+        steps, held = self._steps(level, line)
         program = level.graph.program
         origins = Origins(program, line) if program.starts_ready else None
         last = view(program, line[-1], live=False) if origins is None else origins.view(line[-1])
         end = _end_of(last)
         state = last.machine.output(self.app.program.stream)
         from_start = _read_start(program, line[0])
-        return RecordedRun(self._form(given), tuple(steps), end, self._form(state), from_start)
+        return RecordedRun(self._form(given), steps, end, self._form(state), from_start, held)
 
     def _input(self, first: CheckpointTuple) -> Any:
         """What a run was given whose first checkpoint this is."""
@@ -110,19 +110,26 @@ class _ThreadReader:
             )
         return values[names]
 
-    def _steps(self, level: _Level, line: list[CheckpointTuple]) -> Iterator[RecordedStep]:
+    def _steps(
+        self, level: _Level, line: list[CheckpointTuple]
+    ) -> tuple[tuple[RecordedStep, ...], tuple[int, ...]]:
         """The supersteps between these checkpoints, and the one that the last leads to, if any of
-        its tasks is recorded."""
+        its tasks is recorded; and the numbers of those that are `held`."""
         for before, after in itertools.pairwise(line):
             _check_neighbours(self.thread_id, before, after)
         program = level.graph.program
         origins = Origins(program, line) if program.starts_ready else None
+        steps: list[RecordedStep] = []
+        held: list[int] = []
         for number, found in enumerate(line):
             seen = view(program, found, live=False) if origins is None else origins.view(found)
             is_last = number == len(line) - 1
+            if origins is not None and not is_last and kept_back(program, found, line[number + 1]):
+                held.append(len(steps))
             step = tuple(self._tasks(level, seen, found, origins, is_last=is_last))
             if step:
-                yield step
+                steps.append(step)
+        return tuple(steps), tuple(held)
 
     def _tasks(
         self,
@@ -152,6 +159,12 @@ class _ThreadReader:
     ) -> RecordedTask:
         writes = known.writes if known.finished else []
         nested = list(self._nested(level, task, found))
+        steps: list[RecordedStep] = []
+        held: list[int] = []
+        for inner, line in nested:
+            more, numbers = self._steps(inner, line)
+            held += (len(steps) + number for number in numbers)
+            steps += more
         return RecordedTask(
             node=task.name,
             input=self._form(task.input),
@@ -159,10 +172,11 @@ class _ThreadReader:
             goto=tuple(map(self._form, destinations(writes))) if known.finished else (),
             questions=tuple(self._questions(known)),
             error="" if known.error is None else _text_of(known.error),
-            steps=tuple(step for inner, line in nested for step in self._steps(inner, line)),
+            steps=tuple(steps),
             from_start=tuple(
                 name for inner, line in nested for name in _read_start(inner.graph.program, line[0])
             ),
+            held=tuple(held),
         )
 
     def _questions(self, known: TaskRecord) -> Iterator[Mapping[str, Any]]:
