@@ -347,7 +347,7 @@ def test_a_timeline_shows_what_overlapped(drive: Any) -> None:
     drive.invoke(app, Command(resume="yes"), CONFIG)
     model = timeline(app, CONFIG)
     ends = [(bar.row, bar.step) for bar in model.bars if bar.row != "__start__"]
-    assert sorted(ends) == [("a", 1), ("b", 2), ("c", 3), ("d", 5), ("long", 1), ("long", 4)]
+    assert sorted(ends) == [("a", 1), ("b", 2), ("c", 3), ("d", 5), ("long", 4), ("long", 4)]
 
 
 def test_a_wide_fan_out_is_stored_as_changes(drive: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 from ready_graphs import build, by_order, ends_by
 
 from stategraph import END, Command, InMemorySaver, SqliteSaver, interrupt, task
+from stategraph.checkpoint.base import UNDER_WAY
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.runs.changes import changes
 from stategraph.visualize.runs.report import report
@@ -20,6 +21,7 @@ from stategraph.visualize.runs.thread_pages import ThreadPages
 from stategraph.visualize.runs.timeline import timeline
 from stategraph.visualize.runs.timeline_scale import ScaleRoom, build_scale
 from stategraph.visualize.runs.trace_reader import read_trace
+from stategraph.visualize.runs.values import INSIDE
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
@@ -122,6 +124,16 @@ def test_a_question_is_drawn_where_it_was_asked_and_answered() -> None:
     drawn = timeline(app, CONFIG)
     assert [(drawn.steps[bar.step].number, bar.state) for bar in drawn.bars if bar.row == "long"][-1] == (4, "done")
     assert drawn.state == "done"
+
+
+def test_a_report_shows_no_mark_of_the_engine_and_who_asks_inside(tmp_path: Path) -> None:
+    app = beside_a_chain(build("S>p", nodes={"p": ask}).compile(schedule="ready"))
+    with ends_by(by_order("a", "p", "long", "b", "c")):
+        app.invoke(EMPTY, {**CONFIG, "metadata": {"mine": 1}})
+    assert UNDER_WAY in app.get_state(CONFIG).metadata
+    page = report(app, CONFIG, tmp_path / "run.html").read_text()
+    assert UNDER_WAY not in page and "{'mine': 1}" in page
+    assert f"long{INSIDE}p" in page  # asks
 
 
 @pytest.mark.parametrize("calls", [1, 2])

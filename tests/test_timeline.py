@@ -11,8 +11,10 @@ import threads_told as told
 from test_trace import Timeless
 
 from stategraph import Interrupt
+from stategraph.checkpoint.base import UNDER_WAY
 from stategraph.visualize.image import as_image
 from stategraph.visualize.runs.timeline import Timeline, build_timeline, timeline
+from stategraph.visualize.runs.timeline_scale import ScaleRoom, build_scale
 from stategraph.visualize.runs.trace import Source, TaskState, Trace, TraceStep, TraceTask
 
 QUESTION = Interrupt("ok?", "q1")
@@ -126,6 +128,86 @@ def test_another_run_id_is_another_call() -> None:
     assert calls(told_of(START, *steps))[1:] == [("resume", 3, 103)]
 
 
+# -- steps that overlap (schedule="ready") --------------------------------------------------------------------------
+
+
+def overlapping(number: int, *tasks: TraceTask, **kwargs: Any) -> TraceStep:
+    """A step after which other tasks go on."""
+    return step(number, *tasks, metadata={UNDER_WAY: True, **kwargs.pop("metadata", {})}, **kwargs)
+
+
+def asked_beside(answered: float) -> Timeline:
+    """`ask` starts beside a > b, asks after both have ended, and is answered then."""
+    paused = task("ask", (100, 2.5), state="paused", questions=(QUESTION,))
+    return told_of(
+        START,
+        overlapping(1, task("a", (100, 1)), paused),
+        overlapping(2, task("b", (101, 1)), since=101),
+        step(3, task("ask", (answered, 1), questions=(QUESTION,)), since=102),
+    )
+
+
+@pytest.mark.parametrize("answered", [102.51, 110])
+def test_a_question_is_part_of_the_step_in_which_its_task_ends(answered: float) -> None:
+    found = asked_beside(answered)
+    assert gaps(found) == [(3, 102.5, answered, "answer")]
+    assert calls(found) == [("input", 0, 100), ("resume", 3, answered)]
+    bars = [(b.step, b.began, b.state, b.attempt, b.attempts) for b in found.bars if b.row == "ask"]
+    assert bars == [(3, 100, "paused", 1, 2), (3, answered, "done", 2, 2)]
+    assert found.waited == answered - 102.5
+    assert [found.took(place) for place in range(4)] == [0, 1, 1, None]  # the last stopped midway
+    assert "2 calls" in found.summary and "for answers" in found.summary
+
+
+@pytest.mark.parametrize("state", ["failed", "paused"])
+def test_what_is_still_open_is_drawn_once_at_its_time(state: TaskState) -> None:
+    slow = task("slow", (100, 4), state=state)
+    found = told_of(
+        START,
+        overlapping(1, task("a", (100, 1)), slow),
+        overlapping(2, task("b", (101, 1)), since=101),
+        overlapping(3, task("c", (102, 1)), since=102),
+        step(4, replace(slow, spans=()), source="open", since=103),
+    )
+    assert [(b.began, b.took, b.state) for b in found.bars if b.row == "slow"] == [(100, 4, state)]
+    assert [found.took(place) for place in range(5)] == [0, 1, 1, 1, 1]
+    scale = build_scale(found, ScaleRoom(500, 10, 20))
+    [bar] = [bar for bar in found.bars if bar.row == "slow"]
+    assert scale.place(bar.step, bar.began) == scale.span(1)[0]
+    assert scale.place(bar.step, bar.ended) == scale.span(4)[1]
+    widths = [scale.span(place)[1] - scale.span(place)[0] for place in range(1, 5)]
+    assert widths == [pytest.approx(widths[0])] * 4
+
+
+def test_a_part_of_a_thread_shows_a_question_across_the_steps_that_it_overlapped() -> None:
+    """The step in which its task has ended is not in this part."""
+    paused = task("ask", (100, 1.5), state="paused", questions=(QUESTION,))
+    found = told_of(
+        overlapping(1, task("a", (100, 1)), paused),
+        overlapping(2, task("b", (101, 1)), since=101),
+        overlapping(3, task("c", (102, 1)), since=102),
+    )
+    scale = build_scale(found, ScaleRoom(500, 10, 20))
+    assert scale.span(1)[0] < scale.place(0, 101.5) < scale.span(1)[1]
+    assert [found.took(place) for place in range(3)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("told", [{"stopped": True}, {"metadata": {"run_id": "y"}}])
+def test_another_call_begins_where_something_starts_again_after_a_stop(told: Any) -> None:
+    """c and d start with it, and d, before which there may be a breakpoint, ends after c."""
+    paused = task("ask", (100, 1), state="paused", questions=(QUESTION,))
+    found = told_of(
+        START,
+        overlapping(1, task("a", (100, 1)), paused, metadata={"run_id": "x"}),
+        overlapping(2, task("b", (101, 1)), since=101),
+        overlapping(3, task("c", (102.1, 1)), since=102, metadata=told.get("metadata", {})),
+        overlapping(4, task("d", (102.1, 2)), since=103, stopped=told.get("stopped", False)),
+        step(5, replace(paused, spans=()), source="open", since=104),
+    )
+    assert gaps(found) == [(3, 102, 102.1, "idle")]
+    assert calls(found) == [("input", 0, 100), ("resume", 3, 102.1)]
+
+
 def test_input_update_and_fork_are_calls() -> None:
     found = told_of(
         START,
@@ -199,6 +281,14 @@ def test_the_picture_in_characters() -> None:
             "█ ran  ✗ failed  ? asked  ─ waits  ┊ nothing ran",
         ]
     )
+
+
+def test_a_call_near_the_right_end_is_named_on_its_left() -> None:
+    paused = task("ask", (100, 0.1), state="paused", questions=(QUESTION,))
+    answered = task("ask", (400, 0.001), questions=(QUESTION,))
+    found = told_of(START, overlapping(1, task("a", (100, 90)), paused), step(2, answered, since=190))
+    head = found.draw_text(60).splitlines()[1]
+    assert "┌input" in head and head.endswith("resumed┐")
 
 
 def test_a_fan_out_is_one_line_with_its_number() -> None:

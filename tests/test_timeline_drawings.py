@@ -12,7 +12,7 @@ import pytest
 import threads_told as told
 from hypothesis import given
 from hypothesis import strategies as st
-from test_timeline import QUESTION, START, step, task, told_of
+from test_timeline import QUESTION, START, overlapping, step, task, told_of
 
 from stategraph.visualize.runs.timeline import Timeline, timeline
 from stategraph.visualize.runs.timeline_scale import ScaleRoom, build_scale
@@ -101,6 +101,17 @@ def test_tasks_side_by_side_have_lanes_up_to_a_limit() -> None:
         return {r.get("y") for g in root.iter(f"{SVG}g") if g.get("class") == "bar" for r in g.iter(f"{SVG}rect")}
 
     assert [len(tops(n)) for n in (1, 2, LANES, LANES + 1)] == [1, 2, LANES, 1]
+
+
+def test_tasks_of_one_node_that_end_in_different_steps_have_lanes() -> None:
+    """With schedule="ready", each ends in a step of its own."""
+
+    def tops(count: int) -> set[str | None]:
+        ends = [overlapping(n, task("w", (100, n), id=str(n)), since=99.0 + n) for n in range(1, count + 1)]
+        root = drawn(told_of(START, *ends))
+        return {box.get("y") for bar in root.iter(f"{SVG}g") if bar.get("class") == "bar" for box in bar.iter(f"{SVG}rect")}
+
+    assert [len(tops(count)) for count in (1, 2, 5, 50)] == [1, 2, 5, 6]
 
 
 def test_a_thousand_tasks_become_one_bar_with_their_number_and_their_failures() -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ...pregel.names import START
+from ...pregel.names import METADATA_PREFIX, START
 from ..group import group
 from ..labels import TIMES, drop_illegal
 from .changes import headline, writers
@@ -107,7 +107,12 @@ def describe_step(timeline: Timeline, place: int, step: TraceStep) -> Data:
     rows, v: key → number of its value, x: removed keys, f: how many branches leave here.
     """
     took = timeline.took(place)
-    own = {k: v for k, v in step.metadata.items() if k not in ("source", "step", "parents")}
+    engine = "source", "step", "parents"
+    own = {
+        key: value
+        for key, value in step.metadata.items()
+        if key not in engine and not key.startswith(METADATA_PREFIX)
+    }
     ids = dict.fromkeys(drop_illegal(task.node) for task in step.all_tasks() if task.name != START)
     return {
         "n": step.number,

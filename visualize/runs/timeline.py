@@ -5,11 +5,10 @@ Draws only a few lines of text itself; `timeline_svg` draws the picture.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...pregel.app import Pregel
 from ...pregel.names import NS_END, START
@@ -21,28 +20,14 @@ from ..model import join_id
 from ..text import terminal_width
 from ..theme import Theme
 from . import timeline_svg, timeline_text
-from .timeline_model import (
-    Bar,
-    CallSource,
-    Gap,
-    GapKind,
-    ThreadCall,
-    TimelineModel,
-    list_spans,
-    merge_spans,
-)
+from .timeline_attempts import gather_attempts
+from .timeline_calls import find_calls
+from .timeline_model import Bar, TimelineModel
 from .trace import Trace, TraceStep
 from .trace_reader import read_trace
 
-IDLE = 1.0
-"""Seconds between two supersteps after which they are attributed to two calls; the stored data do
-not say so."""
-
 MOST_ROWS = 30
 """If there are more rows than this, those that ran in the same steps are folded into one."""
-
-LATE = 0.5
-"""Seconds by which a retry may come later than its policy says."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +81,11 @@ def timeline(app: Pregel, config: AnyConfig) -> Timeline:
 def build_timeline(trace: Trace) -> Timeline:
     """Return the timeline of a thread that has already been read."""
     timed = any(task.spans for step in trace.steps for task in step.tasks)
-    gaps, calls = _Clock(timed).measure(trace.steps)
+    steps = gather_attempts(trace.steps)
+    gaps, calls = find_calls(steps, timed)
+    answers = sorted(gap.ended for gap in gaps if gap.kind == "answer")
     bars = [
-        bar
-        for place, step in enumerate(trace.steps)
-        for bar in _list_bars(place, step, gaps, timed)
+        bar for place, step in enumerate(steps) for bar in _list_bars(place, step, answers, timed)
     ]
     rows = _list_rows(trace.steps)
     homes: dict[str, str] = {}
@@ -127,8 +112,9 @@ def build_timeline(trace: Trace) -> Timeline:
 # -- bars ------------------------------------------------------------------------------------------
 
 
-def _list_bars(place: int, step: TraceStep, gaps: Iterable[Gap], timed: bool) -> Iterator[Bar]:
-    answers = [gap.ended for gap in gaps if gap.step == place and gap.kind == "answer"]
+def _list_bars(
+    place: int, step: TraceStep, answers: Sequence[float], timed: bool
+) -> Iterator[Bar]:
     for task in step.all_tasks():
         if task.name == START:
             continue
@@ -139,7 +125,8 @@ def _list_bars(place: int, step: TraceStep, gaps: Iterable[Gap], timed: bool) ->
                 # Between two attempts it waited for an answer, or else the first attempt had
                 # failed.
                 following = task.spans[number][0]
-                answered = any(began + took <= answer <= following for answer in answers)
+                next_answer = bisect_left(answers, began + took)
+                answered = next_answer < len(answers) and answers[next_answer] <= following
                 state = "paused" if task.questions and answered else "failed"
             elif is_running:  # this is how it stood before
                 state = "paused" if task.error is None else "failed"
@@ -170,113 +157,3 @@ def _list_paths(level: dict[str, dict[str, Any]], above: str) -> Iterator[str]:
         path = join_id(above, name)
         yield path
         yield from _list_paths(below, path)
-
-
-# -- calls and gaps --------------------------------------------------------------------------------
-
-
-class _Clock:
-    """Walks through the steps and finds where calls began and where nothing ran."""
-
-    def __init__(self, timed: bool) -> None:
-        self.timed = timed
-        self.gaps: list[Gap] = []
-        self.calls: list[ThreadCall] = []
-        self.ended: float | None = None  # when the last thing ended
-        self.run_id: Any = None
-
-    def measure(self, steps: Iterable[TraceStep]) -> tuple[tuple[Gap, ...], tuple[ThreadCall, ...]]:
-        """Return the gaps and calls of all steps."""
-        for place, step in enumerate(steps):
-            blocks = merge_spans(list_spans(step.tasks)) if self.timed else []
-            began = step.at if self.timed else None
-            if blocks:
-                began = blocks[0][0]
-            self._enter(place, step, began)
-            self._find_gaps(place, step, blocks)
-            if blocks:
-                self.ended = blocks[-1][1]
-            elif began is not None:
-                self.ended = max(began, self.ended or began)
-        return tuple(self.gaps), tuple(self.calls)
-
-    def _find_gaps(self, place: int, step: TraceStep, blocks: list[tuple[float, float]]) -> None:
-        """Find the times within a step in which nothing ran, and the calls that ended them."""
-        later = _list_later_attempts(step)
-        for (_, stop), (start, end) in pairwise(blocks):
-            first = bisect_left(later, start, key=lambda attempt: attempt.began)
-            last = bisect_right(later, end, key=lambda attempt: attempt.began)
-            kind = _explain_gap(later[first:last], stop)
-            if kind is None and start - stop > IDLE:
-                kind = "idle"  # an attempt that died with its process has stored no time
-            if kind is not None:
-                self.gaps.append(Gap(place, stop, start, kind))
-            if kind in ("answer", "idle"):
-                self.calls.append(ThreadCall("resume", place, start))
-        answered = any(task.questions and task.state == "done" for task in step.tasks)
-        if answered and not self.timed:
-            self.calls.append(ThreadCall("resume", place, float(place)))
-
-    def _enter(self, place: int, step: TraceStep, began: float | None) -> None:
-        """Record the start of a step: a new call if it came from outside, or after a stop."""
-        known = self.run_id
-        self.run_id = step.metadata.get("run_id", known)
-        quiet = 0.0
-        if began is not None and self.ended is not None:
-            quiet = began - self.ended
-        if step.source in ("input", "update", "fork"):
-            source: CallSource = step.source
-        else:
-            other_run = known is not None and self.run_id != known
-            if other_run:  # unless that run has continued and ended a step of the run before
-                later = _list_later_attempts(step)
-                other_run = not any(attempt.asked or attempt.late for attempt in later)
-            goes_on = self.calls and not (step.stopped or quiet > IDLE or other_run)
-            if step.source == "dropped" or goes_on:
-                return
-            source = "resume"
-        if began is not None and self.ended is not None and quiet > 0:
-            self.gaps.append(Gap(place, self.ended, began, "idle"))
-        when = float(place)
-        if self.timed:
-            when = began if began is not None else self.ended or 0.0
-        self.calls.append(ThreadCall(source, place, when))
-
-
-class _LaterAttempt(NamedTuple):
-    """An attempt other than a task's first.
-
-    Attributes:
-        before: when the previous attempt ended.
-        asked: whether its task has asked a question.
-        late: whether it came later than a retry would.
-    """
-
-    began: float
-    before: float
-    asked: bool
-    late: bool
-
-
-def _list_later_attempts(step: TraceStep) -> list[_LaterAttempt]:
-    """Return a step's attempts after the first ones, in the order in which they began."""
-    found = []
-    for task in step.tasks:
-        for (start, took), (began, _), wait in zip(
-            task.spans, task.spans[1:], task.waits, strict=False
-        ):
-            ended = start + took
-            late = began - ended > wait + LATE
-            found.append(_LaterAttempt(began, ended, bool(task.questions), late))
-    return sorted(found)
-
-
-def _explain_gap(attempts: Iterable[_LaterAttempt], stopped: float) -> GapKind | None:
-    """Return why nothing ran before these attempts, judged by those whose previous attempt had
-    ended by then."""
-    ended = [attempt for attempt in attempts if attempt.before <= stopped]
-    if any(attempt.asked for attempt in ended):
-        return "answer"
-    if any(attempt.late for attempt in ended):
-        return "idle"
-    return "retry" if ended else None

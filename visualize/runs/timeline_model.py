@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from ...checkpoint.base import UNDER_WAY
+from ..group import group
 from .trace import TaskState, TraceBranch, TraceStep, TraceTask
 from .values import count_noun, duration
 
@@ -112,11 +114,57 @@ class TimelineModel:
 
     def took(self, step: int) -> float | None:
         """Return the seconds that the step at an index in `steps` took; None if that is unknown, if
-        it stopped midway, or if it is running."""
-        spans = list_spans(self.steps[step].tasks)
-        if not spans or step in self._stopped or _count_running(self.steps[step]):
+        it stopped midway, or if it is running.
+
+        With schedule="ready", tasks may run across steps: then a step takes from the end of the one
+        before to its own end."""
+        if _count_running(self.steps[step]) or step in self._stopped:
             return None
-        return max(stop for _, stop in spans) - min(spans)[0]
+        if self.timed and self.may_overlap(step):
+            began, ended = self.windows[step]
+            stops = [gap for gap in self.gaps if gap.step == step and gap.kind != "retry"]
+            if any(gap.began > began for gap in stops):
+                return None
+            return ended - max([began, *(gap.ended for gap in stops)]) or None
+        spans = list_spans(self.steps[step].tasks)
+        return max(stop for _, stop in spans) - min(spans)[0] if spans else None
+
+    def may_overlap(self, step: int) -> bool:
+        """Return whether tasks may run across the beginning or the end of a step."""
+        return step in self.joined or UNDER_WAY in self.steps[step].metadata
+
+    @cached_property
+    def joined(self) -> frozenset[int]:
+        """The indexes of the steps that begin where the previous one has ended, whenever their
+        tasks have started."""
+        if not self.timed:
+            return frozenset()
+        return frozenset(
+            place for place, step in enumerate(self.steps) if place and step.since is not None
+        )
+
+    @cached_property
+    def windows(self) -> tuple[tuple[float, float], ...]:
+        """When each step began and ended; a step without times is placed at the end of the
+        previous one."""
+        bars = group((b.step, b) for b in self.bars if b.attempts or not self.timed)
+        found: list[tuple[float, float]] = []
+        last = 0.0
+        for place, step in enumerate(self.steps):
+            mine = bars.get(place, [])
+            began = last if self.timed else float(place)
+            if mine:
+                began = min(bar.began for bar in mine)
+            if place in self.joined:
+                began = max(began, last)
+            elif not place and step.since is not None:
+                began = max(began, step.since)
+            # What is still pending is no end of a step across whose end tasks run.
+            over = self.timed and UNDER_WAY in step.metadata
+            ends = [bar.ended for bar in mine if not (over and bar.state not in ("done", "lost"))]
+            last = max([began, *ends]) if self.may_overlap(place) or not ends else max(ends)
+            found.append((began, last))
+        return tuple(found)
 
     @cached_property
     def _stopped(self) -> frozenset[int]:

@@ -8,11 +8,10 @@ visible beside one of a minute.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...checkpoint.base import UNDER_WAY
 from ..group import group
 from .timeline_model import Gap, TimelineModel
 
@@ -60,8 +59,10 @@ class Scale:
         return pieces[0].x, pieces[-1].x + pieces[-1].width
 
     def place(self, step: int, time: float) -> float:
-        """Return the position of a time within a step, or before it, if a task continued from
-        there."""
+        """Return the position of a time within a step, or outside of it, if tasks run across its
+        beginning or end."""
+        while step + 1 in self.joined and time > self.steps[step][-1].ended:
+            step += 1
         while step in self.joined and time < self.steps[step][0].began:
             step -= 1
         pieces = self.steps[step]
@@ -75,8 +76,7 @@ class Scale:
 
 def build_scale(timeline: TimelineModel, room: ScaleRoom) -> Scale:
     """Divide the space among the steps of a timeline, in proportion to the time they took."""
-    joined = _find_joined(timeline)
-    windows = _list_windows(timeline, joined)
+    windows = timeline.windows
     short = _find_shortened(timeline, windows)
     parts = [_cut_at_gaps(window, short.get(place, [])) for place, window in enumerate(windows)]
     running = {bar.step for bar in timeline.bars if bar.state == "running"}
@@ -99,36 +99,7 @@ def build_scale(timeline: TimelineModel, room: ScaleRoom) -> Scale:
             pieces.append(Stretch(pieces[-1].ended, pieces[-1].ended, x, room.gap))
             x += room.gap
         steps.append(tuple(pieces))
-    return Scale(tuple(steps), x, joined)
-
-
-def _find_joined(timeline: TimelineModel) -> frozenset[int]:
-    """Return the steps before which something was running: with schedule="ready", they begin where
-    the previous one has ended, whenever their tasks have started."""
-    if not timeline.timed:
-        return frozenset()
-    steps = timeline.steps
-    return frozenset(n for n in range(1, len(steps)) if UNDER_WAY in steps[n - 1].metadata)
-
-
-def _list_windows(
-    timeline: TimelineModel, joined: Container[int]
-) -> list[tuple[float, float]]:
-    """Return when each step began and ended; a step without times is placed at the end of the
-    previous one."""
-    bars = group((b.step, b) for b in timeline.bars if b.attempts or not timeline.timed)
-    found: list[tuple[float, float]] = []
-    last = 0.0
-    for place in range(len(timeline.steps)):
-        mine = bars.get(place)
-        began = last if timeline.timed else float(place)
-        last = began
-        if mine:
-            first, ended = min(bar.began for bar in mine), max(bar.ended for bar in mine)
-            began = max(first, last) if place in joined else first
-            last = max(began, ended) if place in joined else ended
-        found.append((began, last))
-    return found
+    return Scale(tuple(steps), x, timeline.joined)
 
 
 def _find_shortened(

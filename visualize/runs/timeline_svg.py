@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from html import escape
-from itertools import groupby
+from itertools import accumulate, groupby
 from textwrap import wrap
 from typing import NamedTuple
 
@@ -249,14 +249,17 @@ def _rows(timeline: TimelineModel) -> dict[str, _Row]:
     """Return each node's row, with a lane for every task that ran beside another."""
     lanes: dict[str, dict[tuple[int, str], int]] = {row: {} for row in timeline.rows}
     crowded: dict[str, set[int]] = {row: set() for row in timeline.rows}
-    for (row, step), found in groupby(
-        sorted(timeline.bars, key=lambda b: (b.row, b.step)), lambda b: (b.row, b.step)
-    ):
-        given = _lanes(list(found))
-        if max(given.values()) >= LANES or len(given) > MOST_TASKS:
-            crowded[row].add(step)
-        else:
-            lanes[row].update({(step, task): lane for task, lane in given.items()})
+    part = [*accumulate(place not in timeline.joined for place in range(len(timeline.steps)))]
+    bars = sorted(timeline.bars, key=lambda b: (b.row, b.step))
+    for (row, _), overlapping in groupby(bars, lambda b: (b.row, part[b.step])):
+        near = list(overlapping)
+        given = _lanes(near)
+        for step, found in groupby(near, lambda b: b.step):
+            own = _lanes(list(found))
+            if max(own.values()) >= LANES or len(own) > MOST_TASKS:
+                crowded[row].add(step)
+            else:
+                lanes[row].update({(step, task): given[task] % LANES for task in own})
     rows: dict[str, _Row] = {}
     y = _HEAD
     for row in timeline.rows:

@@ -66,7 +66,11 @@ def _draw_head(timeline: TimelineModel, scale: Scale, left: int) -> Iterator[str
     calls, steps = [" "] * columns, [" "] * columns
     for call in timeline.calls:
         at = max(scale.place(call.step, call.began), scale.span(call.step)[0])
-        _write(calls, int(at), f"┌{_CALLS[call.source]}")
+        name = _CALLS[call.source]
+        if int(at) + len(name) < columns:
+            _write(calls, int(at), f"┌{name}")
+        else:
+            _write(calls, int(at) - len(name), f"{name}┐")
     for place, step in enumerate(timeline.steps):
         _write(steps, int(scale.span(place)[0]), f"{step.number}")
     yield "call".ljust(left) + "".join(calls)

@@ -87,6 +87,8 @@ class TraceStep:
         checkpoint: the id of the checkpoint that it made; None if it is open.
         at: when that was stored, in seconds since the epoch.
         stopped: whether a breakpoint that the graph was compiled with is before it.
+        since: when the checkpoint before it was stored, if tasks were under way there, with
+            schedule="ready": then some of its tasks may have started before it. Else None.
     """
 
     number: int
@@ -96,6 +98,7 @@ class TraceStep:
     at: float | None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     stopped: bool = False
+    since: float | None = None
 
     def all_tasks(self, besides: Container[str] = ()) -> Iterator[TraceTask]:
         """Yield its tasks, each followed by those of the graph that it ran, without that graph's

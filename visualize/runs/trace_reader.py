@@ -208,7 +208,7 @@ class TraceReader:
         return TraceStep(
             int(metadata.get("step", -1)), source, tasks, _id(link.after.config),
             _seconds(link.after.created_at),
-            metadata, place.stops(link.before, tasks),
+            metadata, place.stops(link.before, tasks), _since(link.before),
         )  # fmt: skip
 
     def _open(self, place: TraceLevel, head: StateSnapshot) -> TraceStep:
@@ -222,7 +222,8 @@ class TraceReader:
                 replace(task, held=task.name in held, earlier=not task.spans) for task in tasks
             )
         number = int((head.metadata or {}).get("step", -1)) + 1
-        return TraceStep(number, "open", tasks, None, None, {}, place.stops(head, tasks))
+        stopped = place.stops(head, tasks)
+        return TraceStep(number, "open", tasks, None, None, {}, stopped, _since(head))
 
     def _tasks(
         self,
@@ -265,7 +266,9 @@ class TraceReader:
         self, place: TraceLevel, task: PregelTask, base: StateSnapshot
     ) -> Iterator[TraceStep]:
         """Yield the steps of the graphs that a task has run, the oldest first."""
-        if not task.spans and task.result is None:
+        # With schedule="ready", times are stored where the task has started, not with each step.
+        begun = task.spans or task.interrupts or task.error is not None
+        if not begun and task.result is None:
             return
         for key, child in place.graph.program.nested.items():
             name, number = split_number(key)
@@ -429,6 +432,13 @@ def _parent(snapshot: StateSnapshot) -> str | None:
 def _source(snapshot: StateSnapshot | None) -> Source:
     found = (snapshot.metadata or {}).get("source", "loop") if snapshot else "loop"
     return found if found in ("input", "loop", "update", "fork") else "loop"
+
+
+def _since(before: StateSnapshot | None) -> float | None:
+    """Return when a checkpoint was stored in which tasks are under way."""
+    if before is None or UNDER_WAY not in (before.metadata or {}):
+        return None
+    return _seconds(before.created_at)
 
 
 def _seconds(created_at: str | None) -> float | None:
