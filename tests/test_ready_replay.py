@@ -254,12 +254,19 @@ def test_an_error_handler_ends_where_it_ended(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("winner", [0, 2])
-def test_the_recorded_racer_wins(drive: Drive, winner: int) -> None:
+def test_the_recorded_racer_wins_and_no_other_runs(drive: Drive, winner: int) -> None:
+    ran: list[int] = []
+
+    def run(state: Any) -> Any:
+        ran.append(state["n"])
+        return {"log": [str(state["n"])]}
+
     race = {"S": lambda _: [Send("w", {"n": each}, race="r") for each in range(3)]}
-    app = ready(build("r:S=w w>e", race))
+    app = ready(build("r:S=w w>e", race, nodes={"w": run}))
     with ends_by(lambda task: task.send is not None and task.send.arg["n"] != winner):
         app.invoke(EMPTY, CONFIG)
     check(drive, app, "w", "e")
+    assert ran == [winner, winner], "in the call, and in the replay that runs it"
 
 
 # -- where the graph has changed -----------------------------------------------------------------------------------
