@@ -379,3 +379,15 @@ def test_a_failure_that_an_error_handler_takes_stays_an_earlier_error(tmp_path: 
     app.invoke(Command(resume="yes"), CONFIG)
     assert "Earlier errors" in report(app, CONFIG, tmp_path / "run.html").read_text()
     assert str(changes(app, CONFIG)).count("long raised") == 1
+
+
+def test_what_has_started_and_its_node_is_gone_is_shown_with_its_question() -> None:
+    saver = InMemorySaver()
+    graph = build("S>a>b>c S>long S>other", nodes={"long": ask, "other": ask})
+    with ends_by(by_order("a", "b", "c", "long", "other")):
+        graph.compile(saver, schedule="ready").invoke(EMPTY, CONFIG)
+    trace = read_trace(build("S>a>b>c").compile(saver, schedule="ready"), CONFIG)
+    told = [(task.name, task.state, [each.value for each in task.questions]) for task in trace.steps[-1].tasks]
+    assert sorted(told) == [("long", "paused", ["really?"]), ("other", "paused", ["really?"])]
+    [remark] = trace.remarks
+    assert "pending work for parts of the graph that are gone" in remark

@@ -7,14 +7,21 @@ tasks. Changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ...checkpoint.base import NULL_TASK_ID, CheckpointTuple
+from ...checkpoint.base import (
+    NULL_TASK_ID,
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    RunnableConfig,
+)
 from ...pregel.program.program import Program
+from ...pregel.run.explain import find_whole
 from ...pregel.run.graph_changes import lost_kinds, lost_work
 from ...pregel.run.snapshots import View, view
 from ...pregel.run.task_records import TaskRecord
+from ...pregel.superstep.under_way import find_under_way
 
 _NODE = "node "
 
@@ -31,10 +38,14 @@ class Orphans(NamedTuple):
     tasks: tuple[tuple[str, str, TaskRecord], ...] = ()
 
 
-def find_orphans(program: Program, found: CheckpointTuple) -> Orphans:
+def find_orphans(program: Program, saver: BaseCheckpointSaver, where: RunnableConfig) -> Orphans:
     """Return what this program has no place for in a checkpoint and its history."""
+    found = saver.get_tuple(where)
+    if found is None:
+        return Orphans()
     seen = view(program, found, live=True)
     lost = [*lost_work(seen.machine, found, seen.records), *lost_kinds(seen.machine, found)]
+    started = _list_started(program, found) if lost else {}
     remarks = []
     if lost:
         remarks.append(
@@ -45,7 +56,7 @@ def find_orphans(program: Program, found: CheckpointTuple) -> Orphans:
     gone = [
         n
         for n in found.checkpoint["versions_seen"]
-        if not n.startswith("__") and n not in program.nodes
+        if not n.startswith("__") and n not in program.nodes and n not in started.values()
     ]
     if gone:
         names = ", ".join(map(repr, sorted(gone)))
@@ -53,14 +64,30 @@ def find_orphans(program: Program, found: CheckpointTuple) -> Orphans:
             "Nodes that this graph does not have ran in this thread; their tasks are not shown: "
             f"{names}."
         )
-    return Orphans(tuple(remarks), tuple(_list_tasks(seen, lost)) if lost else ())
+    tasks: list[tuple[str, str, TaskRecord]] = []
+    if started:
+        whole = find_whole(saver, where) or found
+        records = view(program, whole, live=True).records
+        tasks += ((name, id, records.get(id, TaskRecord())) for id, name in started.items())
+    if lost:
+        tasks += _list_tasks(seen, lost, started)
+    return Orphans(tuple(remarks), tuple(tasks))
 
 
-def _list_tasks(seen: View, lost: list[str]) -> Iterator[tuple[str, str, TaskRecord]]:
-    """Yield stored tasks that this program does not plan. Only their ids are stored, so a name may
-    mean one of several."""
-    planned = {task.id for task in seen.tasks}
-    planned_names = {task.name for task in seen.tasks}
+def _list_started(program: Program, found: CheckpointTuple) -> dict[str, str]:
+    """Return task id → node of the tasks that have started (schedule="ready"), and whose nodes this
+    program does not have."""
+    known = find_under_way(found.checkpoint).values()
+    return {each["id"]: each["node"] for each in known if each["node"] not in program.nodes}
+
+
+def _list_tasks(
+    seen: View, lost: list[str], started: Mapping[str, str]
+) -> Iterator[tuple[str, str, TaskRecord]]:
+    """Yield stored tasks that this program does not plan, but for those that have `started`. Only
+    their ids are stored, so a name may mean one of several."""
+    planned = {*started, *(task.id for task in seen.tasks)}
+    planned_names = {*started.values(), *(task.name for task in seen.tasks)}
     lost_nodes = [what.removeprefix(_NODE).strip("'\"") for what in lost if what.startswith(_NODE)]
     names = [name for name in lost_nodes if name not in planned_names]
     known = [

@@ -148,8 +148,9 @@ class TraceReader:
     def find_left(self, graph: StoredThreads, snapshot: StateSnapshot) -> Orphans:
         """Return what is stored for tasks of nodes that the graph no longer has."""
         saver = self.app.checkpointer
-        found = saver.get_tuple(snapshot.config) if isinstance(saver, BaseCheckpointSaver) else None
-        return Orphans() if found is None else find_orphans(graph.program, found)
+        if not isinstance(saver, BaseCheckpointSaver):
+            return Orphans()
+        return find_orphans(graph.program, saver, snapshot.config)
 
     def read_open(
         self, place: TraceLevel, tip: StateSnapshot, left: Orphans, visit: StepVisitor
