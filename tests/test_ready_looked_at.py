@@ -391,3 +391,14 @@ def test_what_has_started_and_its_node_is_gone_is_shown_with_its_question() -> N
     assert sorted(told) == [("long", "paused", ["really?"]), ("other", "paused", ["really?"])]
     [remark] = trace.remarks
     assert "pending work for parts of the graph that are gone" in remark
+
+
+def test_a_task_that_has_ended_in_the_one_step_of_a_call_is_shown_as_done() -> None:
+    """With durability "exit", its result is stored nowhere else than in the state."""
+    app = beside_a_chain(ask)
+    with ends_by(by_order("a", "b", "c", "long")):
+        app.invoke(EMPTY, CONFIG, durability="exit")
+        app.invoke(Command(resume="yes"), CONFIG, durability="exit")
+    assert app.get_state(CONFIG).next == ()
+    shown = [(task.name, task.state) for step in read_trace(app, CONFIG).steps for task in step.tasks]
+    assert ("long", "done") in shown and not any(state == "paused" for _, state in shown)

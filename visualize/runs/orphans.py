@@ -22,6 +22,7 @@ from ...pregel.run.graph_changes import lost_kinds, lost_work
 from ...pregel.run.snapshots import View, view
 from ...pregel.run.task_records import TaskRecord
 from ...pregel.superstep.under_way import find_under_way
+from .trace import TaskState, TraceTask
 
 _NODE = "node "
 
@@ -72,6 +73,27 @@ def find_orphans(program: Program, saver: BaseCheckpointSaver, where: RunnableCo
     if lost:
         tasks += _list_tasks(seen, lost, started)
     return Orphans(tuple(remarks), tuple(tasks))
+
+
+def build_orphan(name: str, id: str, stored: TaskRecord) -> TraceTask:
+    """Return a task of a node that this graph does not have."""
+    state: TaskState = "waiting"
+    if stored.error is not None:
+        state = "failed"
+    elif stored.wrote:
+        state = "done"
+    elif stored.interrupts or stored.wake_at is not None:
+        state = "paused"
+    return TraceTask(
+        id,
+        name,
+        name,
+        state,
+        stored.spans,
+        (0.0,) * len(stored.spans),
+        stored.error,
+        stored.interrupts,
+    )
 
 
 def _list_started(program: Program, found: CheckpointTuple) -> dict[str, str]:

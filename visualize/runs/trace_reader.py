@@ -22,13 +22,12 @@ from ...checkpoint.base import (
 from ...pregel.app import Pregel
 from ...pregel.names import START, child_ns, handled_node, numbered_ns, split_number
 from ...pregel.policies import RetryPolicy
-from ...pregel.run.task_records import TaskRecord
 from ...pregel.thread_api import StoredThreads
 from ...pregel.types import AnyConfig, PregelTask, StateSnapshot
 from ..labels import natural_key
 from ..model import join_id
 from .origins import OriginInputs
-from .orphans import Orphans, find_orphans
+from .orphans import Orphans, build_orphan, find_orphans
 from .trace import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
 from .values import block, format_value
 
@@ -160,7 +159,7 @@ class TraceReader:
         if _id(head.config) != _id(tip.config):  # on another branch than the newest
             head = tip
         opened = self._open(place, head)
-        opened = replace(opened, tasks=(*opened.tasks, *starmap(_build_orphan, left.tasks)))
+        opened = replace(opened, tasks=(*opened.tasks, *starmap(build_orphan, left.tasks)))
         visit(opened, self.app.get_state(head.config).values, head.values)
         return opened
 
@@ -203,7 +202,8 @@ class TraceReader:
             shown = tuple(t for t in shown if t.spans or t.result is not None or t.lost)
         tasks = () if link.before is None else self._tasks(
             place, shown, link.before,
-            lambda task: source == "loop" and (together or task.result is not None),
+            lambda task: source == "loop"
+            and (together or task.result is not None or task.name not in link.after.next),
         )  # fmt: skip
         metadata = link.after.metadata or {}
         return TraceStep(
@@ -387,27 +387,6 @@ def _show(value: Any, longest: int) -> str:
     if longest <= LONGEST_TEXT:
         return format_value(value, longest) if longest else ""
     return block(value, longest)
-
-
-def _build_orphan(name: str, id: str, stored: TaskRecord) -> TraceTask:
-    """Return a task of a node that this graph does not have."""
-    state: TaskState = "waiting"
-    if stored.error is not None:
-        state = "failed"
-    elif stored.wrote:
-        state = "done"
-    elif stored.interrupts or stored.wake_at is not None:
-        state = "paused"
-    return TraceTask(
-        id,
-        name,
-        name,
-        state,
-        stored.spans,
-        (0.0,) * len(stored.spans),
-        stored.error,
-        stored.interrupts,
-    )
 
 
 def _branches(beside: list[StateSnapshot], line: set[str | None]) -> tuple[TraceBranch, ...]:
