@@ -190,6 +190,8 @@ def test_a_part_of_a_thread_shows_a_question_across_the_steps_that_it_overlapped
     scale = build_scale(found, ScaleRoom(500, 10, 20))
     assert scale.span(1)[0] < scale.place(0, 101.5) < scale.span(1)[1]
     assert [found.took(place) for place in range(3)] == [1, 1, 1]
+    answered = replace(paused, spans=((100, 1.5), (200, 1)))
+    assert told_of(overlapping(1, task("a", (100, 1)), answered)).took(0) == 1
 
 
 @pytest.mark.parametrize("told", [{"stopped": True}, {"metadata": {"run_id": "y"}}])

@@ -118,14 +118,17 @@ class TimelineModel:
 
         With schedule="ready", tasks may run across steps: then a step takes from the end of the one
         before to its own end."""
-        if _count_running(self.steps[step]) or step in self._stopped:
+        if _count_running(self.steps[step]):
             return None
         if self.timed and self.may_overlap(step):
             began, ended = self.windows[step]
-            stops = [gap for gap in self.gaps if gap.step == step and gap.kind != "retry"]
+            mine = (gap for gap in self.gaps if gap.step == step and gap.kind != "retry")
+            stops = [gap for gap in mine if gap.began < ended]
             if any(gap.began > began for gap in stops):
                 return None
             return ended - max([began, *(gap.ended for gap in stops)]) or None
+        if step in self._stopped:
+            return None
         spans = list_spans(self.steps[step].tasks)
         return max(stop for _, stop in spans) - min(spans)[0] if spans else None
 
