@@ -122,8 +122,7 @@ class TimelineModel:
             return None
         if self.timed and self.may_overlap(step):
             began, ended = self.windows[step]
-            mine = (gap for gap in self.gaps if gap.step == step and gap.kind != "retry")
-            stops = [gap for gap in mine if gap.began < ended]
+            stops = [gap for gap in self._stops.get(step, ()) if gap.began < ended]
             if any(gap.began > began for gap in stops):
                 return None
             return ended - max([began, *(gap.ended for gap in stops)]) or None
@@ -170,13 +169,18 @@ class TimelineModel:
         return tuple(found)
 
     @cached_property
+    def _stops(self) -> dict[int, list[Gap]]:
+        """The gaps between calls, by the index of their step."""
+        return group((gap.step, gap) for gap in self.gaps if gap.kind != "retry")
+
+    @cached_property
     def _stopped(self) -> frozenset[int]:
         """The indexes of the steps that stopped midway and continued in another call."""
         return frozenset(
-            gap.step
-            for gap in self.gaps
-            if gap.kind != "retry"
-            and any(began <= gap.began for began, _ in list_spans(self.steps[gap.step].tasks))
+            step
+            for step, gaps in self._stops.items()
+            for gap in gaps
+            if any(began <= gap.began for began, _ in list_spans(self.steps[step].tasks))
         )
 
     @property
