@@ -165,7 +165,7 @@ def test_what_is_still_open_is_drawn_once_at_its_time(state: TaskState) -> None:
     found = told_of(
         START,
         overlapping(1, task("a", (100, 1)), slow),
-        overlapping(2, task("b", (101, 1)), since=101),
+        overlapping(2, task("b", (101.2, 0.8)), since=101),
         overlapping(3, task("c", (102, 1)), since=102),
         step(4, replace(slow, spans=()), source="open", since=103),
     )

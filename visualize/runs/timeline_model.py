@@ -155,11 +155,9 @@ class TimelineModel:
         for place, step in enumerate(self.steps):
             mine = bars.get(place, [])
             began = last if self.timed else float(place)
-            if mine:
+            if mine and place not in self.joined:
                 began = min(bar.began for bar in mine)
-            if place in self.joined:
-                began = max(began, last)
-            elif not place and step.since is not None:
+            if not place and step.since is not None:
                 began = max(began, step.since)
             # What is still pending is no end of a step across whose end tasks run.
             over = self.timed and UNDER_WAY in step.metadata
