@@ -9,7 +9,7 @@ import pytest
 from conftest import each_case
 from ready_graphs import build, by_order, ends_by
 
-from stategraph import Command, InMemorySaver, interrupt, task
+from stategraph import Command, InMemorySaver, Send, interrupt, task
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
@@ -103,3 +103,26 @@ def test_a_call_that_failed_in_supersteps_and_returned_since_is_not_made_again(d
         drive.invoke(app, None, CONFIG)
     assert drive.invoke(ready, Command(resume="!"), CONFIG)["log"] == ["a", "called !", "y"]
     assert len(made) == 2
+
+
+@each_case("schedules", product((R, S), repeat=3))
+def test_sends_of_commands_are_the_same_tasks_in_both(drive: Any, schedules: Any) -> None:
+    """Beside a Send that is under way: each runs once, and has its own result and question."""
+    ran: list[str] = []
+
+    def m(state: Any) -> Any:
+        ran.append(state["n"])
+        answer = interrupt(state["n"]) if state["n"] == "asks" else ""
+        return {"log": [state["n"] + answer]}
+
+    graph = build("S>x r:S=w|m", {"S": lambda _: [Send("w", {})]}, {"w": lambda _: {"log": [interrupt("w")]}, "m": m})
+    graph.add_conditional_edges("x", lambda _: [], ["m"])
+    saver = InMemorySaver()
+    drive.invoke(graph.compile(saver, schedule="ready"), {"log": []}, CONFIG)
+    for schedule, name in zip(schedules, ("one", "asks"), strict=False):
+        drive.invoke(graph.compile(saver, schedule=schedule), Command(goto=Send("m", {"n": name})), CONFIG)
+    app = graph.compile(saver, schedule=schedules[-1])
+    questions = {question.value: question.id for question in drive.get_state(app, CONFIG).interrupts}
+    assert sorted(questions) == ["asks", "w"]
+    result = drive.invoke(app, Command(resume={questions["asks"]: "!", questions["w"]: "w!"}), CONFIG)
+    assert sorted(result["log"]) == ["asks!", "one", "w!", "x"] and ran == ["one", "asks", "asks"]

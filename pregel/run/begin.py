@@ -272,7 +272,12 @@ def _take_command(run: Run, machine: Machine, command: Command[Any], *, branches
         tasks = pending_tasks(run, machine)
         reopened = take_answers(run, tasks, command.resume, branches=branches)
     writes = command_writes(run, command)
-    machine.apply_writes(writes)
+    if run.position.unqueued is None or branches:
+        machine.apply_writes(writes)
+    else:
+        from .origins import bring_in
+
+        bring_in(run, machine, writes)
     # On a branch nothing is claimed: no other call can stand at a checkpoint that is new.
     if not branches:
         yield from record_command(run, writes, reopened)

@@ -27,9 +27,11 @@ from ...checkpoint.base import (
 from ...checkpoint.serde import Blob
 from ..names import under_way_number
 from ..program.version import apply_migration
+from ..program.writes import Pair
 from ..superstep.machine import Machine, handler_of
 from ..superstep.ready_machine import ReadyMachine
 from ..superstep.requeue import requeue
+from ..superstep.state import assign_slots
 from ..superstep.task import Task
 from ..superstep.under_way import UnderWayRecord, find_origin, find_under_way
 from .effects import Effect, Effects, Load, Save
@@ -102,6 +104,7 @@ def take_up(
     continued: list[Any] = [origin.metadata.get(CONTINUES, ()) for origin in origins.values()]
     run.position.note_continued([*chain(*continued), *origins])
     if not isinstance(machine, ReadyMachine):
+        run.position.note_unqueued(machine.copy())
         requeue_stored(machine, checkpoint)
         return
     mine, migrate = run.program.fingerprint, run.settings.graph.migrate
@@ -119,6 +122,18 @@ def take_up(
     if without_origin:
         requeue(machine, without_origin)
     machine.take_up(tasks)
+
+
+def bring_in(run: Run, machine: Machine, writes: Sequence[Pair]) -> None:
+    """Apply what a `Command` brings to a thread on which tasks had been under way that supersteps
+    run. Its Sends come before those: so they have the same ids in both schedules, and when the
+    thread is loaded again."""
+    state, found = run.position.unqueued, run.position.found
+    assert found is not None
+    state.apply_writes(writes)
+    requeue_stored(state, found.checkpoint)
+    assign_slots(machine, state)
+    run.position.note_unqueued(None)
 
 
 def keep_strays(run: Run, machine: ReadyMachine) -> Effects:

@@ -23,9 +23,19 @@ class Position:
         loaded_head: `found`, if it was the newest and the run builds on it. It stays when the run
             has moved on: what is stored later than it was built begins there.
         continued: the checkpoints, besides `found`, to which tasks belong that go on here.
+        unqueued: the state before tasks that had been under way were made pending work of it, to be
+            run in supersteps; None if there were none.
     """
 
-    __slots__ = ("continued", "found", "head", "loaded_head", "records", "saved_id")
+    __slots__ = (
+        "continued",
+        "found",
+        "head",
+        "loaded_head",
+        "records",
+        "saved_id",
+        "unqueued",
+    )
 
     def __init__(self) -> None:
         self.found: CheckpointTuple | None = None
@@ -34,6 +44,7 @@ class Position:
         self.head: str | None = None
         self.loaded_head: CheckpointTuple | None = None
         self.continued: Collection[str] = ()
+        self.unqueued: Any = None
 
     @property
     def at_head(self) -> bool:
@@ -99,6 +110,10 @@ class Position:
     def note_continued(self, checkpoints: Collection[str]) -> None:
         """Note that tasks of these checkpoints go on here, too."""
         self.continued = dict.fromkeys([*self.continued, *checkpoints])
+
+    def note_unqueued(self, machine: Any) -> None:
+        """Note the state before what was under way is made pending work of it."""
+        self.unqueued = machine
 
     def note_command(self, record: TaskRecord) -> None:
         """Add what this call has brought to the records."""

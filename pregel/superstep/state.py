@@ -403,6 +403,11 @@ def copy_slots(record: Any) -> Any:
     schedule="ready" each step makes three (benchmarks/ready.py)."""
     cls = record.__class__
     other = cls.__new__(cls)
-    for name in _slots_of(cls):
-        setattr(other, name, getattr(record, name))
+    assign_slots(other, record)
     return other
+
+
+def assign_slots(record: Any, other: Any) -> None:
+    """Let a record hold what another one of its class holds."""
+    for name in _slots_of(record.__class__):
+        setattr(record, name, getattr(other, name))
