@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from operator import add
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from paused import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
@@ -16,9 +17,11 @@ from stategraph import (
     InMemorySaver,
     InvalidRouteError,
     InvalidUpdateError,
+    Overwrite,
     Send,
     StateGraph,
     UnknownInterruptError,
+    interrupt,
 )
 from stategraph.channels import LastValue
 from stategraph.pregel import NodeBuilder, Pregel
@@ -332,3 +335,23 @@ def test_a_command_at_an_old_checkpoint_makes_a_branch_that_holds_it(drive: Any)
     branch = rows(drive.history(app, CFG))[count:]
     assert branch[0][0:2] == ("fork", 1) and set(branch[0][3]) == {"o", "x"}
     assert "a" not in drive.get_state(app, then).values
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_commands_at_one_checkpoint_may_write_one_key_each(drive: Any, schedule: Any) -> None:
+    """They are applied one after the other when the thread is loaded, too. Nobody could read it any more."""
+
+    class Plain(TypedDict, total=False):
+        last: str
+        items: Annotated[list[str], add]
+        out: list[str]
+
+    builder = StateGraph(Plain).add_node("ask", lambda _: {"out": [interrupt(each) for each in "123"]})
+    app = builder.add_edge(START, "ask").compile(InMemorySaver(), schedule=schedule)
+    drive.invoke(app, {"last": "0"}, CFG)
+    drive.invoke(app, Command(resume="a", update={"last": "1", "items": Overwrite(["1"])}), CFG)
+    drive.invoke(app, Command(resume="b", update={"last": "2", "items": ["2"]}), CFG)
+    assert drive.get_state(app, CFG).values == {"last": "2", "items": ["1", "2"]}
+    result = drive.invoke(app, Command(resume="c", update={"items": Overwrite(["3"])}), CFG)
+    assert result == {"last": "2", "items": ["3"], "out": ["a", "b", "c"]}
+    assert drive.history(app, CFG)[0].values == result

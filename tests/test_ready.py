@@ -170,6 +170,40 @@ def test_what_is_refused_does_not_run_again_until_it_can_start_again(drive: Any,
     assert drive.invoke(app, None, CONFIG)["last"] == "mail" and ran == ["mail", "mail"]
 
 
+def test_what_is_refused_again_after_an_edit_does_not_run_again_either(drive: Any) -> None:
+    ran: list[str] = []
+
+    def slow(state: Plain) -> Any:
+        ran.append("slow")
+        return {"last": "slow"}
+
+    builder = StateGraph(Plain).add_node("slow", slow).add_node("a", write_last("a")).add_node("b", write_last("b"))
+    app = builder.add_edge(START, "a").add_edge(START, "slow").add_edge("a", "b").compile(
+        InMemorySaver(), schedule="ready", interrupt_before=["b"]
+    )
+    with ends_by(by_order("a", "slow")), pytest.raises(ConcurrentUpdateError):
+        drive.invoke(app, EMPTY, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    for _ in range(3):
+        with ends_by(by_order("b", "slow")), pytest.raises(ConcurrentUpdateError, match="'slow' started before 'b'"):
+            drive.invoke(app, None, CONFIG, interrupt_before=[])
+    assert ran == ["slow", "slow"]
+
+
+def test_a_refusal_in_a_graph_inside_is_solved_there(drive: Any) -> None:
+    """The task around it was not refused: it goes on, and its graph with what the edit has let start again."""
+    builder = StateGraph(Plain).add_node("a", write_last("a")).add_node("b", write_last("b"))
+    inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
+    app = StateGraph(Plain).add_node("a", inside).add_edge(START, "a").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b", "a")):
+        for _ in range(2):
+            with pytest.raises(ConcurrentUpdateError):
+                drive.invoke(app, EMPTY if not drive.history(app, CONFIG) else None, CONFIG)
+        inner = drive.get_state(app, CONFIG).tasks[0].state
+        drive.update_state(app, inner, {"log": ["edit"]}, "b")
+        assert drive.invoke(app, None, CONFIG)["last"] == "a"
+
+
 def test_an_error_handler_is_not_asked_about_a_write_that_is_refused(drive: Any) -> None:
     """The node has not failed: a graph that lets two branches write one key has."""
     handled: list[str] = []

@@ -136,13 +136,13 @@ def _start(
 
 
 def _restore_refused(run: Run, tasks: Sequence[Task]) -> None:
-    """Give tasks their error back whose writes were refused. From their origin these would be
-    refused again, so nothing that they do is repeated for that."""
+    """Give tasks their error back whose writes were refused and would be refused again, so that
+    nothing that they do is repeated for that."""
+    machine: ReadyMachine = run.machine  # type: ignore[assignment]
     for task in tasks:
-        record = run.position.record_of(task.id)
-        # One that was carried over starts again, in a state that it has not seen.
-        if isinstance(record.error, ConcurrentUpdateError) and record.kept is None:
-            task.restore_end(record.error)
+        error = run.position.record_of(task.id).error
+        if isinstance(error, ConcurrentUpdateError) and machine.refuses_again(task, error):
+            task.restore_end(error)
 
 
 def _is_handled(task: Task) -> bool:

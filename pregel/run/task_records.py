@@ -3,7 +3,7 @@ found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -25,6 +25,7 @@ from ...checkpoint.base import (
     Span,
 )
 from ..clock import CLOCK
+from ..names import TASKS
 from ..program.writes import Pair
 from ..superstep.ids import Carried
 from ..superstep.machine import Machine, handler_of
@@ -201,9 +202,23 @@ def known_only(writes: Iterable[Pair], machine: Machine) -> list[Pair]:
 
 
 def bring_back(machine: Machine, command: TaskRecord) -> None:
-    """Apply what a `Command` has brought beside the checkpoint."""
-    if command.writes:
-        machine.apply_writes(known_only(command.writes, machine))
+    """Apply what `Command`s have brought beside the checkpoint, one after the other."""
+    for writes in _split_commands(known_only(command.writes, machine)):
+        machine.apply_writes(writes)
+
+
+def _split_commands(writes: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """They are stored in a row. A key that is written again is that of a later one."""
+    found: list[Pair] = []
+    names: set[str] = set()
+    for name, value in writes:
+        if name in names and name != TASKS:
+            yield found
+            found, names = [], set()
+        found.append((name, value))
+        names.add(name)
+    if found:
+        yield found
 
 
 def with_handlers(tasks: Iterable[Task], stored: Mapping[str, TaskRecord]) -> list[Task]:

@@ -258,7 +258,7 @@ class ReadyMachine(FlowMachine):
     def _adopt(self, choice: Choice) -> None:
         """Note what waits, so that it stays."""
         self.decided = True
-        # Not who was due before: a deferred node sleeps again while something else is under way.
+        # Not who was held before: a deferred node sleeps again while something else is under way.
         self.held, self.waiting_sends = choice.held, choice.waiting_sends
 
     def find_held_back(self) -> Collection[str]:
@@ -345,6 +345,12 @@ class ReadyMachine(FlowMachine):
                 return ConcurrentUpdateError(name, task.name, by, overwrites=not plain)
         return None
 
+    def refuses_again(self, task: Task, error: ConcurrentUpdateError) -> bool:
+        """Whether what this task wrote was refused (and not what one in a graph inside it did), and
+        it has not started anew since."""
+        changed = self.versions.get(error.key, 0) > task.run.machine.tick
+        return changed and error.task == task.name and error.key in self.channels
+
     def apply(self, tasks: Sequence[Task]) -> None:
         """End a step: what these tasks wrote is folded in, in path order; what has started since
         the step before is under way, unless it is among them, or has lost its race to one of
@@ -355,9 +361,7 @@ class ReadyMachine(FlowMachine):
         """
         if len(tasks) > 1:  # of equal paths the first is what started first
             tasks = in_path_order(sorted(tasks, key=self.starts.order))
-        # Several steps may follow on each other without a start between them: after a race, or when
-        # the call is cut short.
-        if not self.decided:
+        if not self.decided:  # no start since the last step: after a race, or if it is cut short
             self._adopt(self._choose(never))
         fresh: dict[str, Channel] = {}
         changed: set[str] = set()
