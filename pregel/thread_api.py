@@ -313,7 +313,8 @@ class StoredThreads(Generic[ValuesT]):
             yield levels[0] if len(levels) == 1 else levels, graph
 
     def explain(self, config: AnyConfig) -> dict[str, NodeStatus]:
-        """Explain why each node would or would not run now.
+        """Explain why each node would or would not run now, from what is stored: what a run that is
+        at work has started since the last checkpoint is not known.
 
         Returns:
             node name → `NodeStatus`, with a sentence that names triggers and open joins.
