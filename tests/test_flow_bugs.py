@@ -108,7 +108,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "deferred nodes and joins are not under way": (flow_machine, "find_blockers", ignores_deferred),
     "a way through the target counts": (flow, "walk", lambda border, after, without=None: real_walk(border, after)),
     "circles stay closed": (flow_machine, "_open_circles", lambda *_: None),
-    "deferred nodes wake all at once": (flow_machine, "find_first", lambda names, leads: list(names)),
+    "deferred nodes wake all at once": (flow, "find_first", lambda names, leads: list(names)),
     "new input keeps waves": (FlowMachine, "apply_input", Machine.apply_input),
     "an edit is no part of the flow": (FlowMachine, "apply_edit", Machine.apply_edit),
 }

@@ -21,6 +21,7 @@ from test_ready_exit import CALLED
 from test_ready_joins import ONE_BY_ONE as JOINS
 
 import stategraph.pregel.run.origins as origins
+import stategraph.pregel.superstep.ready_choice as ready_choice
 import stategraph.pregel.superstep.ready_machine as ready_machine
 import stategraph.pregel.superstep.ready_races as ready_races
 from stategraph import InMemorySaver
@@ -172,7 +173,7 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     "losers hold joins back": (ready_machine, "ReadyCrossing", lambda *args, lost, **named: ReadyCrossing(*args, lost=(), **named)),
     "a failure counts before the race is over": (ReadyRaces, "note_failure", lambda self, task: True),
     "a handler does not wait for the race": (ReadyRaces, "take_over", end_at_once),
-    "racers start one by one": (ready_races, "race_of_send", start_apart),
+    "racers start one by one": (ready_choice, "race_of_send", start_apart),
     "the last in path order wins": (ready_races, "in_path_order", lambda tasks: [*reversed(in_path_order(tasks))]),
 }
 
