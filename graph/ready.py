@@ -98,6 +98,6 @@ def _find_side_branches(spec: GraphSpec, successors: Mapping[str, set[str]]) -> 
             yield (
                 f"node {end!r} is started by each turn of a loop through {source!r} that it does "
                 "not lead back to: with schedule='ready' the loop does not wait for it, so it may "
-                "run less often than the loop turns. To run it in each turn: let it lead back into "
-                "the loop, or use supersteps. To run it once, at the end: defer=True"
+                "run less often than the loop turns. To run it in each turn, let it lead back into "
+                "the loop, or use supersteps. To run it once, at the end, set defer=True"
             )

@@ -243,7 +243,7 @@ class _Call:
         return next(iter(self._waiting), None)
 
     def _note_end(self, task: Task) -> Sequence[Task]:
-        """Take note of an end. Returns of what the loop is to be told."""
+        """Note an end. Returns the tasks of whose ends the loop is to be told."""
         if task.name == START:
             return (task,)
         recorded = self._known.pop(task, None)
@@ -269,14 +269,14 @@ class _Call:
         return ended
 
     def _give_up(self) -> Sequence[Task]:
-        """Nothing can run. Returns of what the loop is to be told."""
+        """Nothing can run. Returns the tasks of whose ends the loop is to be told."""
         if self._ended and not self._stopped:
             return self._tell_all()
         self._script.kept.update((task.id, task) for task in self._ended)
         return ()
 
     def _tell_all(self) -> Sequence[Task]:
-        """The graph does not do what it is recorded to: let the loop know of all that has ended."""
+        """The graph does not do what was recorded: tell the loop of all that has ended."""
         self._script.steps.clear()
         ended, self._ended, self._left = self._ended, [], []
         return ended

@@ -129,6 +129,18 @@ def drive(request: pytest.FixtureRequest) -> Drive:
     return Drive(is_async=request.param == "async")
 
 
+@pytest.fixture(params=["memory", "sqlite"])
+def local_saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """An empty saver of each kind that needs no server. A module may use it under the name `saver`."""
+    from stategraph import InMemorySaver, SqliteSaver
+
+    if request.param == "memory":
+        yield InMemorySaver()
+    else:
+        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
+            yield opened
+
+
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """An empty saver of each kind. The test's module has a fixture `postgres`, of `cluster`."""

@@ -4,31 +4,21 @@ And the same run, delivered twice, is one run."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import local_saver
 from paused import CFG, Ran, answer, asked, asks, fails, graph, says
 
 from stategraph import (
     START,
     CheckpointConflictError,
     Command,
-    InMemorySaver,
     UnknownInterruptError,
     interrupt,
 )
-from stategraph.checkpoint.sqlite import SqliteSaver
 
-
-@pytest.fixture(params=["memory", "sqlite"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "memory":
-        yield InMemorySaver()
-    else:
-        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
-            yield opened
+saver = local_saver
 
 
 class Body:

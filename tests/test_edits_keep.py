@@ -4,11 +4,10 @@ made again. On each saver, sync and async."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from conftest import local_saver
 from paused import CFG, Ran, State, asked, asks, graph, says
 from typing_extensions import TypedDict
 
@@ -26,16 +25,8 @@ from stategraph import (
     interrupt,
     task,
 )
-from stategraph.checkpoint.sqlite import SqliteSaver
 
-
-@pytest.fixture(params=["memory", "sqlite"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "memory":
-        yield InMemorySaver()
-    else:
-        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
-            yield opened
+saver = local_saver
 
 
 def shop(ran: Ran, saver: Any) -> Any:

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from operator import add
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from conftest import local_saver
 from nested_travel import CALLS, KEEPS, Nest, travel
 from paused import CFG, Ran, State, asks, graph, ids, says
 
@@ -19,7 +18,6 @@ from stategraph import (
     Command,
     InMemorySaver,
     Send,
-    SqliteSaver,
     StateGraph,
     StateUpdate,
 )
@@ -111,13 +109,7 @@ def test_a_round_of_a_loop_goes_on_from_what_the_round_before_has_left(drive: An
 # -- a history of its own -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "memory":
-        yield InMemorySaver()
-    else:
-        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
-            yield opened
+saver = local_saver
 
 
 def remembers(saver: Any, schedule: Any) -> Any:

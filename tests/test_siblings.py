@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import cluster
 import pytest
+from conftest import local_saver
 from fleet import counting, working
 
 from stategraph import (
@@ -25,7 +24,6 @@ from stategraph import (
     interrupt,
     task,
 )
-from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.clock import CLOCK
 from stategraph.workers import JobDeadlineError, Queue
 
@@ -41,13 +39,7 @@ class Item(TypedDict):
     name: str
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "memory":
-        yield InMemorySaver()
-    else:
-        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
-            yield opened
+saver = local_saver
 
 
 # -- on_failure ---------------------------------------------------------------------------------------------------

@@ -78,8 +78,8 @@ class Ancestry:
         self._next = config
 
     def may_hold(self, checkpoint_id: str) -> Steps[bool]:
-        """Whether a checkpoint may be among them: it is, or it is not stored. With durability
-        "exit" most are not."""
+        """Whether a checkpoint may be among them: it is, or it is not stored, so that nobody knows.
+        Most checkpoints of a call with durability "exit" are not."""
         while checkpoint_id not in self._known and self._next is not None:
             each = yield self._waits.get_tuple(self._saver, self._next)
             self._next = None

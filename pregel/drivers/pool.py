@@ -233,8 +233,8 @@ class ThreadBatch(Batch[Job]):
                 self.wake()
 
     def _leave(self) -> bool:
-        """Count a worker as gone that has found nothing to do. False if it has to stay: for what
-        was added after it had looked no other one may have been called."""
+        """Let a worker go that has found nothing to do. Returns False if it must stay: a job may
+        have been added since it looked, for which no other worker was called."""
         with self._lock:
             self._workers -= 1
         if not self._waiting:

@@ -41,7 +41,7 @@ def lost_kinds(machine: Machine, found: CheckpointTuple) -> list[str]:
 
 
 def forget_lost(machine: Machine, found: CheckpointTuple) -> None:
-    """Drop the pending work of a checkpoint that the machine's program lacks."""
+    """Drop the pending work of a checkpoint for which the machine's program has no node."""
     slots = _lost_slots(machine, found)
     machine.forget([*_lost_triggers(machine, found), *slots])
     machine.forget_seen(slots)  # else the origins of these tasks would be kept

@@ -125,11 +125,11 @@ def take_up(
 
 
 def bring_in(run: Run, machine: Machine, writes: Sequence[Pair]) -> None:
-    """Apply what a `Command` brings to a thread on which tasks had been under way that supersteps
-    run. Its Sends come before those: so they have the same ids in both schedules, and when the
-    thread is loaded again."""
+    """Apply what a `Command` brings, where supersteps run tasks that had been under way. Its Sends
+    come before these tasks, so that they have the same ids in both schedules, and after the thread
+    is loaded again."""
     state, found = run.position.unqueued, run.position.found
-    assert found is not None
+    assert state is not None and found is not None
     state.apply_writes(writes)
     requeue_stored(state, found.checkpoint)
     assign_slots(machine, state)

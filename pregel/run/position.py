@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...checkpoint.base import CONTINUES, NULL_TASK_ID, CheckpointTuple
+from ..superstep.machine import Machine
 from .task_records import NOTHING_RECORDED, TaskRecord
 
 
@@ -44,7 +45,7 @@ class Position:
         self.head: str | None = None
         self.loaded_head: CheckpointTuple | None = None
         self.continued: Collection[str] = ()
-        self.unqueued: Any = None
+        self.unqueued: Machine | None = None
 
     @property
     def at_head(self) -> bool:
@@ -111,8 +112,8 @@ class Position:
         """Note that tasks of these checkpoints go on here, too."""
         self.continued = dict.fromkeys([*self.continued, *checkpoints])
 
-    def note_unqueued(self, machine: Any) -> None:
-        """Note the state before what was under way is made pending work of it."""
+    def note_unqueued(self, machine: Machine | None) -> None:
+        """Note the state before what was under way was made pending work; None: it is used up."""
         self.unqueued = machine
 
     def note_command(self, record: TaskRecord) -> None:

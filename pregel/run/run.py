@@ -217,7 +217,7 @@ class Run:
         return pinned
 
     def look_at(self, machine: Machine) -> Run:
-        """This run as tasks see it in a state in which they are only looked at."""
+        """This run, as seen by tasks of another state that are looked at and not run."""
         if machine is self.machine:
             return self
         seen: Run = copy_slots(self)

@@ -203,12 +203,14 @@ def known_only(writes: Iterable[Pair], machine: Machine) -> list[Pair]:
 
 def bring_back(machine: Machine, command: TaskRecord) -> None:
     """Apply what `Command`s have brought beside the checkpoint, one after the other."""
-    for writes in _split_commands(known_only(command.writes, machine)):
-        machine.apply_writes(writes)
+    if command.writes:
+        for writes in _split_commands(known_only(command.writes, machine)):
+            machine.apply_writes(writes)
 
 
 def _split_commands(writes: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """They are stored in a row. A key that is written again is that of a later one."""
+    """The writes of each, which are stored in a row: a key that is written again is written by a
+    later one."""
     found: list[Pair] = []
     names: set[str] = set()
     for name, value in writes:

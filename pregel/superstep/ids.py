@@ -19,8 +19,8 @@ from .attempt_state import AttemptState
 
 
 class Carried(NamedTuple):
-    """What a task takes along that was begun beside an earlier checkpoint and goes on: after an
-    edit of the thread, in another schedule, or after a call with durability="exit".
+    """What a task takes along that goes on from an earlier checkpoint: after an edit of the thread,
+    in another schedule, or after a call with durability="exit".
 
     Attributes:
         id: the id that it had.

@@ -177,8 +177,8 @@ class Machine(LiveState):
         return False
 
     def as_superstep(self) -> Machine:
-        """This state, or one like it in which all that is pending is the next superstep: to look at
-        it."""
+        """A state in which all that is pending is the next superstep, for looking at it: this one,
+        in supersteps."""
         return self
 
     def find_joined(self, task: Task) -> tuple[str, ...]:

@@ -129,8 +129,8 @@ class Races:
         return [t for t in tasks if race_of(t) is not None and race_of(t) not in self._winners]
 
     def leave_out_open(self, failed: Sequence[Task], tasks: Iterable[Task]) -> list[Task]:
-        """Those who have failed, without the racers of races that another one may still win: it was
-        cut off or has not begun, and runs in a later call.
+        """The tasks that have failed, without those whose race another racer may still win: one
+        that was cut off, or has not begun, and so runs in a later call.
 
         Args:
             tasks: those of the superstep.

@@ -283,12 +283,12 @@ class ReadyMachine(FlowMachine):
     def plan(
         self, run: TaskContext[Task] | None = None, *, coerce: bool = True, remaining: int = 0
     ) -> list[Task]:
-        """All that is under way or waits, as one superstep: to drop it."""
+        """All that is under way or waits, as tasks of one superstep, for dropping it."""
         return Machine.plan(self.as_superstep(), run, coerce=coerce, remaining=remaining)
 
     def as_superstep(self) -> Machine:
-        """A copy in which all that is under way is pending, under the ids that it has. In this
-        state other tasks may get the places that these have there."""
+        """A copy in which all that is under way is pending, under the ids that it has. It is a copy
+        because here other tasks may get those places."""
         other = self.copy()
         other.requeue_all()
         return other

@@ -399,7 +399,7 @@ def _slots_of(cls: type) -> tuple[str, ...]:
 
 
 def copy_slots(record: Any) -> Any:
-    """`copy` for an object whose classes have slots, all of them set: in a third of the time. With
+    """`copy` for an object whose classes have slots, all of them set: in half the time. With
     schedule="ready" each step makes three (benchmarks/ready.py)."""
     cls = record.__class__
     other = cls.__new__(cls)
