@@ -249,7 +249,7 @@ class Counted(TypedDict, total=False):
     log: Annotated[list[Any], add]
 
 
-def counting(drive: Any) -> Any:
+def counting(drive: Any, **options: Any) -> Any:
     """x counts to 4; a graph with a history of its own remembers the numbers."""
     memory = StateGraph(State).add_node("r", lambda _: {}).add_edge(START, "r").compile(checkpointer=True)
 
@@ -258,7 +258,7 @@ def counting(drive: Any) -> Any:
 
     builder = StateGraph(Counted).add_node("x", x).add_edge(START, "x")
     app = builder.add_conditional_edges("x", lambda s: "x" if s["n"] < 4 else END, ["x", END]).compile(InMemorySaver())
-    assert drive.invoke(app, {"n": 1}, CFG)["log"] == [[1], [1, 2], [1, 2, 3]]
+    assert drive.invoke(app, {"n": 1}, CFG, **options)["log"] == [[1], [1, 2], [1, 2, 3]]
     return app
 
 
@@ -278,6 +278,14 @@ def test_a_branch_of_a_branch_has_the_history_of_its_own_past(drive: Any) -> Non
     assert begin_again(drive, app) == [[1], [1, 2], [1, 2, 3]]
     for n in (3, 2, 1):
         assert drive.invoke(app, None, at(drive, app, n))["log"] == [[1], [1, 2], [1, 2, 3]]
+
+
+def test_a_branch_has_what_a_call_of_its_past_made_that_stored_its_end_only(drive: Any) -> None:
+    """With durability "exit" the checkpoints under which such a graph ran are not stored."""
+    app = counting(drive, durability="exit")
+    whole = drive.invoke(app, {"n": 1}, CFG)["log"]
+    assert whole[3:] == [[1, 2, 3, 1], [1, 2, 3, 1, 2], [1, 2, 3, 1, 2, 3]]
+    assert begin_again(drive, app) == whole
 
 
 def test_nor_does_a_branch_on_another_saver_have_what_was_made_elsewhere(drive: Any) -> None:

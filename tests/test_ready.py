@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import pytest
-from ready_graphs import build, by_order, ends_by, sends, show, times
+from ready_graphs import State, build, by_order, ends_by, sends, show, times
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -202,6 +202,20 @@ def test_a_refusal_in_a_graph_inside_is_solved_there(drive: Any) -> None:
         inner = drive.get_state(app, CONFIG).tasks[0].state
         drive.update_state(app, inner, {"log": ["edit"]}, "b")
         assert drive.invoke(app, None, CONFIG)["last"] == "a"
+
+
+def test_nor_is_it_that_of_the_task_around_whose_key_has_changed(drive: Any) -> None:
+    """The graph inside has a key of the same name."""
+    builder = StateGraph(Plain, output_schema=State).add_node("a", write_last("a")).add_node("b", write_last("b"))
+    inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
+    outer = StateGraph(Plain).add_node("box", inside).add_node("o", write_last("o"))
+    app = outer.add_edge(START, "box").add_edge(START, "o").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("o", "b", "a", "box")):
+        with pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'"):
+            drive.invoke(app, EMPTY, CONFIG)
+        (box,) = drive.get_state(app, CONFIG).tasks
+        drive.update_state(app, box.state, {"log": ["edit"]}, "b")
+        assert drive.invoke(app, None, CONFIG)["last"] == "o"
 
 
 def test_an_error_handler_is_not_asked_about_a_write_that_is_refused(drive: Any) -> None:
@@ -540,4 +554,3 @@ def test_a_router_without_ends_is_told_at_compile() -> None:
     graph.add_conditional_edges("a", lambda state: END)
     with pytest.warns(GraphWarning, match="node 'a' has a router that does not say where it goes"):
         graph.compile(schedule="ready")
-

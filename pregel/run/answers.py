@@ -186,11 +186,7 @@ class Answers:
 
     def may_reach(self, questions: Collection[str]) -> bool:
         """Whether this call, or one around it, brings an answer to one of these questions."""
-        if self.first is not MISSING:
-            meant = self._first_for
-            if meant is None or any(question.endswith(meant[1]) for question in questions):
-                return True
-        if not self.by_id.keys().isdisjoint(questions):
+        if self.first is not MISSING or not self.by_id.keys().isdisjoint(questions):
             return True
         return self._around is not None and bool(self._around.may_reach(questions))
 
