@@ -227,7 +227,10 @@ class Run:
     def find_origin(self, task: Task) -> str:
         """The checkpoint at which a task has started, also one that was under way and that
         supersteps run now."""
-        machine, path = self.machine, task.path
+        machine = self.machine
+        if not machine.carried:  # the path of a task is made only if someone looks (P23)
+            return machine.checkpoint_id
+        path = task.path
         while path[-1] is True:  # a `@task` call has started with its caller
             path = path[1]
         carried = machine.carried.get(path)
