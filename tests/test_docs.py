@@ -143,26 +143,3 @@ def test_the_performance_page_names_functions_that_are_there() -> None:
             found = [node for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == part]
             assert found, f"docs/explanation/performance.md: {file} has no {name}"
             body = found[0].body
-
-
-def files_of_the_map() -> list[str]:
-    """The files that CONTRIBUTING.md lists, by their folders."""
-    found, folders = [], [""]
-    [tree] = re.findall(r"^```\n(__init__\.py.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE | re.DOTALL)
-    for line in filter(None, tree.splitlines()):
-        name, depth = line.split()[0], (len(line) - len(line.lstrip())) // 4
-        if name.endswith("/"):
-            folders[depth + 1 :] = [folders[depth] + name]
-        elif name.endswith(".py"):
-            found.append(folders[depth] + name)
-    return found
-
-
-def test_each_file_has_one_line_in_the_map() -> None:
-    """`__init__.py` and examples/ need none."""
-    listed = files_of_the_map()
-    assert len(listed) == len(set(listed))
-    there = {str(path.relative_to(ROOT)) for room in PRODUCT for path in (ROOT / room).rglob("*.py")}
-    there = {*(path.name for path in ROOT.glob("*.py")), *(file for file in there if not file.endswith("__init__.py"))}
-    assert not there - {*listed}, "CONTRIBUTING.md, under 'The files': add a line for each of these"
-    assert not {*listed} - there, "CONTRIBUTING.md, under 'The files': these are gone"

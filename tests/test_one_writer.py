@@ -26,7 +26,6 @@ OWNED = {
 KIND = {name: kind for kind, (_, names) in OWNED.items() for name in names}
 GROWN_BY_WRITERS = ("Task", "writes")
 """Writers and functions of nodes append to it: that is what it is for. Only the task puts another list in its place."""
-MOST_FIELDS = 20
 
 
 def classes(file: str) -> list[ast.ClassDef]:
@@ -97,13 +96,6 @@ def foreign_changes() -> Iterator[str]:
 def test_no_field_of_a_record_is_changed_from_another_file() -> None:
     found = [*foreign_changes()]
     assert not found, "\n".join(["give the owner a method that does it:", *found])
-
-
-def test_no_class_of_the_engine_has_more_fields_than_a_reader_can_hold() -> None:
-    files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "pregel").rglob("*.py"))]
-    sizes = {each.name: len(own_fields(each)) for file in files for each in classes(file)}
-    sizes |= {kind: len(names) for kind, names in FIELDS.items()}
-    assert not {name: size for name, size in sizes.items() if size > MOST_FIELDS}
 
 
 @pytest.mark.parametrize(
