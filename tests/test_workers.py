@@ -251,15 +251,16 @@ def test_texts_may_hold_anything(postgres: str) -> None:
             Queue(postgres, text)
 
 
-def test_inputs_outcomes_and_threads_may_be_encrypted(postgres: str) -> None:
+def test_inputs_outcomes_streams_and_threads_may_be_encrypted(postgres: str) -> None:
     integrity = Encryption(b"k" * 32)
     secret = "a very private text"
     graph = looped(lambda state: {"log": [secret]}, "private")
     with Queue.from_conn_string(postgres, graph, integrity=integrity) as queue, working(graph, postgres, integrity=integrity):
-        queue.submit("t", {"log": [secret], "left": 3})
+        queue.submit("t", {"log": [secret], "left": 3}, stream_mode="updates")
+        assert [each.data for each in queue.stream("t")] == [{"step": {"log": [secret]}}] * 2
         assert queue.result("t", wait=30).unwrap()["log"] == [secret] * 3
     with psycopg.connect(postgres) as connection:
-        for table in ("jobs", "checkpoints", "values", "writes"):
+        for table in ("jobs", "chunks", "checkpoints", "values", "writes"):
             rows = connection.execute(f"SELECT t::text FROM stategraph_{table} AS t").fetchall()  # type: ignore[arg-type]
             assert rows or table in ("values", "writes")
             assert not any(secret.encode().hex() in row[0] for row in rows)

@@ -262,9 +262,11 @@ class JobRunner:
         if output is not None and not job.control.paused:
             return output
         # The last values may lack some questions, or the run had nothing to do and sent none.
-        state = self._graph.get_state(config)
         if output is None:
+            state = self._graph.get_state(config)
             return GraphOutput(state.values, state.interrupts)
+        # A run that began at an earlier checkpoint asks at the end of its own branch, the head.
+        state = self._graph.get_state({"configurable": {"thread_id": job.name.thread_id}})
         return replace(output, interrupts=state.interrupts, wake_at=state.wake_at)
 
     # -- commands that may have been given before --------------------------------------------------

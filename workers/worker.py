@@ -136,7 +136,12 @@ class Worker:
         terms = self._terms
         with ExitStack() as stack:
             queue = stack.enter_context(Queue.from_conn_string(
-                self._conninfo, terms.graph, pool_size=self._concurrency + 1, timeout=terms.timeout
+                self._conninfo,
+                terms.graph,
+                serde=self._codec.serde,
+                integrity=self._codec.integrity,
+                pool_size=self._concurrency + 1,
+                timeout=terms.timeout,
             ))  # fmt: skip
             queue.setup()
             self._running, self._suspect, self._has_left = set(), None, False

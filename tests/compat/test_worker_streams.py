@@ -7,6 +7,7 @@ import operator
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import cluster
@@ -15,6 +16,7 @@ from fleet import until
 from typing_extensions import TypedDict
 
 from stategraph import START, Command, StateGraph, get_stream_writer, interrupt
+from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.workers import Queue, Worker
 from stategraph.workers.chunk_batches import ChunkWriter, ChunkWrites
 from stategraph.workers.chunks import Asked, ChunksGoneError, ChunkTable
@@ -26,6 +28,15 @@ postgres = cluster.postgres
 class Log(TypedDict, total=False):
     log: Annotated[list[str], operator.add]
     asks: bool
+
+
+@dataclass
+class Point:
+    x: int
+
+
+class Places(TypedDict):
+    place: Point
 
 
 class Gate:
@@ -127,6 +138,38 @@ def test_a_streamed_job_pauses_and_is_answered(postgres: str, is_async: bool) ->
         queue.submit("t", None, stream_mode="values", interrupt_before=["a"])  # nothing is left to do
         [*queue.stream("t")]
         assert queue.result("t").value == {"log": ["a", "Ann"], "asks": True}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_streamed_job_that_forks_an_earlier_checkpoint_pauses_at_its_question(postgres: str, is_async: bool) -> None:
+    graph = make_graph(Gate(), is_async=is_async)
+    with (
+        Queue.from_conn_string(postgres, graph) as queue,
+        working(graph, postgres),
+        PostgresSaver.from_conn_string(postgres) as saver,
+    ):
+        seen = graph.copy({"checkpointer": saver})
+        queue.submit("t", {"asks": True})
+        assert queue.result("t").status == "paused"
+        queue.submit("t", Command(resume="Ann"))
+        assert queue.result("t").value == {"log": ["a", "Ann"], "asks": True}
+        (before,) = [each for each in seen.get_state_history({"configurable": {"thread_id": "t"}}) if each.next == ("a",)]
+        at = {"configurable": {"checkpoint_id": before.config["configurable"]["checkpoint_id"]}}
+        queue.submit("t", None, config=at, stream_mode="updates")
+        found = queue.result("t")
+        assert found.status == "paused" and [each.value for each in found.interrupts] == ["name?"]
+        queue.submit("t", Command(resume="Bob"), stream_mode="updates")
+        assert queue.result("t").value == {"log": ["a", "Bob"], "asks": True}
+
+
+def test_a_stream_keeps_the_types_of_the_graph(postgres: str) -> None:
+    builder = StateGraph(Places)
+    builder.add_node("move", lambda state: {"place": Point(state["place"].x + 1)})
+    builder.add_edge(START, "move")
+    graph = builder.compile(name="places")
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        queue.submit("t", {"place": Point(1)}, stream_mode="values")
+        assert [each.data for each in queue.stream("t")] == [{"place": Point(1)}, {"place": Point(2)}]
 
 
 def test_a_stream_goes_on_when_another_worker_takes_the_job_over(postgres: str) -> None:
