@@ -1,12 +1,15 @@
 """The contract of a channel, which holds one part of the state between supersteps.
 
-Here live the contract, the sentinel for "no value" and the two errors a channel raises.
+Here live the contract, the sentinel for "no value", the two errors a channel raises, and the
+warning of all graphs.
 No channel knows of nodes, tasks, savers or the engine. `stategraph.testing.check_channel` tests a
 channel of your own against the contract.
 """
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -51,6 +54,21 @@ class EmptyChannelError(StateGraphError):
 
 class InvalidUpdateError(StateGraphError):
     """A write that the channel or the graph cannot accept."""
+
+
+class GraphWarning(UserWarning):
+    """The graph runs, but probably not as intended."""
+
+
+def warn(text: str) -> None:
+    """Warn of something that runs, in the name of the nearest caller outside of this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, GraphWarning, stacklevel=level)
+
+
+_PACKAGE = __name__.partition(".")[0] + "."
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from ..graph.functional import TaskFunction, task
 from ..graph.messages.operations import describe_tool
-from ..pregel.errors import nearest
+from ..pregel.errors import nearest, repr_of
 from ..pregel.names import END, EndName
 from ..pregel.running import find_observed
 from ..pregel.superstep.interrupts import interrupt
@@ -209,7 +209,7 @@ class ToolNode:
         """What the model is told of an error, if it is not raised."""
         policy = self.handle_tool_errors
         name = call["function"]["name"]
-        shown = error if isinstance(error, ToolCallError) else repr(error)
+        shown = error if isinstance(error, ToolCallError) else repr_of(error)
         text = f"error in {name}: {shown}"
         if isinstance(policy, str):
             text = policy

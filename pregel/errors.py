@@ -7,13 +7,18 @@ BaseException, so that `except Exception` in a node cannot swallow one.
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from ..channels.base import MISSING, EmptyChannelError, InvalidUpdateError, StateGraphError
+from ..channels.base import (
+    MISSING,
+    EmptyChannelError,
+    GraphWarning,
+    InvalidUpdateError,
+    StateGraphError,
+    warn,
+)
 from ..checkpoint.base import CheckpointConflictError
 from ..checkpoint.errors import UnserializableError
 from ..checkpoint.serde.registry import register
@@ -45,6 +50,7 @@ __all__ = [
     "UnknownInterruptError",
     "WorkerLostError",
     "nearest",
+    "warn",
 ]
 
 
@@ -371,19 +377,13 @@ class ThreadBusyError(StateGraphError):
     it. No part of the call has run."""
 
 
-class GraphWarning(UserWarning):
-    """The graph runs, but probably not as intended."""
-
-
-def warn(text: str) -> None:
-    """Warn of something that runs, in the name of the nearest caller outside of this package."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(text, GraphWarning, stacklevel=level)
-
-
-_PACKAGE = __name__.partition(".")[0] + "."
+def repr_of(error: BaseException | None) -> str:
+    """Return the repr of an error, or its class if that fails: then too, the error is what
+    counts."""
+    try:
+        return repr(error)
+    except Exception:
+        return type(error).__name__
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

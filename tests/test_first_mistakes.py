@@ -6,6 +6,7 @@ from operator import add
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from conftest import each_case
 
 from stategraph import (
     START,
@@ -218,3 +219,35 @@ def test_an_answer_to_a_question_that_was_never_asked() -> None:
         record(app, {"n": 1}, answers={"Why?": 1})
     with pytest.raises(ValueError, match="no question is 'Why\\?'"):
         run_node(app, "a", {}, answers={"Why?": 1})
+
+
+# -- errors and texts that fail themselves -----------------------------------------------------------------
+
+
+class Textless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Nameless(Textless):
+    __repr__ = Textless.__str__
+
+
+@each_case("error", [Textless(), Nameless(), KeyError([1])])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_an_error_whose_text_fails_is_raised_as_it_is(drive: Any, local_saver: Any, schedule: Any, error: Exception) -> None:
+    if drive.is_async and isinstance(error, Nameless):
+        return  # asyncio.run itself fails on it
+
+    def fail(state: State) -> None:
+        raise error
+
+    app = one(fail).add_node("b", fail).add_edge(START, "b").compile(local_saver, schedule=schedule)
+    thread = {"configurable": {"thread_id": type(error).__name__}}
+    for mode in ("values", "tasks", "debug"):
+        with pytest.raises(type(error)) as caught:
+            drive.stream(app, {"n": 1}, thread, stream_mode=mode)
+        assert caught.value is error
+        assert any("task with name 'a'" in note for note in error.__notes__)
+        assert any("'b' failed as well" in note for note in error.__notes__)
+    assert drive.get_state(app, thread).next == ("a", "b")

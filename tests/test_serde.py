@@ -11,8 +11,9 @@ import struct
 import sys
 import threading
 import typing
+import warnings
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
@@ -20,6 +21,8 @@ from decimal import Decimal
 from enum import Enum, Flag, IntEnum, IntFlag, StrEnum, auto
 from fractions import Fraction
 from functools import cached_property
+from ipaddress import IPv4Address
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, TypeVar
 from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
@@ -49,7 +52,8 @@ from stategraph.checkpoint import (
     UnserializableError,
     register,
 )
-from stategraph.checkpoint.serde.codec import MAX_OBJECTS
+from stategraph.checkpoint.serde.codec import MAX_OBJECTS, key_of
+from stategraph.pregel.errors import GraphWarning
 
 
 def fresh(*classes: Any) -> Serializer:
@@ -526,6 +530,93 @@ def test_refused_with_the_place_and_what_to_do(value: Any, text: str) -> None:
     assert text in refusal(value, Plain, Pair, Model, Node)
 
 
+def subclassed(base: type, *args: Any) -> Any:
+    return type(f"My{base.__name__}", (base,), {"__module__": __name__})(*args)
+
+
+SUBCLASSED = [
+    subclassed(base, *args)
+    for base, *args in (
+        (int, 1), (float, 1.5), (complex, 1j), (bytes, b"x"), (bytearray, b"x"), (list, [1]), (tuple, [1]), (dict, {"a": 1}),
+        (set, {1}), (frozenset, {1}), (deque, [1]), (OrderedDict, {"a": 1}), (Counter, "aa"), (defaultdict, list),
+        (datetime, 2020, 1, 1), (date, 2020, 1, 1), (time, 1), (timedelta, 1), (Decimal, 1), (Fraction, 1, 2), (UUID, "1" * 32),
+        (PurePosixPath, "a"), (IPv4Address, "1.2.3.4"),
+    )
+]  # fmt: skip
+
+
+class Level(str, Enum):  # noqa: UP042  # both kinds are meant
+    LOW = "low"
+
+
+class Mode(StrEnum):
+    FAST = "fast"
+
+
+class Rank(IntEnum):
+    FIRST = 1
+
+
+@pytest.mark.parametrize("value", [*SUBCLASSED, marked("x"), Level.LOW, Mode.FAST, Rank.FIRST], ids=lambda value: type(value).__name__)
+def test_instances_of_unregistered_subclasses_are_refused_wherever_they_stand(value: Any) -> None:
+    places: list[Any] = [value, [value], (value,), {"a": value}, {1: value}, [{"a": 1}] * 300 + [value]]
+    if isinstance(value, Hashable):
+        places += [{value: 1}, {value: 1, 2: 3}, {(value,): 1}, {value}, frozenset({value})]
+    for place in places:
+        assert f"cannot store {__name__}.{type(value).__name__}" in refusal(place)
+
+
+@pytest.mark.parametrize("cls", [Level, Mode, Rank, MyStr], ids=lambda cls: cls.__name__)
+def test_registered_subclasses_of_str_and_int_come_back_as_themselves(cls: Any) -> None:
+    value = next(iter(cls)) if issubclass(cls, Enum) else cls("x")
+    for place in (value, [value], (value,), {"a": value}, {value: 1}, {value: 1, 2: 3}, {(value,): 1}, {value}):
+        assert same(back(place, cls), place)
+
+
+def test_a_subclass_of_str_that_a_schema_names_comes_back_as_itself() -> None:
+    serializer = fresh()
+    serializer.register_schema(dict[str, list[MyStr] | str])
+    for value in (MyStr("x"), {MyStr("x"): "y"}):
+        assert same(serializer.loads(serializer.dumps(value)), value)
+    with pytest.raises(UnserializableError, match="it has attributes of its own: 'mark'"):
+        serializer.dumps(marked("x"))
+
+
+def test_text_of_an_unregistered_class_is_stored_as_str_with_one_warning() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    for place in (Name("x"), [Name("x")], {Name("x"): 1}):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            assert same(back(place), ["x"] if isinstance(place, list) else {"x": 1} if isinstance(place, dict) else "x")
+        if place == "x":
+            assert "Name, a subclass of str, is stored as str" in str(told[0].message)
+            assert "register" in str(told[0].message)
+        else:
+            assert not told
+
+
+def test_a_warning_about_text_that_is_an_error_is_raised_each_time() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    for _ in range(2):
+        with pytest.raises(GraphWarning, match="is stored as str"):
+            fresh().dumps([Name("x")])
+
+
+def test_text_of_a_class_of_langchain_becomes_str_in_silence() -> None:
+    accessor = type("TextAccessor", (str,), {"__module__": "langchain_core.messages.base", "__slots__": ()})
+    assert same(back({"text": accessor("x")}), {"text": "x"})
+
+
+def test_bytes_that_are_no_text_are_damage_for_a_subclass_of_str() -> None:
+    serializer = fresh(MyStr)
+    with pytest.raises(DamagedError, match="text is stored as str, found int"):
+        serializer.decode_object(key_of(MyStr), 5)
+
+
 def test_what_nests_deep_but_not_too_deep_comes_back() -> None:
     for value in (
         deep(240, lambda x: [x]),
@@ -1000,6 +1091,8 @@ def test_mutated_bytes_run_nothing(watch: Watch) -> None:
 
 
 def test_gadgets_run_nothing(watch: Watch) -> None:
+    with pytest.raises(UnknownTypeError):  # the list of zones is read once
+        fresh().loads(packed(ext(14, "No/Zone")))
     for code in range(128):
         for state in (
             ["os:system", "true"],

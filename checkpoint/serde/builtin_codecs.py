@@ -30,7 +30,7 @@ from uuid import UUID, SafeUUID
 
 from ..errors import UnknownTypeError
 from . import codec
-from .class_codecs import is_cache
+from .class_codecs import check_no_attributes, is_cache
 from .codec import Codec, Style
 
 FACTORIES: dict[str | None, type | None] = {
@@ -72,8 +72,7 @@ def _pairs(flat: list[Any]) -> Iterator[tuple[Any, Any]]:
 
 def _flat_alone(value: dict[Any, Any]) -> list[Any]:
     """`_flat` for types that accept attributes, which their contents do not show."""
-    if vars(value):
-        raise TypeError(f"it has attributes of its own: {', '.join(map(repr, vars(value)))}")
+    check_no_attributes(value)
     return _flat(value)
 
 

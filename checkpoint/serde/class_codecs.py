@@ -13,7 +13,9 @@ from inspect import getattr_static
 from operator import attrgetter
 from types import BuiltinFunctionType, MemberDescriptorType
 from typing import Any
+from weakref import WeakSet
 
+from ...channels.base import warn
 from .codec import Codec, GetParts
 
 Coders = tuple[Callable[[Any], Any], Callable[[Any], Any]]
@@ -21,7 +23,7 @@ Coders = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
 def make_codec(cls: type, key: str) -> Codec:
-    """How a dataclass, enum, named tuple, pydantic model or exception is stored.
+    """How a dataclass, enum, named tuple, pydantic model, exception or subclass of `str` is stored.
 
     Raises:
         TypeError: it is none of these.
@@ -32,6 +34,9 @@ def make_codec(cls: type, key: str) -> Codec:
         encode, decode = _enum(cls)
         return Codec(cls, encode, decode, key=key)
     maker = _maker(cls)
+    if maker is None and _is_text(cls):
+        encode, decode = _text(cls)
+        return Codec(cls, encode, decode, key=key)
     if maker is None:
         raise TypeError(
             f"{key} is not a dataclass, enum, named tuple, pydantic model or exception: give "
@@ -75,7 +80,9 @@ def is_storable(cls: type) -> bool:
     if issubclass(cls, (BaseException, Enum)):
         return True
     maker = _maker(cls)
-    return maker is _namedtuple or (maker is not None and _keeper(cls) is None)
+    if maker is None:
+        return _is_text(cls)
+    return maker is _namedtuple or _keeper(cls) is None
 
 
 def is_pydantic(cls: type) -> bool:
@@ -124,18 +131,54 @@ def slots_of(cls: type) -> dict[str, MemberDescriptorType]:
     return {name: each for name, each in found.items() if isinstance(each, MemberDescriptorType)}
 
 
-def is_bare_text(value: object) -> bool:
-    """Whether this is a text of some subclass of `str` that holds nothing beside its characters.
+# -- subclasses of str -----------------------------------------------------------------------------
 
-    >>> class Name(str): ...
-    >>> is_bare_text(Name("x"))
-    True
+
+def _is_text(cls: type) -> bool:
+    """Whether instances of a subclass of `str` hold their characters, and what `__dict__` holds."""
+    # Not `str` itself, which the table of builtins has: that table is loaded late.
+    return cls is not str and issubclass(cls, str) and _keeper(cls) is str and not slots_of(cls)
+
+
+def _text(cls: Any) -> Coders:
+    def encode(value: Any) -> str:
+        check_no_attributes(value)
+        return str.__str__(value)
+
+    def decode(state: Any) -> Any:
+        if type(state) is not str:
+            raise TypeError(f"text is stored as str, found {type(state).__name__}")
+        return str.__new__(cls, state)
+
+    return encode, decode
+
+
+def plain_text(value: object) -> str | None:
+    """Return the characters of a text whose class, a subclass of `str`, is not registered; None for
+    any other value, and for a text that holds more than its characters.
+
+    Warns once for each class, but for that of LangChain's `message.text`, which is meant to be
+    taken for a `str`.
     """
-    return (
-        isinstance(value, str)
-        and not getattr(value, "__dict__", None)
-        and not slots_of(type(value))
-    )
+    cls = type(value)
+    if not isinstance(value, str) or getattr(value, "__dict__", None) or slots_of(cls):
+        return None
+    if cls not in _told and cls.__module__.partition(".")[0] != "langchain_core":
+        warn(
+            f"a value of {cls.__module__}.{cls.__qualname__}, a subclass of str, is stored as str; "
+            "to keep its type, name the class in the state's schema or register it with "
+            "stategraph.checkpoint.register"
+        )
+        _told.add(cls)
+    return str.__str__(value)
+
+
+_told: WeakSet[type] = WeakSet()
+
+
+def check_no_attributes(value: Any) -> None:
+    if vars(value):
+        raise TypeError(f"it has attributes of its own: {', '.join(map(repr, vars(value)))}")
 
 
 def _elsewhere(_: Any) -> Any:

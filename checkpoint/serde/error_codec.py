@@ -64,7 +64,7 @@ _ABSENT = object()
 
 def describe(error: BaseException, key: str) -> list[Any]:
     """What is always stored: [key of the type, message, notes]."""
-    notes = getattr(error, "__notes__", ())
+    notes = vars(error).get("__notes__", ())
     # Stored again it stays what it was at first, not a StoredError of a StoredError.
     if isinstance(error, StoredError):
         return [error.type_name, error.message, _texts(notes)]

@@ -42,7 +42,8 @@ class Registry:
     ) -> AnyClass:
         """Let instances of exactly this class be stored. Usable as a decorator.
 
-        Dataclasses, enums, named tuples, pydantic models and exceptions need nothing more. A
+        Dataclasses, enums, named tuples, pydantic models, exceptions and subclasses of `str` need
+        nothing more. A
         TypedDict is a plain dict and needs no registering. Registering another class under the same
         key replaces the first, whose instances are refused from then on: they would be loaded as
         another type.

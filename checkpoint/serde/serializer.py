@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakSet
 
 from ..errors import DamagedError, UnknownTypeError, UnserializableError
-from .class_codecs import is_bare_text
+from .class_codecs import plain_text
 from .codec import ERROR, FREE_OBJECTS, MAX_NESTING, MAX_OBJECTS, OBJECT, Codec, key_of
 from .delta import Blob
 from .error_codec import BUILTIN_ERRORS, ErrorChain, describe, parts_of, restore
@@ -54,12 +54,13 @@ class Serializer:
     Stored exactly: None, bool, int, float, str, bytes, bytearray, list, tuple, dict (any keys),
     set, frozenset, deque, OrderedDict, defaultdict, Counter, datetime and its kin, UUID, Decimal,
     Fraction, complex, range, paths, patterns, IP addresses, exceptions, and every registered
-    dataclass, enum, named tuple, pydantic model or class with an encoder of its own; and, where the
-    program has loaded these libraries, arrays and scalars of NumPy and messages and documents of
-    LangChain. Anything else, a subclass of one of these included, is refused.
+    dataclass, enum, named tuple, pydantic model, subclass of `str` or class with an encoder of its
+    own; and, where the program has loaded these libraries, arrays and scalars of NumPy and messages
+    and documents of LangChain. Anything else, a subclass of one of these included, is refused.
 
     Equality is preserved, identity is not: a list that occurs twice in a value comes back as two
-    equal lists. A subclass of `str` without attributes of its own is stored as `str`. A
+    equal lists. A text of a subclass of `str` that is not registered is stored as `str`, with a
+    warning, if it has no attributes of its own; LangChain's `message.text` without one. A
     `cached_property` is computed again. An exception is never refused: one that cannot be stored as
     it is comes back as a `StoredError`; its traceback, and an `AttributeError`'s `obj`, are not
     stored.
@@ -220,8 +221,9 @@ class Serializer:
             if isinstance(value, BaseException) and (codec is None or codec.error):
                 return Ext(ERROR, self._encode_error(value, level + 1))
             if codec is None:
-                if is_bare_text(value):
-                    return str.__str__(value)
+                text = plain_text(value)
+                if text is not None:
+                    return text
                 raise UnserializableError("", "")  # the strict path will name it
             state = codec.encode(value)
             if codec.code == OBJECT:

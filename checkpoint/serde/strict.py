@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import UnserializableError
-from .class_codecs import is_bare_text
+from .class_codecs import plain_text
 from .codec import BIG_INT, ERROR, MAP, MAX_OBJECTS, OBJECT, TEXT, Codec
 from .msgpack import Ext
 
@@ -93,8 +93,9 @@ class StrictEncoder:
             self._check_objects(value)
             return Ext(ERROR, self._error(value, self._objects + 1))
         if codec is None:
-            if is_bare_text(value):
-                return self._plain(str.__str__(value))
+            text = plain_text(value)
+            if text is not None:
+                return self._plain(text)
             raise self._refusal(f"cannot store {name_of(value)}; {ADVICE}")
         return self._ext(codec.code, kind, value)
 

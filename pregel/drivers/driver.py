@@ -16,7 +16,7 @@ from sys import modules
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ..errors import GraphBubbleUp
+from ..errors import GraphBubbleUp, repr_of
 from ..run.effects import (
     Abandon,
     Effects,
@@ -413,4 +413,4 @@ def _note_loss(error: BaseException, end: BaseException) -> None:
         end: with what the loop ended.
     """
     if end is not error and isinstance(end, Exception) and not isinstance(end, StopIteration):
-        error.add_note(f"Storing the work that was done by then failed as well: {end!r}")
+        error.add_note(f"Storing the work that was done by then failed as well: {repr_of(end)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import GraphDrained, GraphRecursionError, ParentCommand
+from ..errors import GraphDrained, GraphRecursionError, ParentCommand, repr_of
 from ..superstep.task import Task
 from .run import Run
 
@@ -26,7 +26,7 @@ def choose_error(failed: Sequence[Task]) -> BaseException:
     assert first.error is not None
     for task in dict.fromkeys(others):
         if task in errors and task is not first:
-            first.error.add_note(f"Task {task.name!r} failed as well: {_describe(task.error)}")
+            first.error.add_note(f"Task {task.name!r} failed as well: {repr_of(task.error)}")
     return first.error
 
 
@@ -35,13 +35,6 @@ def keep_cause(handler: Task) -> None:
     error, cause = handler.error, handler.cause
     if error is not None and cause is not None and error is not cause.error:
         error.__cause__ = error.__cause__ or cause.error
-
-
-def _describe(error: BaseException | None) -> str:
-    try:
-        return repr(error)
-    except Exception:  # a broken __repr__ must not hide the failure
-        return type(error).__name__
 
 
 def _is_cancelled(task: Task) -> bool:

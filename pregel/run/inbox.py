@@ -28,7 +28,7 @@ from ...checkpoint.base import (
 )
 from ...checkpoint.overrides import stores_by_put
 from ...checkpoint.serde import Blob
-from ..errors import GraphWarning
+from ..errors import GraphWarning, repr_of
 from ..program.program import Program
 from ..program.writes import Draft, Pair
 from ..superstep.machine import Machine
@@ -107,7 +107,7 @@ class Inbox:
         except Exception as error:
             # The run has not made it and cannot mend it: it goes on as if it had not come yet.
             warnings.warn(
-                f"{self._thread}: post {post.id} cannot be taken and waits on: {error!r}",
+                f"{self._thread}: post {post.id} cannot be taken and waits on: {repr_of(error)}",
                 GraphWarning,
                 stacklevel=2,
             )
@@ -199,7 +199,7 @@ def _check_write(program: Program, key: str, value: Any) -> None:
         channel.from_checkpoint(MISSING).update([value])
     except Exception as error:
         raise InvalidUpdateError(
-            f"a post to key {key!r} does not fit its reducer: {error!r}"
+            f"a post to key {key!r} does not fit its reducer: {repr_of(error)}"
         ) from error
 
 

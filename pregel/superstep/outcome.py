@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from ...checkpoint.keys import KeyWatch, canonical_key, function_identity
@@ -85,12 +86,15 @@ def end_with_error(task: Task, error: BaseException) -> None:
     run = task.run
     if isinstance(error, (KeyboardInterrupt, SystemExit)):  # the caller wants to leave
         run.cancel()
-    for advice in _find_advice(task, error):
-        error.add_note(advice)
     thread = "" if run.thread.thread_id is None else f" of thread {run.thread.thread_id!r}"
     step = run.machine.step
     where = f"task with name {task.name!r} and id {task.id!r}, in step {step}{thread}"
-    error.add_note(f"During {where}")
+    # A foreign `__str__` or `__notes__` that fails must not replace the error.
+    with suppress(Exception):
+        for advice in _find_advice(task, error):
+            error.add_note(advice)
+    with suppress(Exception):
+        error.add_note(f"During {where}")
     task.fail(error)
 
 
