@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
 from ..channels.base import (
@@ -388,14 +389,33 @@ def repr_of(error: BaseException | None) -> str:
 
 def nearest(name: object, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: a likely correction, or what there is."""
-    from difflib import get_close_matches
-
     names = sorted(known)
-    close = get_close_matches(str(name), names, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
+    close = closest(name, names)
+    if close is not None:
+        return f"did you mean {close!r}?"
     shown = ", ".join(repr(n) for n in names[:10]) + (", ..." if len(names) > 10 else "")
     return f"known: {shown or 'none'}"
+
+
+def closest(name: object, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known name that another is most similar to; None if there is none.
+
+    Comparing is slow and names come from strangers: a long name is like no other, and only the
+    first 1,000 known names are compared. A caller with many names compares the first few.
+
+    Args:
+        cutoff: how similar they must be, from 0 to 1.
+    """
+    from difflib import get_close_matches
+
+    text = str(name)
+    if len(text) > _LONGEST_NAME:
+        return None
+    return next(iter(get_close_matches(text, [*islice(known, _MOST_KNOWN)], 1, cutoff)), None)
+
+
+_LONGEST_NAME: Final = 100
+_MOST_KNOWN: Final = 1000
 
 
 def likely(name: object, known: Iterable[object]) -> str:

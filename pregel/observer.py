@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
-from .errors import warn
+from .errors import closest, warn
 from .types import Interrupt
 
 EndStatus: TypeAlias = Literal["finished", "paused", "failed", "stopped"]
@@ -116,10 +115,10 @@ class Observer:
         events = [name for name in vars(Observer) if not name.startswith("_")]
         for name in vars(cls):
             if not name.startswith("_") and not hasattr(cls.__base__, name):
-                meant = get_close_matches(name, events, n=1, cutoff=0.85)
-                if meant:
+                meant = closest(name, events, cutoff=0.85)
+                if meant is not None:
                     text = f"{cls.__name__}.{name} is no event of an Observer"
-                    warn(f"{text}; did you mean {meant[0]!r}?")
+                    warn(f"{text}; did you mean {meant!r}?")
 
     # -- the run -----------------------------------------------------------------------------------
 

@@ -81,7 +81,8 @@ def create_app(
             function. Each user sees its own threads only.
         hosts: the host names that requests may use; others get 403, which keeps pages of other
             sites away from a server on loopback. None allows any name, and requires `auth`.
-        most_bytes: the maximum size of a request's body.
+        most_bytes: the maximum size of a request's body. It may hold one value or key for every 20
+            bytes of this size.
         most_runs: how many runs may be running or waiting at once; further ones get 429. With a
             `queue`, the runs of all servers count, with a delay of up to a second.
         most_runs_of_one: how many of them one user may have. Without `auth` it has no effect.

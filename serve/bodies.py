@@ -5,7 +5,6 @@ support is refused."""
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -13,6 +12,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -21,12 +21,14 @@ from .body_fields import (
     LATEST_SECONDS,
     Channel,
     Config,
+    Few,
     Many,
     Modes,
     NoTtl,
     Order,
     Paths,
     Place,
+    Spelling,
     StateFields,
     Strategy,
     ThreadMetadata,
@@ -52,14 +54,15 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_misspelt(cls, given: Any) -> Any:
+    def _refuse_misspelt(cls, given: Any, info: ValidationInfo) -> Any:
+        spelling, left = Spelling.of(info), None
         for name in given if isinstance(given, dict) else ():
             if name in cls.names:
                 continue
-            left = [field for field in cls.model_fields if field not in given]
-            meant = get_close_matches(str(name), left, n=1, cutoff=0.85)
-            if meant:
-                raise ValueError(f"there is no field {name!r}; did you mean {meant[0]!r}?")
+            left = left or [field for field in cls.model_fields if field not in given]
+            meant = spelling.find(name, left)
+            if meant is not None:
+                raise ValueError(f"there is no field {name!r}; did you mean {meant!r}?")
         return given
 
 
@@ -70,7 +73,7 @@ class Page(Body):
     offset: int = Field(0, ge=0)
     sort_by: str | None = None
     sort_order: Order | None = None
-    select: list[str] | None = None
+    select: Few[str] | None = None
 
 
 class AssistantBody(Body):
@@ -143,7 +146,7 @@ class StateBody(Body):
 class Superstep(Body):
     """Edits that form one superstep."""
 
-    updates: list[Many]
+    updates: Few[Many]
 
 
 class ThreadBody(Body):
@@ -152,7 +155,7 @@ class ThreadBody(Body):
     thread_id: str | None = None
     metadata: ThreadMetadata = {}
     if_exists: Literal["raise", "do_nothing"] | None = None
-    supersteps: list[Superstep] | None = None
+    supersteps: Few[Superstep] | None = None
     ttl: NoTtl = None
 
     @field_validator("thread_id")
@@ -171,7 +174,7 @@ class ThreadChange(Body):
 class ThreadSearch(Page):
     """Searches threads."""
 
-    ids: list[str] | None = Field(None, max_length=10_000)
+    ids: Few[str] | None = None
     metadata: Many | None = None
     values: Many | None = None
     status: Literal["idle", "busy", "interrupted", "error"] | None = None
@@ -181,7 +184,7 @@ class ThreadSearch(Page):
 class ThreadStreamQuery(Body):
     """Says what to stream of a thread."""
 
-    stream_mode: list[Literal["run_modes", "lifecycle", "state_update"]]
+    stream_mode: Few[Literal["run_modes", "lifecycle", "state_update"]]
 
 
 class CommandRequest(Body):
@@ -195,8 +198,8 @@ class CommandRequest(Body):
 class SubscriptionBody(Body):
     """Says which events a subscription asks for."""
 
-    channels: list[Channel] = Field(min_length=1)
-    namespaces: list[list[str]] | None = None
+    channels: Few[Channel] = Field(min_length=1)
+    namespaces: Few[Few[str]] | None = None
     depth: int | None = Field(None, ge=0)
     since: int | None = Field(None, ge=0)
 
@@ -204,7 +207,7 @@ class SubscriptionBody(Body):
 class PruneBody(Body):
     """Names the threads to prune, and how."""
 
-    thread_ids: list[str]
+    thread_ids: Few[str]
     strategy: Literal["delete", "keep_latest"] = "delete"
 
 
@@ -257,8 +260,8 @@ class RunBody(Body):
     context: Many | None = None
     checkpoint: Place | None = None
     checkpoint_id: str | None = None
-    interrupt_before: Literal["*"] | list[str] | None = None
-    interrupt_after: Literal["*"] | list[str] | None = None
+    interrupt_before: Literal["*"] | Few[str] | None = None
+    interrupt_after: Literal["*"] | Few[str] | None = None
     multitask_strategy: Strategy | None = None
     if_not_exists: Literal["create", "reject"] | None = None
     on_completion: Literal["delete", "keep"] | None = None
@@ -331,8 +334,8 @@ class CronChange(Body):
     input: Any = None
     config: Config | None = None
     context: Many | None = None
-    interrupt_before: Literal["*"] | list[str] | None = None
-    interrupt_after: Literal["*"] | list[str] | None = None
+    interrupt_before: Literal["*"] | Few[str] | None = None
+    interrupt_after: Literal["*"] | Few[str] | None = None
     durability: Literal["sync", "async", "exit"] | None = None
     stream_mode: Modes = ["values"]
     stream_subgraphs: bool = False
@@ -384,7 +387,7 @@ class CancelBody(Body):
     """Selects the runs to cancel."""
 
     thread_id: str | None = None
-    run_ids: list[str] | None = None
+    run_ids: Few[str] | None = None
     status: Literal["pending", "running", "all"] | None = None
 
 
@@ -401,7 +404,7 @@ class RunQuery(Body):
     limit: int = Field(10, ge=0, le=1000)
     offset: int = Field(0, ge=0)
     status: str | None = None
-    select: list[str] | None = None
+    select: Few[str] | None = None
 
 
 class JoinQuery(Body):

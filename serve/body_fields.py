@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
-from typing import Annotated, Any, Final, Literal, get_args
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from ..checkpoint.records import RunnableConfig
-from .parts import check_paths, check_state_fields
+from ..pregel.errors import closest
+from .parts import check_number, check_paths, check_state_fields
 from .sessions.translate import CHANNELS, CUSTOM
 
 Strategy = Literal["reject", "interrupt", "rollback", "enqueue"]
@@ -26,6 +27,11 @@ Mode = Literal[
 ]
 Order = Literal["asc", "desc"]
 Many = dict[str, Any]
+Each = TypeVar("Each")
+Few = Annotated[list[Each], Field(max_length=10_000, fail_fast=True)]
+"""A list of which the first wrong element is told: there may be hundreds of thousands."""
+_MOST_COMPARED: Final = 100
+"""How many unknown names of one request are compared with the known ones."""
 _SETTINGS: Final = (*RunnableConfig.__annotations__,)
 LATEST_SECONDS = 100 * 365 * 24 * 3600.0
 """The longest delay of a run: a hundred years, which every clock and database can represent."""
@@ -54,11 +60,31 @@ def _check_graph_id(metadata: Many) -> Many:
     return metadata
 
 
-def _check_config(config: Many) -> Many:
+class Spelling:
+    """Finds the misspelt names in one request. Comparing is slow, so only some are compared."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_COMPARED
+
+    @classmethod
+    def of(cls, info: ValidationInfo) -> Spelling:
+        """Return that of the request which is being validated."""
+        return info.context if isinstance(info.context, cls) else cls()
+
+    def find(self, name: str, known: Iterable[str]) -> str | None:
+        """Return the known name that was probably meant."""
+        if not self._left:
+            return None
+        self._left -= 1
+        return closest(name, known, cutoff=0.85)
+
+
+def _check_config(config: Many, info: ValidationInfo) -> Many:
     """Check the names of the settings in a config, and the types of those that a run reads. A name
     in the form of JavaScript (`recursionLimit`) is translated, and null means the default. Other
     keys are ignored, since newer clients may send more."""
-    named = {_name_setting(name, config): value for name, value in config.items()}
+    spelling = Spelling.of(info)
+    named = {_name_setting(name, config, spelling): value for name, value in config.items()}
     config = {name: value for name, value in named.items() if value is not None}
     for name in ("configurable", "metadata"):
         if not isinstance(config.get(name, {}), dict):
@@ -73,7 +99,7 @@ def _check_config(config: Many) -> Many:
     return config
 
 
-def _name_setting(name: str, config: Many) -> str:
+def _name_setting(name: str, config: Many, spelling: Spelling) -> str:
     """Return the name of a setting as Python writes it.
 
     Raises:
@@ -84,9 +110,9 @@ def _name_setting(name: str, config: Many) -> str:
     plain = re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
     if plain in _SETTINGS:
         return name if plain in config else plain
-    meant = get_close_matches(plain, _SETTINGS, n=1, cutoff=0.85)
-    if meant:
-        raise ValueError(f"{name!r} is not a setting; did you mean {meant[0]!r}?")
+    meant = spelling.find(plain, _SETTINGS)
+    if meant is not None:
+        raise ValueError(f"{name!r} is not a setting; did you mean {meant!r}?")
     return name
 
 
@@ -142,11 +168,11 @@ def _refuse(why: str) -> BeforeValidator:
 
 
 Channel = Annotated[str, AfterValidator(_check_channel)]
-Modes = Annotated[Mode | list[Mode], BeforeValidator(_check_modes)]
+Modes = Annotated[Mode | Few[Mode], BeforeValidator(_check_modes)]
 NoTtl = Annotated[None, _refuse("ttl of threads is not offered: prune or delete them")]
 Config = Annotated[Many, AfterValidator(_check_config)]
-Paths = Annotated[dict[str, str], AfterValidator(check_paths)]
-StateFields = Annotated[list[str], AfterValidator(check_state_fields)]
+Paths = Annotated[dict[str, str], BeforeValidator(check_number), AfterValidator(check_paths)]
+StateFields = Annotated[Few[str], AfterValidator(check_state_fields)]
 Place = Annotated[Many, AfterValidator(_check_place)]
 """Names a checkpoint of the thread."""
 ThreadMetadata = Annotated[Many, AfterValidator(_check_graph_id)]

@@ -42,14 +42,23 @@ def check_state_fields(fields: list[str]) -> list[str]:
     return fields
 
 
+def check_number(paths: Any) -> Any:
+    """Check that there are not too many paths, before each is validated.
+
+    Raises:
+        ValueError: there are too many.
+    """
+    if isinstance(paths, Mapping) and len(paths) > MOST_PATHS:
+        raise ValueError(f"extract takes at most {MOST_PATHS} paths, got {len(paths)}")
+    return paths
+
+
 def check_paths(paths: dict[str, str]) -> dict[str, str]:
     """Check that the paths are well-formed.
 
     Raises:
-        ValueError: a path is malformed, or there are too many.
+        ValueError: a path is malformed.
     """
-    if len(paths) > MOST_PATHS:
-        raise ValueError(f"extract takes at most {MOST_PATHS} paths, got {len(paths)}")
     for path in paths.values():
         if not _PATH.fullmatch(path):
             raise ValueError(f"a path must be like 'values.messages[-1].content', got {path!r}")

@@ -22,6 +22,7 @@ from ..checkpoint.errors import DamagedError, StorageError, StoredError
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
 from ..store.base import BaseStore
+from .body_fields import Spelling
 from .encode import encode
 from .errors import Refused
 from .limits import OpenRequests
@@ -38,6 +39,14 @@ BODY_SECONDS: float = 30.0
 """How many seconds the body of a request may take to arrive."""
 MOST_LEVELS: Final = 64
 """How deep lists and objects may be nested in the body of a request."""
+BYTES_PER_VALUE: Final = 20
+"""How many bytes of `most_bytes` each value and each key of a body counts for: parsing many small
+values takes long, and all other requests wait for it."""
+MEGABYTE: Final = 1024 * 1024
+SHORT: Final = 32 * 1024
+"""Up to how many bytes a body is parsed at once."""
+MOST_TOLD: Final = 10
+"""How many mistakes in a request are told."""
 Found = TypeVar("Found")
 Asked = TypeVar("Asked", bound=BaseModel)
 _KINDS: Final[Mapping[type, str]] = {
@@ -76,6 +85,7 @@ class Service:
     webhooks: Allowed = field(default_factory=lambda: Allowed([]))
     news: ThreadNews = field(default_factory=ThreadNews)
     _own: dict[str, Record] = field(default_factory=dict)
+    _parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def user(self, request: Request) -> str | None:
         """Return the user who sends a request; None without `auth`.
@@ -108,7 +118,22 @@ class Service:
         sent = request.headers.get("content-type", "").partition(";")[0].strip()
         if sent not in ("application/json", ""):
             raise Refused(415, f"the body must be application/json, got {sent}")
-        return validate(kind, read_json(await self._read(request)))
+        return await self.parse(kind, await self._read(request))
+
+    async def parse(self, kind: type[Asked], text: bytes) -> Asked:
+        """Parse and validate JSON: a long one in a thread, one at a time, so that other requests
+        are answered meanwhile.
+
+        Raises:
+            Refused: it is not JSON, or not what is expected.
+        """
+        def parse() -> Asked:
+            return validate(kind, read_json(text, self.most_bytes))
+
+        if len(text) <= SHORT:
+            return parse()
+        async with self._parsing:
+            return await asyncio.to_thread(parse)
 
     async def _read(self, request: Request) -> bytes:
         """Read the body of a request.
@@ -238,7 +263,7 @@ def validate(kind: type[Asked], given: Any) -> Asked:
         Refused: it is not what is expected.
     """
     try:
-        return kind.model_validate(given)
+        return kind.model_validate(given, context=Spelling())
     except ValidationError as wrong:
         raise Refused(422, _describe(wrong)) from None
 
@@ -263,12 +288,18 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
     return Response(body, status, headers, media_type="application/json")
 
 
-def read_json(text: bytes) -> Any:
+def read_json(text: bytes, most_bytes: int = MEGABYTE) -> Any:
     """Parse JSON that a client has sent.
 
+    Args:
+        most_bytes: the maximum size of a body, which also limits the number of values.
+
     Raises:
-        Refused: it is not JSON, or it cannot be stored.
+        Refused: it is not JSON, it holds too many values, or it cannot be stored.
     """
+    most = most_bytes // BYTES_PER_VALUE
+    if len(text) > most and _count_values(text) > most:
+        raise Refused(413, f"the body must hold at most {most} values and keys")
     try:
         given = json.loads(text or b"{}", parse_constant=_refuse_constant, parse_float=_read_float)
         if b"\\u" in text:
@@ -280,6 +311,13 @@ def read_json(text: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         raise Refused(422, f"the body is not JSON that can be taken: {error}") from None
     return given
+
+
+def _count_values(text: bytes) -> int:
+    """Return about how many values and keys there are in JSON, without parsing it."""
+    text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside = b"".join(text.split(b'"')[::2])
+    return sum(map(outside.count, (b",", b":", b"[", b"{")))
 
 
 def _is_flat(value: Any) -> bool:
@@ -309,7 +347,8 @@ def _refuse_constant(name: str) -> None:
 
 
 def _describe(wrong: ValidationError) -> str:
-    found = [(".".join(map(str, each["loc"])), _describe_one(each)) for each in wrong.errors()]
+    errors = wrong.errors(include_url=False)[:MOST_TOLD]
+    found = [(".".join(map(str, each["loc"])), _describe_one(each)) for each in errors]
     return "; ".join(f"{place}: {text}" if place else text for place, text in found)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, Literal
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from typing_extensions import TypedDict
 
 from ...channels.base import MISSING
 from ..control import RunControl
-from ..errors import nearest, warn
+from ..errors import closest, nearest, warn
 from ..types import (
     DEFAULT_RECURSION_LIMIT,
     All,
@@ -38,6 +39,9 @@ _NOT_METADATA = frozenset((*COORDINATES, "run_id"))
 _CONFIG_KEYS = frozenset(RunnableConfig.__annotations__)
 _CONFIGURABLE = frozenset((*COORDINATES, "run_id"))
 """What the engine itself reads in `configurable`."""
+_MOST_COMPARED = 100
+"""How many unknown keys of a config are compared with the settings, and how long they may be: a
+config may come from a client."""
 _TELLING_OPTIONS = (
     "durability",
     "stream_mode",
@@ -262,8 +266,9 @@ def _warn_of_slips(
     Args:
         flat: the keys stand beside the settings, where users rarely put keys of their own.
     """
-    for key in given:
-        if not isinstance(key, str) or key in _CONFIGURABLE:
+    others = (key for key in given if isinstance(key, str) and key not in _CONFIGURABLE)
+    for key in islice(others, _MOST_COMPARED):
+        if len(key) > _MOST_COMPARED:
             continue
         meant = _meant(key)
         if meant is None and flat and key in Options.__annotations__:
@@ -288,15 +293,8 @@ def _way_to_set(name: str) -> str:
 @lru_cache(maxsize=1024)
 def _meant(key: str) -> str | None:
     """The setting or option that a key is nearly spelt like, or None."""
-    from difflib import get_close_matches
-
     plain = "".join(f"_{c.lower()}" if c.isupper() else c for c in key).replace("-", "_").strip("_")
-    close = get_close_matches(
-        plain, [*_CONFIG_KEYS, *COORDINATES, *_TELLING_OPTIONS], n=1, cutoff=0.85
-    )
-    if not close:
-        return None
-    return close[0]
+    return closest(plain, [*_CONFIG_KEYS, *COORDINATES, *_TELLING_OPTIONS], cutoff=0.85)
 
 
 def warn_of_coordinates(config: Mapping[str, Any]) -> None:

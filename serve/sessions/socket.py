@@ -18,7 +18,7 @@ from ..encode import encode
 from ..errors import Refused
 from ..records import Record
 from ..runs.frames import HEARTBEAT, split_frames
-from ..service import Service, read_json, validate
+from ..service import Service, validate
 from .commands import CommandError, Commands, describe_refusal
 from .events import Subscription, Wanted, check_visible
 
@@ -92,7 +92,7 @@ class Socket:
     async def _answer(self, text: bytes) -> Record:
         id = None
         try:
-            request = validate(CommandRequest, read_json(text))
+            request = await self._service.parse(CommandRequest, text)
             id = request.id
             if request.method == "subscription.subscribe":
                 return {"type": "success", "id": id, "result": self._subscribe(request.params)}

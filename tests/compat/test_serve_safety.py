@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -319,3 +321,89 @@ def test_more_runs_than_may_be_are_refused(gates: Gates) -> None:
             gates.open("slow")
 
     asyncio.run(asyncio.wait_for(ask(), 30))
+
+
+STRANGE = {f"metadat{n}": 1 for n in range(300)}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/runs", {"assistant_id": "flow", **STRANGE}),
+        ("/runs", {"assistant_id": "flow", "config": STRANGE}),
+        ("/runs", {"assistant_id": "flow", "config": {"configurable": STRANGE}}),
+        ("/runs", {"assistant_id": "flow", "input": STRANGE}),
+        ("/runs/batch", [{"assistant_id": "flow", "other": n, "config": {"other": n}} for n in range(300)]),
+        ("/threads/search", {"x" * 3_000_000: 1}),
+    ],
+)
+def test_a_request_compares_a_limited_number_of_names(path: str, body: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+
+    def find(name: str, *_: Any) -> list[str]:
+        compared.append(name)
+        return []
+
+    monkeypatch.setattr(difflib, "get_close_matches", find)
+
+    async def send() -> int:
+        async with asking(app_of()) as client:
+            return (await client.post(path, json=body)).status_code
+
+    assert asyncio.run(send()) < 500
+    assert len(compared) <= 200 and all(len(name) <= 100 for name in compared)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/runs/cancel", {"run_ids": [1] * 9000}),
+        ("/runs", {"assistant_id": "flow", "interrupt_before": [1] * 9000}),
+        ("/threads", {"supersteps": [{"other": 1}] * 9000}),
+        ("/threads/prune", {"thread_ids": [1] * 9000}),
+        ("/threads/search", {"extract": {str(n): 1 for n in range(9000)}}),
+    ],
+)
+def test_a_refusal_tells_few_of_many_mistakes(path: str, body: Any) -> None:
+    async def send() -> tuple[int, int]:
+        async with asking(app_of()) as client:
+            answered = await client.post(path, json=body)
+            return answered.status_code, len(answered.content)
+
+    status, size = asyncio.run(send())
+    assert status == 422 and size < 2000
+
+
+@pytest.mark.parametrize("value", [[1] * 6000, {str(n): 1 for n in range(6000)}, [[]] * 6000, ["[,"] * 6000])
+def test_a_body_holds_a_limited_number_of_values(value: Any) -> None:
+    async def send(most_bytes: int) -> int:
+        async with asking(app_of(most_bytes=most_bytes)) as client:
+            return (await client.post("/threads", json={"metadata": {"v": value}})).status_code
+
+    assert asyncio.run(send(100_000)) == 413
+    assert asyncio.run(send(400_000)) == 200
+
+
+def test_strings_count_once_whatever_they_hold() -> None:
+    text = 'a,b:[{"\\' * 30_000
+    assert service.read_json(json.dumps({"text": text}).encode()) == {"text": text}
+
+
+def test_a_long_body_is_parsed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    parse = service.read_json
+
+    def read(*args: Any) -> Any:
+        threads.append(threading.current_thread())
+        return parse(*args)
+
+    monkeypatch.setattr(service, "read_json", read)
+
+    async def send() -> None:
+        async with asking(app_of()) as client:
+            for size in (1, 100_000):
+                assert (await client.post("/threads", json={"metadata": {"text": "x" * size}})).status_code == 200
+
+    asyncio.run(send())
+    short, long = threads
+    assert short is threading.main_thread() and long is not short
