@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from ..pregel.control import RunControl
 from ..pregel.errors import ShippingError, StateGraphError
 from ..pregel.running import ONCE, OnceRecord, SleepRequest
-from ..pregel.runtime import Runtime
+from ..pregel.runtime import Runtime, find_server_info
 from ..pregel.superstep.attempt_state import AttemptState
 from ..pregel.superstep.hooks import RemoteSpan
 from ..pregel.types import RunnableConfig, StreamMode, StreamWriter
@@ -112,7 +112,7 @@ class TaskProxy:
         """All of it in one object."""
         if self._runtime is None:
             context, previous = map(self._or_missing, loads(self._unpickle_shared()[0]))
-            info = self._resources.execution_info
+            info, config = self._resources.execution_info, self._resources.config
             self._runtime = LazyRuntime(
                 context=context,
                 stream_writer=self.writer,
@@ -122,6 +122,7 @@ class TaskProxy:
                 idempotency_key=info.task_id if info else "",
                 execution_info=info,
                 joined=self._resources.joined,
+                server_info=None if isinstance(config, Unsendable) else find_server_info(config),
             )
             # The class is frozen. Without this attribute `LazyRuntime` is asked for it, which opens
             # the store.

@@ -54,6 +54,42 @@ class ExecutionInfo:
     node_first_attempt_time: float | None = None
 
 
+class ServerUser(dict[str, Any]):
+    """The user for whom a server runs a graph. Its keys are attributes, too: `user.identity` is
+    `user["identity"]`."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the user has no {name!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """Tells a node which assistant of which graph a server runs, and for whom.
+
+    Attributes:
+        user: who sent the request, as the server's `auth` has found out; None without users.
+    """
+
+    assistant_id: str
+    graph_id: str
+    user: ServerUser | None = None
+
+
+def find_server_info(config: RunnableConfig) -> ServerInfo | None:
+    """Return what a server has written into the config of a run; None without a server."""
+    given = config.get("configurable") or {}
+    assistant, graph = given.get("assistant_id") or "", given.get("graph_id") or ""
+    if not (assistant or graph):
+        return None
+    user = given.get("langgraph_auth_user")
+    return ServerInfo(assistant, graph, ServerUser(user) if type(user) is dict else user)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeError:
     """The argument of an error handler: which node failed, and how.
@@ -88,7 +124,7 @@ class Runtime(Generic[ContextT_co]):
         heartbeat: a function that tells an idle timeout that the node is alive.
         joined: the nodes that opened the join, or the joins, behind this task, in the order in
             which the joins name them; () if an edge, a router or a `Send` made it run.
-        server_info: always None; for programs written for LangGraph's server.
+        server_info: which assistant a server runs, and for which user; None without a server.
     """
 
     context: ContextT_co = None  # type: ignore[assignment]
@@ -100,7 +136,7 @@ class Runtime(Generic[ContextT_co]):
     idempotency_key: str = ""
     heartbeat: Callable[[], None] = _no_op
     joined: tuple[str, ...] = ()
-    server_info: None = None
+    server_info: ServerInfo | None = None
 
     @property
     def drain_requested(self) -> bool:

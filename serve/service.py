@@ -35,6 +35,8 @@ Auth = Callable[[Request], Awaitable[str | None] | str | None]
 """Returns the id of the user who sends a request, or None to refuse it. Users see only their own
 threads."""
 
+AUTH: Final = "langgraph_auth_"
+"""The prefix of the keys of a config that only the server sets; LangGraph's server has the same."""
 BODY_SECONDS: float = 30.0
 """How many seconds the body of a request may take to arrive."""
 MOST_LEVELS: Final = 64
@@ -108,6 +110,16 @@ class Service:
             raise Refused(401, "auth does not know the sender of this request")
         self.requests.name(request.scope, user)
         return str(user)
+
+    def say_who(self, user: str | None) -> dict[str, Any]:
+        """Return the keys of a config that tell a graph who its user is. They replace what a client
+        has sent; without `auth` there are no users, so a client may set `user_id`."""
+        if self.auth is None:
+            return {}
+        known: dict[str, Any] = {"identity": user, "display_name": user}
+        known |= {"is_authenticated": True, "permissions": []}
+        shown = known if user else None
+        return {"user_id": user, f"{AUTH}user_id": user, f"{AUTH}user": shown}
 
     async def body(self, request: Request, kind: type[Asked]) -> Asked:
         """Read and validate the body of a request.

@@ -171,7 +171,8 @@ def looks(state: State, config: Any, runtime: Runtime) -> State:
     assert info is not None and runtime is get_runtime() and config == get_config()
     assert info.task_id == runtime.idempotency_key and info.checkpoint_ns.endswith(info.task_id)
     meta = {k: v for k, v in config["metadata"].items() if k != "stategraph_checkpoint_ns"}
-    held = (runtime.context, runtime.previous, runtime.store, info.thread_id, info.run_id, info.node_attempt)
+    told = (runtime.context, runtime.previous, runtime.store, runtime.server_info)
+    held = (told, info.thread_id, info.run_id, info.node_attempt)
     return {"log": [held, meta, config["configurable"]["mine"], config["tags"]]}
 
 

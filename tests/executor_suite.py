@@ -132,7 +132,8 @@ class Play:
     def __init__(self, drive: Drive, build: Callable[..., Any], **options: Any) -> None:
         self.drive = drive
         self.app = build(checkpointer=InMemorySaver(), **options)
-        self.config = {"configurable": {"thread_id": "1", "mine": 1}, "run_id": "run", "tags": ["t"], "max_concurrency": 1}
+        own = {"thread_id": "1", "mine": 1, "assistant_id": "a"}
+        self.config = {"configurable": own, "run_id": "run", "tags": ["t"], "max_concurrency": 1}
         self.seen: list[str] = []
 
     def call(self, input: Any, **options: Any) -> None:

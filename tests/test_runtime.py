@@ -421,8 +421,24 @@ def test_the_path_of_a_task_that_is_called_ends_in_true() -> None:
     assert run.invoke(1) == [("__pregel_push", parent, 0, True), ("__pregel_push", parent, 1, True)]
 
 
-def test_no_server_runs_a_node() -> None:
-    assert Runtime().server_info is None
+def test_server_info_is_what_a_server_has_written_into_the_config(drive: Drive) -> None:
+    seen: list[Any] = []
+
+    def look(state: Any, runtime: Runtime) -> None:
+        seen.append(runtime.server_info)
+
+    def inside(state: Any) -> Any:
+        return nested.invoke({})
+
+    nested = StateGraph(dict).add_node("look", look).add_edge(START, "look").compile()
+    app = StateGraph(dict).add_node("inside", inside).add_edge(START, "inside").compile()
+    user = {"identity": "ann", "permissions": ["read"]}
+    for given in ({}, {"langgraph_auth_user": user}, {"assistant_id": "a", "graph_id": "g", "langgraph_auth_user": user}):
+        drive.invoke(app, {}, {"configurable": given})
+    *nothing, info = seen
+    assert nothing == [None, None] and (info.assistant_id, info.graph_id) == ("a", "g")
+    assert info.user.identity == info.user["identity"] == "ann" and "permissions" in info.user
+    assert not hasattr(info.user, "email")
 
 
 def test_a_calls_settings_win_over_bound_ones_and_tags_add_up(drive: Drive) -> None:

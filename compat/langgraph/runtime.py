@@ -1,9 +1,8 @@
-"""The runtime of a node, and what the peer's server tells about itself; nothing here fills that."""
+"""The runtime of a node, and the form of its user behind a server."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...pregel.runtime import Runtime
@@ -23,15 +22,6 @@ class BaseUser(Protocol):
     def permissions(self) -> Sequence[str]: ...
     def __getitem__(self, key: str) -> Any: ...
     def __contains__(self, key: str) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
-    """Which assistant of which graph a server runs, and for whom."""
-
-    assistant_id: str
-    graph_id: str
-    user: BaseUser | None = None
 
 
 def get_runtime(context_schema: Any = None) -> Runtime[Any]:

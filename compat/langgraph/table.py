@@ -89,8 +89,8 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.utils.runnable": {".runnable": "RunnableCallable RunnableLike RunnableSeq"},
     "langgraph.runtime": {
         "pregel.control": "RunControl",
-        "pregel.runtime": "ExecutionInfo Runtime",
-        ".runtime": "BaseUser ServerInfo get_runtime",
+        "pregel.runtime": "ExecutionInfo Runtime ServerInfo",
+        ".runtime": "BaseUser get_runtime",
     },
     "langgraph.managed": {".managed": "IsLastStep RemainingSteps"},
     "langgraph.managed.base": {".managed": "ManagedValueMapping ManagedValueSpec ManagedValue"},

@@ -18,7 +18,7 @@ from ..names import CHECKPOINT_NS, NODE, PATH, PUSH, STEP, TRIGGERS, child_ns, p
 from ..program.program import CompiledNode, Reader
 from ..program.writes import Pair
 from ..running import OnceRecord, PendingSleep, SleepRequest
-from ..runtime import ExecutionInfo, NodeError, Runtime
+from ..runtime import ExecutionInfo, NodeError, Runtime, find_server_info
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
 from .attempt_state import AttemptState, Pause
 from .context import TaskContext
@@ -247,6 +247,7 @@ class Task:
                 heartbeat=self.heartbeat,
                 idempotency_key=self.id,
                 joined=run.machine.find_joined(self.cause or self) if run.program.joins else (),
+                server_info=find_server_info(run.settings.config),
                 execution_info=ExecutionInfo(
                     checkpoint_id=run.machine.checkpoint_id,
                     checkpoint_ns=self.ns,

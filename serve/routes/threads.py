@@ -28,7 +28,7 @@ from ..encode import describe_interrupts, describe_snapshot
 from ..errors import Refused
 from ..parts import extract, select_fields
 from ..records import DELETED, Record, containing, may_see, now, seconds_until, select, sort
-from ..service import Service, answer, refusing
+from ..service import Service, answer, graph_assistant, refusing
 
 
 class Threads:
@@ -82,8 +82,8 @@ class Threads:
                 [StateUpdate(each.get("values"), each.get("as_node")) for each in step.updates]
                 for step in body.supersteps
             ]
-            app = self._service.graphs[str(name)]
-            await refusing(app.abulk_update_state(_config(id), steps))
+            app, config = self._service.graphs[str(name)], self._edit_config(record)
+            await refusing(app.abulk_update_state(config, steps))
         await self._records.put(("threads", id, record), seen=[("threads", id, None)])
         return answer(await self._shown(record))
 
@@ -308,7 +308,7 @@ class Threads:
             raise Refused(409, "no graph has run on this thread yet: run one first")
         await self._refuse_busy(thread["thread_id"])
         at = body.checkpoint or {"checkpoint_id": body.checkpoint_id}
-        config = _config(thread["thread_id"], at)
+        config = self._edit_config(thread, at)
         made = await refusing(app.aupdate_state(config, body.values, as_node=body.as_node))
         await self._records.repeat("threads", lambda: self._note_status(app, thread["thread_id"]))
         place = made["configurable"]
@@ -321,6 +321,13 @@ class Threads:
                 "checkpoint_id": checkpoint["checkpoint_id"],
             }
         )
+
+    def _edit_config(self, thread: Record, at: Mapping[str, Any] | None = None) -> Any:
+        """Return the config of an edit: the routers that it calls learn the user, too."""
+        graph, owner = thread["metadata"]["graph_id"], thread["owner"] or None
+        known = {"graph_id": graph, "assistant_id": graph_assistant(graph)}
+        place = _config(thread["thread_id"], at)["configurable"]
+        return {"configurable": {**self._service.say_who(owner), **known, **place}}
 
     async def _note_status(self, app: Pregel, id: str) -> None:
         """Store the status that follows from a thread's state."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 from uuid import uuid4
@@ -15,7 +15,7 @@ from ..body_fields import check_segment
 from ..errors import Refused
 from ..records import DELETED, NOTHING_ELSE, TAKEN_BACK, Changes, Record, now
 from ..routes.threads import new_thread
-from ..service import Service
+from ..service import AUTH, Service
 from .chunk_events import CALLBACK_EVENTS
 
 
@@ -42,11 +42,14 @@ async def begin_run(
     service.webhooks.check(body.webhook)
     check_modes(service, body.stream_mode)
     is_temporary = thread_id is None and body.on_completion != "keep"
+    said = service.say_who(owner)
     place = thread_id or str(uuid4())
 
     async def begin() -> Record:
         thread, is_new = await _thread(service, place, thread_id is None, owner, body)
-        record = _new_run(id or str(uuid4()), thread, assistant, body, is_temporary=is_temporary)
+        record = _new_run(
+            id or str(uuid4()), thread, assistant, body, said, is_temporary=is_temporary
+        )
         known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
         is_told = not is_new and known.items() <= thread["metadata"].items()
         puts, seen = [*also.puts], [*also.seen]
@@ -128,9 +131,19 @@ async def _thread(
 
 
 def _new_run(
-    id: str, thread: Record, assistant: Record, body: RunBody, *, is_temporary: bool
+    id: str,
+    thread: Record,
+    assistant: Record,
+    body: RunBody,
+    said: Mapping[str, Any],
+    *,
+    is_temporary: bool,
 ) -> Record:
-    """Return the record of a run, with all that is needed to begin it, also after a restart."""
+    """Return the record of a run, with all that is needed to begin it, also after a restart.
+
+    Args:
+        said: what the server says about the user; see `Service.say_who`.
+    """
     at = now()
     known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
     metadata = {
@@ -155,8 +168,8 @@ def _new_run(
         "kwargs": {
             "input": body.input,
             "command": body.command.model_dump() if body.command else None,
-            "config": _run_config(thread, assistant, body, metadata),
-            "context": {**assistant["context"], **(body.context or {})},
+            "config": _run_config(thread, assistant, body, metadata, said),
+            "context": _context(assistant, body, said),
             "stream_mode": body.modes,
             "subgraphs": body.stream_subgraphs,
             "resumable": body.stream_resumable,
@@ -170,8 +183,18 @@ def _new_run(
     }
 
 
+def _context(assistant: Record, body: RunBody, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the context of a run. A graph whose context has a `user_id` gets the user's."""
+    given = {**assistant["context"], **(body.context or {})}
+    return {key: said.get(key, value) for key, value in given.items()}
+
+
 def _run_config(
-    thread: Record, assistant: Record, body: RunBody, metadata: dict[str, Any]
+    thread: Record,
+    assistant: Record,
+    body: RunBody,
+    metadata: dict[str, Any],
+    said: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the config of a run: the assistant's, the request's, and what the server adds."""
     theirs = body.config or {}
@@ -182,9 +205,10 @@ def _run_config(
         key: value
         for given in (assistant["config"], theirs)
         for key, value in given.get("configurable", {}).items()
-        if not key.startswith(("__", "checkpoint_")) and key != "thread_id"
+        if not key.startswith(("__", "checkpoint_", AUTH)) and key != "thread_id"
     }
     at = body.checkpoint or {"checkpoint_id": body.checkpoint_id}
     place = {k: at[k] for k in ("checkpoint_id", "checkpoint_ns") if at.get(k)}
-    configurable = {**free, **place, "thread_id": thread["thread_id"]}
+    names = {name: metadata[name] for name in ("assistant_id", "graph_id")}
+    configurable = {**free, **said, **place, **names, "thread_id": thread["thread_id"]}
     return {**config, "metadata": metadata, "configurable": configurable}
