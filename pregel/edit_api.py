@@ -31,7 +31,8 @@ class EditableThreads(StoredThreads[ValuesT]):
         Args:
             config: the thread; with a `checkpoint_id`, the update forks from that checkpoint.
             values: what to write, like a node's return value.
-            as_node: the node; by default the one that ran last. END (with `values=None`) drops the
+            as_node: the node; by default the one that ran last, which keeps what it has gone to by
+                a `Command`. END (with `values=None`) drops the
                 pending work, "__input__" takes the values as input, "__copy__" copies the
                 checkpoint.
             task_id: the id under which the values are stored as the result of a task.

@@ -197,6 +197,9 @@ def is_routing(channel: str) -> bool:
 
 BEFORE_FIRST: Final = "__before_first__"
 """As a `checkpoint_id`: the thread as it was when nothing was stored."""
+RAN: Final = "__ran__"
+"""In what a node has seen of its triggers: the version of the state when it ran last, where those
+do not tell it. Under TASKS stands the same of its Sends."""
 GRAPH: Final = "__graph__"
 """In `versions_seen`: the fingerprint of the graph that made the checkpoint."""
 BY_COMMAND: Final = "stategraph_command"

@@ -4,11 +4,14 @@ made again. On each saver, sync and async."""
 from __future__ import annotations
 
 import operator
-from typing import Annotated, Any
+from random import Random
+from typing import Annotated, Any, Literal
 
 import pytest
+from chaos.edits import FANS, edit_beside_sends
 from conftest import local_saver
 from paused import CFG, Ran, State, asked, asks, graph, says
+from ready_graphs import build, sends
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -22,9 +25,12 @@ from stategraph import (
     StateGraph,
     StateUpdate,
     entrypoint,
+    get_runtime,
     interrupt,
     task,
 )
+from stategraph.pregel.names import TASKS
+from stategraph.testing.harness import Mode
 
 saver = local_saver
 
@@ -426,3 +432,270 @@ def test_who_has_lost_a_race_stays_out(drive: Any, by: str) -> None:
     assert drive.get_state(app, CFG).next == (() if by == "ask" else ("ask",))
     drive.invoke(app, None, CFG)
     assert not {"x1", "x2"}.intersection(ran)
+
+
+# -- who ran last: Sends leave a trace like others --------------------------------------------------------------------
+
+SCHEDULES = pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+
+
+def going(ways: Any) -> Any:
+    """The body of a node that goes where a Command says."""
+    return lambda state: Command(update={"log": ["a"]}, goto=ways)
+
+
+def went(body: Any, words: str, ends: tuple[str, ...], **nodes: Any) -> Any:
+    """A graph of words, whose node `a` goes to `ends` by Commands."""
+    builder = build(words, nodes=nodes)
+    builder.nodes.pop("a", None)
+    return builder.add_node("a", body, destinations=ends).add_edge(START, "a")
+
+
+def one_asks(given: Any) -> Any:
+    return {"log": [f"w{given['n']}" if given["n"] == 0 else interrupt("?")]}
+
+
+@SCHEDULES
+def test_a_plain_edit_runs_no_finished_send_again(drive: Any, saver: Any, schedule: Any) -> None:
+    app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}, {"w": one_asks}).compile(saver, schedule=schedule)
+    drive.invoke(app, {"log": []}, CFG)
+    before = drive.get_state(app, CFG)
+    for entry in ("e0", "e1"):
+        drive.update_state(app, CFG, {"log": [entry]})
+        state = drive.get_state(app, CFG)
+        assert (state.next, state.interrupts) == (before.next, before.interrupts)
+    log = drive.invoke(app, Command(resume="w1"), CFG)["log"]
+    assert sorted(log) == ["a", "c", "e0", "e1", "w0", "w1"]
+
+
+def falls_asleep(name: str) -> Any:
+    def body(state: Any) -> Any:
+        get_runtime().sleep(3600, durable_after=0)
+
+    return body
+
+
+@SCHEDULES
+@pytest.mark.parametrize("stop", ["breakpoint", "sleep"])
+def test_a_plain_edit_after_sends_and_a_sibling_is_ambiguous(drive: Any, saver: Any, schedule: Any, stop: str) -> None:
+    nodes = {name: falls_asleep(name) for name in "cq"} if stop == "sleep" else {}
+    app = build("S>a r:a=w a>p w>c p>q", {"a": sends("w", 0, 1)}, nodes).compile(
+        saver, schedule=schedule, interrupt_before=["c", "q"] if stop == "breakpoint" else []
+    )
+    drive.invoke(app, {"log": []}, CFG)
+    before = drive.get_state(app, CFG)
+    assert before.next == ("c", "q")
+    with pytest.raises(InvalidUpdateError, match="ambiguous, specify as_node: p, w ran last together"):
+        drive.update_state(app, CFG, {"log": ["edit"]})
+    assert drive.get_state(app, CFG) == before
+
+
+@SCHEDULES
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_a_plain_edit_after_finished_sends_follows_their_edges(
+    drive: Any, saver: Any, schedule: Any, durability: Any
+) -> None:
+    app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(saver, schedule=schedule, interrupt_before=["c"])
+    drive.invoke(app, {"log": []}, CFG, durability=durability)
+    for _ in range(2):
+        drive.update_state(app, CFG, None)
+        assert drive.get_state(app, CFG).next == ("c",)
+    drive.update_state(app, CFG, None, "a")
+    assert drive.get_state(app, CFG).next == ("w", "w")
+    # After an update as a node that one has run last.
+    drive.update_state(app, CFG, None)
+    assert drive.get_state(app, CFG).next == ("w", "w")
+
+
+@SCHEDULES
+def test_a_plain_edit_of_a_checkpoint_after_sends_follows_their_edges(drive: Any, saver: Any, schedule: Any) -> None:
+    app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(saver, schedule=schedule)
+    drive.invoke(app, {"log": []}, CFG)
+    at = next(each for each in drive.history(app, CFG) if each.next == ("c",))
+    drive.update_state(app, at.config, None)
+    assert drive.invoke(app, None, CFG)["log"] == ["a", "w0", "w1", "c"]
+
+
+@SCHEDULES
+def test_an_edit_as_a_send_counts_as_its_run(drive: Any, saver: Any, schedule: Any) -> None:
+    app = build("S>a r:a=w w>c", {"a": sends("w", 1)}, {"w": one_asks}).compile(
+        saver, schedule=schedule, interrupt_before=["c"]
+    )
+    drive.invoke(app, {"log": []}, CFG)
+    for as_node in ("w", None):
+        drive.update_state(app, CFG, {"log": ["edit"]}, as_node)
+        assert drive.get_state(app, CFG).next == ("c",)
+
+
+@SCHEDULES
+def test_a_plain_edit_after_the_failure_of_a_send_was_handled_keeps_where_the_handler_went(
+    drive: Any, saver: Any, schedule: Any
+) -> None:
+    def fail(given: Any) -> Any:
+        raise ValueError
+
+    def handle(state: Any) -> Command[Literal["y"]]:
+        return Command(update={"log": ["handled"]}, goto="y")
+
+    builder = build("r:S=w w>c y", {"S": sends("w", 0)})
+    builder.nodes.pop("w")
+    builder.add_node("w", fail, error_handler=handle)
+    app = builder.compile(saver, schedule=schedule, interrupt_before=["y"])
+    drive.invoke(app, {"log": []}, CFG)
+    assert drive.get_state(app, CFG).next == ("y",)
+    drive.update_state(app, CFG, {"log": ["edit"]})
+    # It acts as the node that has failed, as it does where no Send led to that.
+    assert drive.get_state(app, CFG).next == ("c", "y")
+
+
+@SCHEDULES
+def test_in_a_nested_graph_too(drive: Any, saver: Any, schedule: Any) -> None:
+    inner = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(schedule=schedule, interrupt_before=["c"])
+    app = build("S>n", nodes={"n": inner}).compile(saver, schedule=schedule)
+    drive.invoke(app, {"log": []}, CFG)
+    inside = drive.get_state(app, CFG, subgraphs=True).tasks[0].state.config
+    drive.update_state(app, inside, {"log": ["edit"]})
+    assert drive.get_state(app, inside).next == ("c",)
+    assert drive.invoke(app, None, CFG)["log"] == ["a", "w0", "w1", "edit", "c"]
+
+
+def test_what_a_command_of_the_caller_has_started_beside_others_ran_last_with_them(drive: Any, saver: Any) -> None:
+    """Its trigger is newer than theirs, though all ran in one superstep."""
+    app = build("r:S=a|x a>b>bz x>xz", {"S": lambda _: "a"}).compile(saver, interrupt_before=["b", "bz", "xz"])
+    drive.invoke(app, {"log": []}, CFG)
+    drive.invoke(app, Command(goto="x"), CFG)
+    assert drive.get_state(app, CFG).next == ("bz", "xz")
+    with pytest.raises(InvalidUpdateError, match="specify as_node: b, x ran last together"):
+        drive.update_state(app, CFG, {"log": ["edit"]})
+
+
+def test_a_thread_without_a_trace_of_its_sends_is_edited_as_before(drive: Any) -> None:
+    """As the last release stored it."""
+    saver = InMemorySaver()
+    app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(saver, interrupt_before=["c"])
+    drive.invoke(app, {"log": []}, CFG)
+    stored = saver.get_tuple(CFG)
+    assert stored is not None and stored.checkpoint["versions_seen"]["w"].pop(TASKS)
+    old: Any = {"configurable": {"thread_id": "old", "checkpoint_ns": ""}}
+    saver.put(old, stored.checkpoint, stored.metadata, stored.checkpoint["channel_versions"])
+    drive.update_state(app, old, {"log": ["edit"]}, "w")
+    assert drive.get_state(app, old).next == ("c",)
+    assert drive.invoke(app, None, old)["log"] == ["a", "w0", "w1", "edit", "c"]
+
+
+# -- what came by a goto, or from another node ------------------------------------------------------------------------
+
+
+@SCHEDULES
+def test_a_plain_edit_keeps_what_came_by_a_goto(drive: Any, saver: Any, schedule: Any) -> None:
+    app = went(going("x"), "a>y x", ("x", "y")).compile(saver, schedule=schedule, interrupt_before=["x", "y"])
+    drive.invoke(app, {"log": []}, CFG)
+    for _ in range(2):
+        drive.update_state(app, CFG, {"log": ["edit"]})
+        assert drive.get_state(app, CFG).next == ("x", "y")
+    at = next(each for each in drive.history(app, CFG) if each.next == ("x", "y") and "edit" not in each.values["log"])
+    fork = drive.update_state(app, at.config, {"log": ["fork"]})
+    assert drive.get_state(app, fork).next == ("x", "y")
+
+
+@SCHEDULES
+def test_a_plain_edit_keeps_sends_of_a_goto_with_their_results_and_questions(
+    drive: Any, saver: Any, schedule: Any
+) -> None:
+    app = went(going([Send("w", {"n": 0}), Send("w", {"n": 1})]), "w>c", ("w",), w=one_asks).compile(
+        saver, schedule=schedule
+    )
+    drive.invoke(app, {"log": []}, CFG)
+    (asked,) = drive.get_state(app, CFG).interrupts
+    drive.update_state(app, CFG, {"log": ["edit"]})
+    assert drive.get_state(app, CFG).interrupts == (asked,)
+    log = drive.invoke(app, Command(resume={asked.id: "w1"}), CFG)["log"]
+    assert sorted(log) == ["a", "c", "edit", "w0", "w1"]
+
+
+@SCHEDULES
+def test_an_update_that_says_where_to_go_replaces_an_earlier_goto(drive: Any, saver: Any, schedule: Any) -> None:
+    app = went(going("x"), "y x", ("x", "y")).compile(saver, schedule=schedule, interrupt_before=["x", "y"])
+    drive.invoke(app, {"log": []}, CFG)
+    drive.update_state(app, CFG, Command(update={"log": ["edit"]}, goto="y"))
+    assert drive.get_state(app, CFG).next == ("y",)
+
+
+@SCHEDULES
+def test_a_router_that_decides_otherwise_after_a_plain_edit_is_followed(drive: Any, saver: Any, schedule: Any) -> None:
+    def route(state: Any) -> str:
+        return "y" if "edit" in state["log"] else "x"
+
+    builder = went(going("z"), "z x y", ("z",)).add_conditional_edges("a", route, ["x", "y"])
+    app = builder.compile(saver, schedule=schedule, interrupt_before=["x", "y", "z"])
+    drive.invoke(app, {"log": []}, CFG)
+    assert drive.get_state(app, CFG).next == ("x", "z")
+    drive.update_state(app, CFG, {"log": ["edit"]})
+    assert drive.get_state(app, CFG).next == ("y", "z")
+
+
+@SCHEDULES
+def test_a_plain_edit_keeps_what_an_edit_as_a_sibling_has_left_pending(drive: Any, saver: Any, schedule: Any) -> None:
+    app = build("S>a>p>pz a>q>qz").compile(saver, schedule=schedule, interrupt_before=["p", "q", "pz"])
+    drive.invoke(app, {"log": []}, CFG)
+    drive.update_state(app, CFG, {"log": ["p by hand"]}, "p")
+    drive.update_state(app, CFG, {"log": ["edit"]})
+    assert drive.get_state(app, CFG).next == ("pz", "q")
+    drive.invoke(app, None, CFG)
+    log = drive.get_state(app, CFG).values["log"]
+    assert sorted(log) == ["a", "edit", "p by hand", "pz", "q", "qz"]
+
+
+@SCHEDULES
+@pytest.mark.parametrize("by", ["router", "goto"])
+def test_after_a_plain_edit_in_a_loop_to_itself_the_next_call_goes_on(
+    drive: Any, saver: Any, schedule: Any, by: str
+) -> None:
+    def ends(state: Any) -> str:
+        return "a" if len(state["log"]) < 3 else END
+
+    def a(state: Any) -> Any:
+        goto = ends({"log": [*state["log"], "a"]}) if by == "goto" else []
+        return Command(update={"log": ["a"]}, goto=goto)
+
+    builder = went(a, "", ("a",))
+    if by == "router":
+        builder.add_conditional_edges("a", ends, ["a", END])
+    app = builder.compile(saver, schedule=schedule, interrupt_before=["a"])
+    drive.invoke(app, {"log": []}, CFG)
+    drive.invoke(app, None, CFG)
+    for entry in ("e", "f"):
+        drive.update_state(app, CFG, {"log": [entry]})
+    # The router sees the edited state; a goto stays.
+    assert drive.get_state(app, CFG).next == (("a",) if by == "goto" else ())
+    if by == "goto":
+        assert drive.invoke(app, None, CFG)["log"] == ["a", "e", "f", "a"]
+
+
+# -- while the input waits --------------------------------------------------------------------------------------------
+
+
+@SCHEDULES
+@pytest.mark.parametrize("turns", [1, 2])
+def test_a_plain_edit_takes_the_place_of_an_input_that_waits(drive: Any, saver: Any, schedule: Any, turns: int) -> None:
+    """And the next call goes on."""
+    app = build("S>a>b").compile(saver, schedule=schedule)
+    for turn in range(turns):
+        drive.invoke(app, {"log": [f"i{turn}"]}, CFG)
+    at = next(each for each in drive.history(app, CFG) if each.next == (START,))
+    drive.update_state(app, at.config, {"log": ["edit"]})
+    assert drive.get_state(app, CFG).next == ("a",)
+    assert drive.invoke(app, None, CFG)["log"] == [*["i0", "a", "b"][: 3 * (turns - 1)], "edit", "a", "b"]
+    assert drive.get_state(app, CFG).next == ()
+
+
+# -- all of it, against a rule ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rounds", [30, pytest.param(1_500, marks=pytest.mark.trial)])
+def test_an_edit_beside_sends_is_refused_or_exact(drive: Any, rounds: int) -> None:
+    """See `edits_beside_sends`: as many of its shapes, drawn by lot."""
+    random = Random(rounds)
+    with Mode("async" if drive.is_async else "sync") as world:
+        for fan in random.sample(FANS, rounds):
+            edit_beside_sends(fan, random, world.call, InMemorySaver())

@@ -577,11 +577,11 @@ def test_a_channel_that_reacts_to_use_and_to_an_empty_step_gets_both() -> None:
     step(machine)
 
 
-def test_push_tasks_leave_an_empty_entry_in_seen() -> None:
+def test_sends_leave_one_trace_for_their_node_in_seen() -> None:
     machine = started(program({"n": on("a"), "w": on("b")}, {"a": LastValue(int), "b": LastValue(int)}), ("a", 1))
-    step(machine, n=[(TASKS, Send("w", 1))])
+    step(machine, n=[(TASKS, Send("w", 1)), (TASKS, Send("w", 2))])
     step(machine)
-    assert machine.seen == {"__input__": {}, "n": {"a": 1}, "w": {}}
+    assert machine.seen == {"__input__": {}, "n": {"a": 1}, "w": {TASKS: 2}}
 
 
 def test_a_node_that_was_only_sent_to_runs_when_its_trigger_is_written() -> None:

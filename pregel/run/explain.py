@@ -137,7 +137,7 @@ def _explain_triggers(node: CompiledNode, seen: View) -> NodeStatus:
         if trigger in joins and status.state == "empty" and trigger in ran_with:
             sentence = f"it has run since the join {trigger!r} last opened"
         else:
-            was_written = trigger in machine.versions or bool(ran_with)
+            was_written = trigger in machine.versions or any(t in ran_with for t in node.triggers)
             sentence = _explain_trigger(trigger, status, trigger in joins, was_written)
         blockers = sorted(machine.find_blockers(trigger))
         if blockers:

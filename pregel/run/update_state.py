@@ -5,7 +5,8 @@ its body does not.
 
 Theory of operation: an update ends the open superstep for the tasks that it stands for, and for
 those that have finished; the others stay pending. One that stands for no pending task replaces all
-that was pending. Tasks to which it leads again go on under their old ids (`OpenWork`), so that a
+that was pending; without `as_node` only that to which the routers of its node do not lead any more.
+Tasks to which it leads again go on under their old ids (`OpenWork`), so that a
 person who has a question on the screen can still answer it.
 """
 
@@ -29,7 +30,7 @@ from .open_tasks import OpenWork, match
 from .resume import upcoming
 from .run import Run
 from .task_records import TaskRecord, known_only, with_handlers
-from .update_tasks import is_outside, make_tasks, paths_of
+from .update_tasks import is_outside, make_tasks, paths_of, says_where
 
 ALONE = (END, INPUT, COPY)
 """What `as_node` may say besides a node's name; such an update is the only one of its superstep."""
@@ -179,7 +180,22 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     mine = make_tasks(run, machine, updates, open_.standing, open_.finished)
     yield from _run_writers(mine)
     outcome = _decide(run, machine, open_, mine)
-    _tell_closed(run, mine, outcome.left, outcome.lost, named=updates[0].as_node is not None)
+    only = updates[0]
+    if only.as_node is None and machine.program.scope.triggers and not says_where(only.values):
+        dropped = [task for task in outcome.left if task not in outcome.again]
+        if dropped:
+            # Its routers may lead elsewhere now. But what its edges do not lead to without the
+            # update either has come by a goto, or from another node, and is kept.
+            usual = make_tasks(run, machine, [StateUpdate(None)], open_.standing, open_.finished)
+            yield from _run_writers(usual)
+            led = [
+                task
+                for each in (mine, usual)
+                for task in _led_to(run, machine, each, outcome.staying, outcome.left)
+            ]
+            kept = [task for task in dropped if task not in led]
+            outcome = _decide(run, machine, open_, mine, kept)
+    _tell_closed(run, mine, outcome.left, outcome.lost, named=only.as_node is not None)
     # History shows the update as the tasks' result, unless the checkpoint has a future of its own
     # already.
     shown = [task for task in mine if at_head and not is_outside(task)]
@@ -236,8 +252,18 @@ class Outcome(NamedTuple):
     done: list[Task]
 
 
-def _decide(run: Run, machine: Machine, open_: OpenTasks, mine: Sequence[Task]) -> Outcome:
-    """What becomes of the open superstep by an update that these tasks have written."""
+def _decide(
+    run: Run,
+    machine: Machine,
+    open_: OpenTasks,
+    mine: Sequence[Task],
+    kept: Sequence[Task] = (),
+) -> Outcome:
+    """What becomes of the open superstep by an update that these tasks have written.
+
+    Args:
+        kept: pending tasks, finished or not, that go on as they are.
+    """
     finished, beaten = open_.finished, open_.beaten
     # As the error handler of a task an update deals with that task's failure.
     dealt_with = {cause: None for task in mine if (cause := task.cause) is not None}
@@ -250,7 +276,8 @@ def _decide(run: Run, machine: Machine, open_: OpenTasks, mine: Sequence[Task]) 
     staying = [
         task
         for task in left
-        if task not in finished and not any(_replaces(run, each, task) for each in outside)
+        if task in kept
+        or (task not in finished and not any(_replaces(run, each, task) for each in outside))
     ]
     # At an old checkpoint the tasks have had their future; the update starts a branch.
     again = _led_to(run, machine, mine, staying, rest) if run.position.at_head else []
@@ -280,7 +307,8 @@ def _replaces(run: Run, update: Task, pending: Task) -> bool:
     flow = run.program.flow
     if flow is None or flow.holders is None:  # supersteps
         return True
-    return update.name in flow.holders.get(pending.name, ())
+    again = update.name == pending.name and pending.send is None  # it leads to itself
+    return again or update.name in flow.holders.get(pending.name, ())
 
 
 def _tell_closed(

@@ -5,16 +5,16 @@ Pure: part of `update_state`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
 from ..errors import InvalidUpdateError, nearest
-from ..names import INPUT
+from ..names import INPUT, RAN, TASKS
 from ..program.program import CompiledNode, NodeCall
 from ..superstep.machine import Machine
 from ..superstep.task import Task
-from ..types import StateUpdate
+from ..types import Command, Send, StateUpdate
 from .run import Run
 
 
@@ -43,7 +43,7 @@ def _task(
     Args:
         pending: the tasks it may stand for, the best first.
     """
-    name = update.as_node if update.as_node is not None else infer_node(machine)
+    name = update.as_node if update.as_node is not None else infer_node(machine, pending)
     if update.as_node is None and pending and machine.program.inputs not in machine.program.nodes:
         # In a graph made by hand and in an entrypoint no node stands for the input.
         raise InvalidUpdateError(
@@ -59,7 +59,7 @@ def _task(
             f"as_node: node {name!r} has no writers, so it cannot write an update"
         )
     here = None
-    if update.as_node is not None:
+    if update.as_node is not None or name == machine.program.inputs:
         here = next((task for task in pending if task.name == name), None)
     node = _writers_only(node)
     if here is None:
@@ -87,22 +87,26 @@ def _same(value: Any) -> Any:
     return value
 
 
-def infer_node(machine: Machine) -> str:
+def infer_node(machine: Machine, pending: Sequence[Task]) -> str:
     """The node that an update without `as_node` is from: the one that ran last; on a new thread,
-    the only one.
+    the only one; START, as long as it has an input to take.
+
+    Args:
+        pending: the tasks of the open superstep.
 
     Raises:
         InvalidUpdateError: several ran last, or none has run and the input is not a node's.
     """
     nodes = machine.program.nodes
     own = _find_own_nodes(machine)
-    ran = {
-        name: max(seen.values()) for name, seen in machine.seen.items() if seen and name in nodes
-    }
+    inputs = machine.program.inputs
+    if any(task.name == inputs for task in pending):
+        return str(inputs)
+    found = {name: _last_run(seen) for name, seen in machine.seen.items() if name in nodes}
+    ran = {name: version for name, version in found.items() if version}
     if not ran:
         if len(own) == 1:
             return own[0]
-        inputs = machine.program.inputs
         if isinstance(inputs, str) and inputs in nodes:
             return inputs
         raise InvalidUpdateError("no node has run on this thread yet: specify as_node")
@@ -112,6 +116,24 @@ def infer_node(machine: Machine) -> str:
             f"the update is ambiguous, specify as_node: {', '.join(sorted(last))} ran last together"
         )
     return last[0]
+
+
+def _last_run(seen: Mapping[str, int]) -> int:
+    """The version of the state in which a node ran last; 0 if it never ran to its end.
+
+    Args:
+        seen: what it has seen.
+    """
+    ran = seen.get(RAN)
+    if ran is None:
+        ran = max((version for name, version in seen.items() if name != TASKS), default=0)
+    return max(ran, seen.get(TASKS, 0))
+
+
+def says_where(values: Any) -> bool:
+    """Whether an update says itself where its node goes, beside the node's edges."""
+    parts = values if isinstance(values, (list, tuple)) else (values,)
+    return any(isinstance(p, Send) or (isinstance(p, Command) and bool(p.goto)) for p in parts)
 
 
 def _find_own_nodes(machine: Machine) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any
 from ...channels.base import MISSING, Channel, EmptyChannelError
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
 from ..errors import InvalidUpdateError, nearest
-from ..names import GRAPH, HANDLER_PATH, INPUT, PUSH, TASKS
+from ..names import GRAPH, HANDLER_PATH, INPUT, PUSH, RAN, TASKS
 from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
 from .context import TaskContext
@@ -293,7 +293,10 @@ class Machine(LiveState):
         awake = [
             name for name in self.program.kinds.finishers if self.channels[name].is_available()
         ]
-        moved = self._consume(tasks, fresh, changed)
+        # Not an update as a node that stays pending: what that waits for is still to come.
+        waiting = {task.name for task in keep if task.send is None}
+        ended = [task for task in tasks if task.send is not None or task.name not in waiting]
+        moved = self._consume(ended, fresh, changed)
         writes = collect_writes(tasks)
         # The Sends that stay come before new ones: a Send's index is part of its task's id.
         sends = [task.send for task in keep if task.send is not None]
@@ -306,7 +309,10 @@ class Machine(LiveState):
             self._update(writes, fresh, (moved, changed), tasks)
         finally:
             self.expiring = before
-        self._mark_seen(tasks)
+        self._mark_seen(ended)
+        for name in waiting.intersection(task.name for task in tasks):
+            self.seen[name] = {**self.seen.get(name, {}), RAN: self.tick}
+            self.unsaved_seen.add(name)
         self._swap(fresh, moved, changed)
         # What is pending from before did not change just now: `plan` has to look at all that has a
         # version.

@@ -375,7 +375,13 @@ class ReadyMachine(FlowMachine):
         if self.program.kinds.finishers and not goes_on and not self._has_work(fresh, changed):
             self._finish(fresh, moved, changed)
         # From here on no code of the user's runs, and nothing can fail.
-        self._mark_seen(self.just_started)
+        # A node has seen its triggers when it starts. A Send counts as a run when it has ended, as
+        # all others do: see `requeue`.
+        self._mark_seen([task for task in self.just_started if task.send is None])
+        for task in tasks:
+            task = task.cause or task
+            if task.send is not None:
+                self._note_send(task.name, task.run.machine.tick)
         self._move_slots([*tasks, *lost], fresh, moved)
         for task in lost:
             self.starts.drop(task)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...channels.base import Channel, EmptyChannelError
 from ..errors import InternalError, StateGraphError, warn
-from ..names import TASKS, trigger_name
+from ..names import RAN, TASKS, trigger_name
 from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
 from ..types import Selection
@@ -244,25 +244,46 @@ class LiveState(StateView):
                     changed.discard(name)
 
     def _mark_seen(self, tasks: Sequence[Task]) -> None:
-        """Remember what each node that ran had seen of its triggers."""
-        versions, seen = self.versions, self.seen
+        """Remember what each node that ran had seen of its triggers, and when it ran."""
+        versions, seen, tick = self.versions, self.seen, self.tick
+        sent = ""
         for task in tasks:
             node = task.node
             name = node.name
             if task.send is not None:
-                # A Send is no run for what the node's triggers hold: that stays unseen. The node is
-                # noted only as one that has run, once, however many Sends there are (benchmark P8).
-                if name not in seen:
-                    seen[name] = {}
-                    self.unsaved_seen.add(name)
+                # Once for all Sends to a node that stand in a row (benchmark P8).
+                if name != sent:
+                    sent = name
+                    self._note_send(name, tick)
                 continue
+            before = seen.get(name)
             seen[name] = mine = {}
+            if before is not None and TASKS in before:
+                mine[TASKS] = before[TASKS]
+            newest = 0
             for trigger in node.triggers:
                 if trigger in versions:
-                    mine[trigger] = versions[trigger]
+                    mine[trigger] = version = versions[trigger]
+                    if version > newest:
+                        newest = version
+            # Not so where something else was written since it was triggered.
+            if newest != tick and node.triggers:
+                mine[RAN] = tick
             self.unsaved_seen.add(name)
             if task.cause is not None:  # so has the node whose error this one handles
                 self._mark_seen((task.cause,))
+
+    def _note_send(self, node: str, tick: int) -> None:
+        """Remember that a Send to a node has ended. What the node's triggers hold stays unseen.
+
+        Args:
+            tick: the version of the state in which it ran.
+        """
+        # Never in place: commits and copies of this machine share what was seen.
+        before = self.seen.get(node, {})
+        # With schedule="ready" one that has started later may have ended before.
+        self.seen[node] = {**before, TASKS: max(tick, before.get(TASKS, 0))}
+        self.unsaved_seen.add(node)
 
     def _swap(self, fresh: Mapping[str, Channel], moved: Sequence[str], changed: set[str]) -> None:
         """Make the updated channels the live ones, with a new version for those that moved.
@@ -332,9 +353,10 @@ class LiveState(StateView):
                     changed.add(name)
 
     def forget_seen(self, names: Iterable[str]) -> None:
-        """Let the next checkpoint say that these have seen nothing."""
+        """Let the next checkpoint say that these have seen nothing. That Sends have ended stays."""
         for name in names:
-            self.seen[name] = {}
+            before = self.seen.get(name, {})
+            self.seen[name] = {TASKS: before[TASKS]} if TASKS in before else {}
             self.unsaved_seen.add(name)
 
     def wake(self, names: Iterable[str]) -> None:

@@ -17,9 +17,11 @@ import stategraph.pregel.run.resume as resume
 import stategraph.pregel.run.snapshots as snapshots
 import stategraph.pregel.run.start as start
 import stategraph.pregel.run.task_records as task_records
+import stategraph.pregel.run.update_state as update_state
 import stategraph.pregel.run.update_tasks as update_tasks
 from stategraph.pregel.run.answers import Answers
 from stategraph.pregel.superstep.machine import in_path_order
+from stategraph.pregel.superstep.state import LiveState
 
 from .planted import bug, swap
 
@@ -133,6 +135,18 @@ def two_updates_speak_for_one_task(stack: ExitStack) -> None:
         return real(run, machine, update, place, [*in_path_order(open_), *pending])
 
     swap(stack, update_tasks, "_task", task)
+
+
+@bug("edits_beside_sends", 20)
+def sends_leave_no_trace(stack: ExitStack) -> None:
+    """A node to which only Sends lead is noted as one that has run, but not when."""
+    swap(stack, LiveState, "_note_send", lambda self, node, tick: self.seen.setdefault(node, {}))
+
+
+@bug("edits_beside_sends", 20)
+def gotos_dropped_by_edits(stack: ExitStack) -> None:
+    """An edit without `as_node` keeps only that to which the edges and routers of its node lead."""
+    swap(stack, update_state, "says_where", lambda values: True)
 
 
 @bug("slow_commits", 12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections import Counter
 from contextlib import ExitStack, suppress
 from itertools import product
@@ -13,17 +14,21 @@ from stategraph import (
     START,
     CheckpointConflictError,
     Command,
+    GraphWarning,
     InMemorySaver,
+    InvalidUpdateError,
     Send,
     StateGraph,
     StateUpdate,
+    get_runtime,
     interrupt,
 )
 from stategraph import task as task_of
+from stategraph.pregel.clock import CLOCK
 from stategraph.testing import CheckFailed, assert_same
 from stategraph.testing.harness import Mode
 
-from .campaign import Round, trial
+from .campaign import Round, patched, trial
 from .stages import config, postgres, sqlite
 
 KINDS = {"says": 0, "asks": 1, "twice": 2, "calls": 1, "nested": 1}
@@ -352,3 +357,209 @@ def pending_twice(round: Round) -> None:
         log = world.call(app, "get_state", config()).values["log"]
     assert_same(sorted(log), sorted(["a", *spoken, *("ran" for _ in left)]), f"{sends} Sends, {len(spoken)} updates: log")
     round.count("updates", len(spoken))
+
+
+# -- beside Sends -------------------------------------------------------------------------------------------------------
+
+
+class Fan(NamedTuple):
+    """A node `a`, or START, that sends several tasks to `w`, with `p` beside them; `c` and `q`, a join `d`, or a deferred `d` follow.
+
+    Attributes:
+        sends: what each task of `w` does: "says", "asks", "sleeps", or "fails" the first time.
+        beside: what `p` does; "" if there is none.
+        lead: "input" (the router of START), "router", "goto" (both by one Command), "mixed" (Sends by a Command, `p` by a
+            router), "edge" (Sends by a router, `p` by an edge).
+        tail: "none", "each", "join" or "defer".
+        stop: before what follows, by a breakpoint; else only where tasks do not finish.
+    """
+
+    sends: tuple[str, ...]
+    beside: str
+    lead: str
+    tail: str
+    stop: bool
+    schedule: str
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What each task does, by its name."""
+        found = {f"w{place}": kind for place, kind in enumerate(self.sends)}
+        return found | ({"p": self.beside} if self.beside else {})
+
+    @property
+    def tails(self) -> list[str]:
+        if self.tail == "each":
+            return ["c", "q"] if self.beside else ["c"]
+        return ["d"] if self.tail in ("join", "defer") else []
+
+
+DOES = ("says", "asks", "sleeps", "fails")
+FANS = [
+    Fan(sends, beside, lead, tail, stop, schedule)
+    for count in (1, 2, 3)
+    for sends in product(DOES, repeat=count)
+    for beside in ("", *DOES)
+    for lead in ("input", "router", "goto", "mixed", "edge")
+    for tail in ("none", "each", "join", "defer")
+    for stop in (False, True)
+    for schedule in ("supersteps", "ready")
+    if (stop or {*sends, beside} - {"says", ""}) and not (stop and tail == "none")
+    if list(sends) == sorted(sends) and (beside or lead in ("input", "router", "goto"))
+]
+
+
+class Fanned:
+    """Calls a thread of a `Fan`, and holds it against the rule: a plain edit is refused or keeps all that was under way,
+    and in the end everything is in the log once."""
+
+    def __init__(self, fan: Fan, durability: str, call: Any, saver: Any) -> None:
+        self.fan, self.ran, self.failed = fan, Counter[str](), set[str]()
+        self.durability = durability
+        self.now = 2_000_000_000.0
+        self.app = self.build(saver)
+        self.call = lambda method, *args, **kwargs: call(self.app, method, *args, **kwargs)
+        self.trace: list[str] = [str(fan), durability]
+        self.log = sorted([*fan.kinds, *fan.tails, *(["a"] if fan.lead != "input" else [])])
+        self.edits, self.refused = 0, 0
+        self.spoken = False
+
+    def build(self, saver: Any) -> Any:
+        fan = self.fan
+        items = [Send("w", {"name": f"w{place}"}) for place in range(len(fan.sends))]
+        p = ["p"] * bool(fan.beside)
+
+        def act(name: str) -> Any:
+            kind = fan.kinds.get(name, "says")
+            if kind == "asks" and interrupt(name) != f"to {name}":
+                raise CheckFailed(f"{name} was given another answer")
+            if kind == "sleeps":
+                get_runtime().sleep(3600.0, durable_after=0)
+            if kind == "fails" and name not in self.failed:
+                self.failed.add(name)
+                raise OSError(name)
+            self.ran[name] += 1
+            return {"log": [name]}
+
+        def a(_: Any) -> Any:
+            goto = {"goto": [*items, *p], "mixed": items}.get(fan.lead, [])
+            return Command(update=act("a"), goto=goto)
+
+        graph = StateGraph(State).add_node("w", lambda given: act(given["name"]))
+        for name in ["p"] * bool(fan.beside) + fan.tails:
+            graph.add_node(name, lambda _, name=name: act(name), defer=name == "d" and fan.tail == "defer")
+        source = START if fan.lead == "input" else "a"
+        if source == "a":
+            graph.add_node("a", a, destinations=("w", *p)).add_edge(START, "a")
+        if fan.lead == "edge":
+            graph.add_edge("a", "p")
+        routed = {"input": [*items, *p], "router": [*items, *p], "edge": items, "mixed": p}.get(fan.lead)
+        if routed:
+            graph.add_conditional_edges(source, lambda _: routed, ["w", *p])
+        if fan.tail == "each":
+            graph.add_edge("w", "c")
+            if fan.beside:
+                graph.add_edge("p", "q")
+        if fan.tail == "defer" or (fan.tail == "join" and not p):
+            for name in ["w", *p]:
+                graph.add_edge(name, "d")
+        elif fan.tail == "join":
+            graph.add_edge(["w", "p"], "d")
+        stops = fan.tails if fan.stop else []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GraphWarning)  # its join waits for what only Sends lead to
+            return graph.compile(saver, schedule=fan.schedule, interrupt_before=stops)  # type: ignore[arg-type]
+
+    def look(self) -> Any:
+        return self.call("get_state", config())
+
+    def run(self, given: Any, config: Any) -> None:
+        with suppress(OSError):
+            self.call("invoke", given, config, durability=self.durability)
+
+    def plain(self, where: Any = None) -> bool:
+        """An edit that does not say as whom: whether it was taken."""
+        before = self.call("get_state", where or config())
+        self.trace.append(f"plain edit at {before.next}")
+        try:
+            self.call("update_state", where or config(), {"log": [f"e{self.edits}"]})
+        except InvalidUpdateError as error:
+            self.refused += 1
+            if not self.fan.beside or "specify as_node" not in str(error):
+                raise CheckFailed(f"{self.trace}: {error}") from error
+            assert_same(self.call("get_state", where or config()), before, f"{self.trace}: after a refused edit")
+            return False
+        state = self.look()
+        if before.next != (START,):
+            assert_same(sorted(state.next), sorted(before.next), f"{self.trace}: next")
+        if where is None:
+            assert_same({q.id for q in state.interrupts}, {q.id for q in before.interrupts}, f"{self.trace}: questions")
+        self.edits += 1
+        return True
+
+    def speak(self, names: list[str]) -> None:
+        """An edit as nodes whose tasks are open, one for each."""
+        before = self.look()
+        self.trace.append(f"as {names}")
+        updates = [StateUpdate({"log": [f"e{self.edits + place}"]}, name) for place, name in enumerate(names)]
+        self.call("bulk_update_state", config(), [updates])
+        self.edits += len(names)
+        self.spoken = True
+        left = Counter(before.next) - Counter(names)
+        assert_same(Counter(self.look().next), left, f"{self.trace}: next")
+
+    def end(self) -> Any:
+        """Go on to the end."""
+        for _ in range(12):
+            state = self.look()
+            if not state.next:
+                return state
+            self.now += 7200
+            self.run(Command(resume={q.id: f"to {q.value}" for q in state.interrupts}) if state.interrupts else None, config())
+        raise CheckFailed(f"{self.trace}: still {state.next}")
+
+
+def edit_beside_sends(fan: Fan, random: Random, call: Any, saver: Any) -> Fanned:
+    """Edit a thread where it stops, and once more at a checkpoint of its history."""
+    thread = Fanned(fan, random.choice(["sync", "async", "exit"]), call, saver)
+    with patched(CLOCK, "time", lambda: thread.now):
+        thread.run({"log": [], "done": []}, config())
+        for _ in range(random.randrange(1, 4)):
+            open_ = [name for name in thread.look().next if name not in fan.tails]
+            if open_ and fan.tail == "none" and random.random() < 0.4:
+                thread.speak(random.sample(open_, random.randrange(1, min(len(open_), 2) + 1)))
+            else:
+                thread.plain()
+        state = thread.end()
+        entries = [f"e{number}" for number in range(thread.edits)]
+        names = [name for name in state.values["log"] if name not in entries]
+        where = str(thread.trace)
+        assert_same(Counter(state.values["log"]) - Counter(names), Counter(entries), f"{where}: edits in the end")
+        if thread.spoken:
+            assert_same(Counter(names) - Counter(thread.log), Counter(), f"{where}: twice in the log")
+        else:
+            assert_same(sorted(names), thread.log, f"{where}: log in the end")
+        assert_same(thread.ran, Counter(names), f"{where}: bodies that ran")
+        if not thread.spoken:
+            at = random.choice([*thread.app.get_state_history(config())])
+            before = [entry for entry in at.values.get("log", []) if entry in entries]
+            entries = [f"e{thread.edits}"] * thread.plain(at.config)
+            if entries:
+                assert_same(sorted(thread.end().values["log"]), sorted([*thread.log, *before, *entries]), f"{thread.trace}: fork")
+    return thread
+
+
+@trial("R28", quick=60, full=len(FANS))
+def edits_beside_sends(round: Round) -> None:
+    """`Send`s, with and without a node beside them, led to by edges, routers, Commands and the input, in both schedules;
+    each durability; edited where the thread asks, sleeps, has failed or is at a breakpoint, and at a checkpoint of its history. An edit
+    without `as_node` is refused as ambiguous, or all that was under way goes on; in the end everything is in the log once."""
+    random = round.random
+    fan = random.choice(FANS)
+    kind = random.choice(["memory", "memory", "sqlite", "postgres" if round.number % 20 == 0 else "memory"])
+    with Mode(random.choice(["sync", "async"])) as world, ExitStack() as stack:
+        opened = None if kind == "memory" else sqlite(round) if kind == "sqlite" else postgres(round)
+        saver = InMemorySaver() if opened is None else stack.enter_context(opened.open())
+        thread = edit_beside_sends(fan, random, world.call, saver)
+    round.count("edits", thread.edits)
+    round.count("edits refused as ambiguous", thread.refused)
