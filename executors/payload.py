@@ -188,7 +188,7 @@ def _or_unsendable(value: Any, name: str) -> Any:
 
 def collect_resources(task: DriverTask) -> Resources:
     """What a task may hold in a worker."""
-    can_ask, given, brought = export_answers(task)
+    can_ask, given, brought, asked = export_answers(task)
     return Resources(
         ns=task.ns,
         attempt=task.attempt,
@@ -200,6 +200,7 @@ def collect_resources(task: DriverTask) -> Resources:
         edited=task.edited,
         given=given,
         brought=brought,
+        asked=asked,
         modes=frozenset(mode for mode in LIVE if task.listens(mode)),
         limited=task.nearest_deadline is not None,
         span=_dump_span(task),

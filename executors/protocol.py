@@ -6,7 +6,7 @@ The records are pickled. Driver and workers run the same version, so there is no
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -95,6 +95,7 @@ class Resources(NamedTuple):
         edited: the thread was edited since the task's questions were shown.
         given: the answers that the task has been given before, by interrupt id.
         brought: the answers that this call brings for its questions.
+        asked: the ids of the questions that it is recorded to have asked last.
         modes: the live stream modes that somebody reads.
         limited: a time limit waits for signs of life.
         joined: the nodes that opened the joins which made the task run.
@@ -111,6 +112,7 @@ class Resources(NamedTuple):
     edited: bool
     given: dict[str, Any]
     brought: dict[str, Any]
+    asked: Sequence[str]
     modes: frozenset[StreamMode]
     limited: bool
     joined: tuple[str, ...] = ()
@@ -152,6 +154,7 @@ class CallResult:
         writes: what it wrote besides its result (`push_message`).
         paused: it asked a question that has no answer yet.
         asked: how many questions without a key it came to.
+        reached: the ids of all questions that it came to.
         questions: those without an answer, each with where it is shown.
         raised: the questions of the signal that left the function.
         given: the answers it had in the end, by interrupt id.
@@ -164,6 +167,7 @@ class CallResult:
     writes: list[tuple[str, Any]] = field(default_factory=list)
     paused: bool = False
     asked: int = 0
+    reached: Set[str] = frozenset()
     questions: list[tuple[tuple[int, ...], Interrupt]] = field(default_factory=list)
     raised: tuple[Interrupt, ...] = ()
     given: dict[str, Any] = field(default_factory=dict)

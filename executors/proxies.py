@@ -8,7 +8,7 @@ What stays with the driver says so when it is used.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ..pregel.control import RunControl
@@ -48,7 +48,9 @@ class TaskProxy:
         self.edited: bool = resources.edited
         self.current: AttemptState = AttemptState()
         self.writes: list[tuple[str, Any]] = []
-        self.answers: AnswersProxy = AnswersProxy(resources.given, resources.brought)
+        self.answers: AnswersProxy = AnswersProxy(
+            resources.given, resources.brought, resources.asked
+        )
         self.control: RunControl = RunControl()
         self.control.drain_reason = resources.drain_reason
         self._resources = resources
@@ -260,11 +262,15 @@ class AnswersProxy:
 
     Attributes:
         given: the answers that the task was given, by interrupt id.
+        asked: the ids of the questions that it is recorded to have asked last.
         taken: the ids of those that it used for the first time.
     """
 
-    def __init__(self, given: dict[str, Any], brought: dict[str, Any]) -> None:
+    def __init__(
+        self, given: dict[str, Any], brought: dict[str, Any], asked: Sequence[str]
+    ) -> None:
         self.given = given
+        self.asked = asked
         self.taken: list[str] = []
         self._brought = brought
 
@@ -278,10 +284,6 @@ class AnswersProxy:
     def brought(self) -> dict[str, Any]:
         """The answers that the call brings for the questions of the task."""
         return self._brought
-
-    def shown(self, question: str) -> None:
-        """Only the driver has the record."""
-        return
 
     def reject(self, question: str) -> None:
         """The driver rejects the answer, when it sees that the question is open."""

@@ -166,7 +166,7 @@ def _cannot_load(error: Exception) -> str:
 
 def _finish(task: DriverTask, result: CallResult) -> Any:
     """End as the function did."""
-    task.current.asked = result.asked
+    task.current.asked, task.current.reached = result.asked, result.reached
     if result.drain_reason is not None and task.runtime.control is not None:
         task.runtime.control.request_drain(result.drain_reason)
     if result.paused:

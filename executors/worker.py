@@ -75,6 +75,7 @@ def serve(
     finally:
         task.end()
     result.writes, result.asked = task.writes, task.current.asked
+    result.reached = task.current.reached
     result.questions = [*task.current.questions]
     result.given, result.taken = task.answers.given, task.answers.taken
     result.drain_reason = task.control.drain_reason

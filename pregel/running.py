@@ -6,7 +6,7 @@ Nothing here starts, waits or stores.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
@@ -76,8 +76,9 @@ class AnswerLookup(Protocol):
     def brought(self) -> dict[str, Any]:
         """The answers that the call brings for recorded questions of the task, by interrupt id."""
 
-    def shown(self, question: str) -> Any:
-        """The `Interrupt` that is recorded under this id, or None."""
+    @property
+    def asked(self) -> Sequence[str]:
+        """The ids of the questions that the task is recorded to have asked last."""
 
     def reject(self, question: str) -> None:
         """Drop an answer that did not fit its question, so that no later call takes it up."""

@@ -776,8 +776,7 @@ def test_an_accepted_answer_that_fits_no_longer_is_asked_for_again(drive: Any) -
     with pytest.raises(ValueError, match="int"):
         drive.invoke(app, Command(resume="two"), CFG)
     assert [each.value for each in drive.get_state(app, CFG).interrupts] == ["first"]
-    assert asked(drive.invoke(app, Command(resume=1), CFG)) == ["second"]
-    assert drive.invoke(app, Command(resume="two"), CFG)["log"] == [1, "two"]
+    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [1, "two"], "the second has its answer already"
 
 
 @pytest.mark.parametrize("inside", ["interrupt", "graph", "task"])

@@ -1,4 +1,4 @@
-"""A question is known by its key, or by its place and its words: an answer never reaches another one."""
+"""A question is known by its key, or by its words with a counter among equal ones: an answer never reaches another one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any, TypedDict
 import pytest
 from conftest import Drive
 
-from stategraph import START, Command, GraphInterrupt, InMemorySaver, Pregel, StateGraph, interrupt
+from stategraph import START, Command, GraphInterrupt, InMemorySaver, Pregel, StateGraph, interrupt, task
 from stategraph.executors import ProcessExecutor
+from stategraph.pregel.superstep import interrupts, question_ids
 
 ONE = {"configurable": {"thread_id": "1"}}
 
@@ -37,6 +38,11 @@ def tools(state: State) -> Any:
     if signals:
         raise signals[0]
     return {"got": got}
+
+
+def in_turn(state: State) -> Any:
+    """The tools one after the other: the node pauses at the first that has no answer."""
+    return {"got": {name: interrupt(f"may {name} run?", key=name if state["keys"] else None) for name in _next(state)}}
 
 
 async def atools(state: State) -> Any:
@@ -112,21 +118,12 @@ def node(request: pytest.FixtureRequest, drive: Drive, place: Any) -> Any:
     return request.param
 
 
-def test_tools_that_swap_get_nobodys_answer_and_both_are_asked_anew(
+def test_tools_that_swap_places_get_their_own_answers(
     drive: Drive, place: Any, node: Any, tmp_path: Path
 ) -> None:
     app = app_of(node, place)
     asked = start(drive, app, tmp_path, "ab", "ba", keys=False)
     given = {asked["may a run?"]: "A", asked["may b run?"]: "B"}
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        paused = drive.invoke(app, Command(resume=given), ONE)
-    anew = ids(paused)
-    assert set(anew) == {"may a run?", "may b run?"} and set(anew.values()).isdisjoint(given), "neither answer was used"
-    if place is None:
-        texts = "\n".join(str(each.message) for each in told)
-        assert "from 'may a run?' to 'may b run?'" in texts and "interrupt(value, key=...)" in texts
-    given = {anew["may a run?"]: "A", anew["may b run?"]: "B"}
     assert drive.invoke(app, Command(resume=given), ONE)["got"] == {"a": "A", "b": "B"}
 
 
@@ -217,3 +214,157 @@ def test_an_answer_given_before_an_edit_stays_that_of_the_words_since(
     drive.update_state(app, ONE, {"got": {"note": "edited"}})
     assert list(ids(drive.invoke(app, None, ONE, durability=durability))) == ["sure?"]
     assert drive.invoke(app, Command(resume="no"), ONE, durability=durability)["got"] == {"a": "yes", "b": "no"}
+
+
+# -- questions whose order changes -----------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:node 'node'. question")
+@pytest.mark.parametrize("keys", [True, False], ids=["keyed", "unkeyed"])
+@pytest.mark.parametrize("named", [True, False], ids=["by_id", "plain"])
+def test_questions_end_after_one_answer_each_in_any_order(
+    drive: Drive, place: Any, tmp_path: Path, keys: bool, named: bool, schedule: Any, durability: Any
+) -> None:
+    """An answer stays with the task if the node, running again, comes to another question first."""
+    app = app_of(in_turn, place, schedule=schedule)
+    asked = start(drive, app, tmp_path, "abc", "bca", "cab", "bac", keys=keys)
+    shown = []
+    for name in "abc":
+        ((words, id),) = asked.items()
+        shown.append(words)
+        answer = name.upper()
+        result = drive.invoke(app, Command(resume={id: answer} if named else answer), ONE, durability=durability)
+        asked = ids(result) if "__interrupt__" in result else {}
+    assert shown == ["may a run?", "may b run?", "may c run?"]
+    assert not asked and result["got"] == {"a": "A", "b": "B", "c": "C"}
+
+
+@pytest.mark.filterwarnings("ignore:node 'node'. question")
+@pytest.mark.parametrize("keys", [True, False], ids=["keyed", "unkeyed"])
+def test_open_questions_stay_shown_if_an_attempt_does_not_reach_them(
+    drive: Drive, place: Any, tmp_path: Path, keys: bool, schedule: Any
+) -> None:
+    app = app_of(tools, place, schedule=schedule)
+    asked = start(drive, app, tmp_path, "abc", "c", "bac", keys=keys)
+    paused = drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), ONE)
+    left = {words: id for words, id in asked.items() if words != "may a run?"}
+    assert ids(paused) == left
+    assert {each.value: each.id for each in drive.get_state(app, ONE).interrupts} == left
+    given = {left["may b run?"]: "B", left["may c run?"]: "C"}
+    assert drive.invoke(app, Command(resume=given), ONE)["got"] == {"a": "A", "b": "B", "c": "C"}
+
+
+@pytest.mark.filterwarnings("ignore:node 'node'. question")
+def test_each_of_equal_questions_takes_one_answer(drive: Drive, schedule: Any) -> None:
+    """Equal questions cannot be told apart: which of them takes which answer does not matter, if each takes one."""
+    orders = ["oo?", "?oo", "o?o"]
+
+    def node(_: Any) -> Any:
+        order = orders.pop(0) if orders else "oo?"
+        return {"got": [(kind, interrupt(kind)) for kind in order]}
+
+    app = app_of(node, None, schedule=schedule)
+    result, answers = drive.invoke(app, {"got": {}}, ONE), []
+    while "__interrupt__" in result:
+        (question,) = result["__interrupt__"]
+        answers.append((question.value, len(answers)))
+        result = drive.invoke(app, Command(resume={question.id: len(answers) - 1}), ONE)
+    assert sorted(result["got"]) == sorted(answers) and len(answers) == 3
+
+
+@pytest.mark.filterwarnings("ignore:node 'node'. question")
+@pytest.mark.parametrize("inside", ["graph", "memory", "stateless", "task"])
+def test_an_answer_for_something_inside_is_kept_while_the_node_asks_first(
+    drive: Drive, local_saver: Any, schedule: Any, inside: str
+) -> None:
+    """The node runs something that asks, and asks a question of its own; the order changes in each run."""
+    kinds: dict[str, Any] = {"graph": None, "memory": True, "stateless": False}
+
+    def ask(_: Any) -> Any:
+        return {"got": interrupt("inside?")}
+
+    if inside == "task":
+        run = task(ask)
+    else:
+        inner = StateGraph(State).add_node("ask", ask).add_edge(START, "ask").compile(kinds[inside])
+    orders = ["io", "oi", "io"]
+
+    def node(_: Any) -> Any:
+        got = {}
+        for kind in orders.pop(0) if orders else "io":
+            if kind == "o":
+                got["own"] = interrupt("own?")
+            else:
+                got["inside"] = run({}).result()["got"] if inside == "task" else inner.invoke({"got": {}})["got"]
+        return {"got": got}
+
+    async def anode(_: Any) -> Any:
+        got = {}
+        for kind in orders.pop(0) if orders else "io":
+            if kind == "o":
+                got["own"] = interrupt("own?")
+            else:
+                got["inside"] = (await run({}) if inside == "task" else await inner.ainvoke({"got": {}}))["got"]
+        return {"got": got}
+
+    if inside == "task" and drive.is_async:
+
+        async def aask(given: Any) -> Any:
+            return ask(given)
+
+        run = task(aask)
+    graph = StateGraph(State).add_node("node", anode if drive.is_async else node).add_edge(START, "node")
+    app = graph.compile(local_saver, schedule=schedule)
+    asked = ids(drive.invoke(app, {"got": {}}, ONE))
+    shown = []
+    while asked:
+        ((words, id),) = asked.items()
+        shown.append(words)
+        result = drive.invoke(app, Command(resume={id: words.upper()}), ONE)
+        asked = ids(result) if "__interrupt__" in result else {}
+    assert shown == ["inside?", "own?"] and result["got"] == {"own": "OWN?", "inside": "INSIDE?"}
+
+
+def test_a_node_that_ends_without_a_question_it_was_answered_is_told(drive: Drive, place: Any, tmp_path: Path) -> None:
+    app = app_of(in_turn, place)
+    asked = start(drive, app, tmp_path, "ab", "", keys=True)
+    with pytest.warns(UserWarning, match="ended without asking 'may a run\\?' again"):
+        assert drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), ONE)["got"] == {}
+
+
+def test_a_kept_answer_that_no_question_takes_is_told(drive: Drive, place: Any, tmp_path: Path) -> None:
+    app = app_of(in_turn, place)
+    asked = start(drive, app, tmp_path, "ab", "b", "b", keys=True)
+    paused = drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), ONE)
+    with pytest.warns(UserWarning, match="ended without asking the question with id"):
+        assert drive.invoke(app, Command(resume={ids(paused)["may b run?"]: "B"}), ONE)["got"] == {"b": "B"}
+
+
+def test_answers_in_any_order_are_no_cause_for_a_warning(drive: Drive, tmp_path: Path, schedule: Any) -> None:
+    app = app_of(in_turn, None, schedule=schedule)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asked = start(drive, app, tmp_path, "ab", "ba", "ab", keys=True)
+        asked = ids(drive.invoke(app, Command(resume=asked and {asked["may a run?"]: "A"}), ONE))
+        assert drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), ONE)["got"] == {"a": "A", "b": "B"}
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "0.1.0"])
+def test_a_thread_of_an_earlier_version_takes_answers_by_its_ids(
+    drive: Drive, place: Any, tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids of 0.2.0 were made of place and value, those before of the place alone."""
+    app = app_of(tools, None)
+
+    def earlier(ns: str, place: int, content: str, equal: int) -> question_ids.Question:
+        known = question_ids.identify(ns, place, content, equal)
+        return question_ids.Question(known.earlier[version == "0.1.0"])
+
+    with monkeypatch.context() as before:
+        before.setattr(interrupts, "identify", earlier)
+        asked = start(drive, app, tmp_path, "abc", keys=False)
+    paused = drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), ONE)
+    left = {words: id for words, id in asked.items() if words != "may b run?"}
+    assert ids(paused) == left, "they keep their ids"
+    given = {left["may a run?"]: "A", left["may c run?"]: "C"}
+    assert drive.invoke(app, Command(resume=given), ONE)["got"] == {"a": "A", "b": "B", "c": "C"}

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import GraphBubbleUp, GraphDrained
 from ..running import RUNNING
 from ..superstep.hooks import Span
-from ..superstep.outcome import failure_of, warn_of_lost_questions
+from ..superstep.outcome import failure_of, warn_of_lost_questions, warn_of_unasked
 from ..superstep.task import Task
 from .abackpressure import keep_pace
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover, refuse_late
@@ -89,6 +89,8 @@ async def aattempt(task: Task) -> None:
             await arun_steps(join_calls(task, AWAITS))
         if task.noted.questions:
             warn_of_lost_questions(task)
+    if task.run.position.records:
+        warn_of_unasked(task)
     task.finish()
 
 

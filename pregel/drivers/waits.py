@@ -16,7 +16,7 @@ from ..clock import CLOCK
 from ..errors import GraphBubbleUp, GraphDrained
 from ..running import RUNNING
 from ..superstep.hooks import Span
-from ..superstep.outcome import failure_of, warn_of_lost_questions
+from ..superstep.outcome import failure_of, warn_of_lost_questions, warn_of_unasked
 from ..superstep.task import Task
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover, refuse_late
 from .forks import FORKS, end_child
@@ -80,6 +80,8 @@ def attempt(task: Task) -> None:
             run_steps(join_calls(task, WAITS))
         if task.noted.questions:
             warn_of_lost_questions(task)
+    if task.run.position.records:
+        warn_of_unasked(task)
     task.finish()
 
 

@@ -3,7 +3,7 @@ take it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from threading import Lock
 from typing import Any
 
@@ -11,7 +11,6 @@ from ...channels.base import MISSING
 from ..superstep.attempt_state import Pause
 from ..superstep.question_ids import TASK
 from ..superstep.task import Task
-from ..types import Interrupt
 from .claims import FIRST
 from .position import Position
 from .task_records import TaskRecord
@@ -154,9 +153,19 @@ class Answers:
             return None
         return self._parent.run.answers
 
+    def _outwards(self) -> Iterator[Answers]:
+        """These, and those of the runs around this one."""
+        answers: Answers | None = self
+        while answers is not None:
+            yield answers
+            answers = answers._around
+
     def _take(self, question: str, by: Task) -> tuple[Any, ...]:
         if question in self.by_id:
             return (self.by_id.pop(question),)
+        for answers in self._kept_by(by):
+            if question in answers:
+                return (answers[question],)
         # A renewed answer was perhaps taken already, by a graph inside whose record was lost. A
         # task with answers has got past its first question.
         if self.first is MISSING or (self._renewed and by.known_answers()):
@@ -175,30 +184,56 @@ class Answers:
             self.claimed[question] = answer  # from now on it is known which question it is for
         return (answer,)
 
+    def _kept_by(self, task: Task) -> Iterator[Mapping[str, Any]]:
+        """The answers kept with a task that has shown a question, and with those that call it: an
+        earlier attempt has not come to what asks inside."""
+        if self._position.records:
+            yield task.known_answers()
+            for caller in task.callers:
+                yield self._position.record_of(caller).answers
+
     def reject(self, question: str) -> None:
         """Drop an answer that did not fit its question, so that no later call takes it up."""
-        if self.claimed is not None:
-            self.claimed.pop(question, None)
-        if self._around is not None:
-            self._around.reject(question)
+        for answers in self._outwards():
+            answers.by_id.pop(question, None)
+            if answers.claimed is not None:
+                answers.claimed.pop(question, None)
+
+    def keep(self, task: Task, asked: Container[str]) -> None:
+        """Keep the answers to questions that a task had shown and that its attempt, which ends with
+        others, has not reached: they stay with the task.
+
+        Args:
+            asked: the questions with which it ends.
+        """
+        for question, answer in self.brought(task).items():
+            if question not in asked:
+                task.known_answers()[question] = answer
+                for answers in self._outwards():
+                    answers.by_id.pop(question, None)
 
     # -- looked at ---------------------------------------------------------------------------------
 
     def may_reach(self, questions: Collection[str]) -> bool:
-        """Whether this call, or one around it, brings an answer to one of these questions."""
+        """Whether this call, or one around it, brings an answer to one of these questions, or an
+        earlier one has."""
         if self.first is not MISSING or not self.by_id.keys().isdisjoint(questions):
             return True
-        return self._around is not None and bool(self._around.may_reach(questions))
+        around = self._around
+        if around is None:
+            return False
+        kept = around._kept_by(self._parent)
+        return any(not answers.keys().isdisjoint(questions) for answers in kept) or bool(
+            around.may_reach(questions)
+        )
 
     def brought(self, task: Task) -> dict[str, Any]:
         """The answers that this call, or one around it, brings for the questions that a task has
         asked."""
         found: dict[str, Any] = {}
         asked = [question.id for question in self._position.record_of(task.id).interrupts]
-        answers: Answers | None = self
-        while answers is not None:
+        for answers in self._outwards():
             found.update((each, answers.by_id[each]) for each in asked if each in answers.by_id)
-            answers = answers._around
         return found
 
     def known(self, task: Task) -> dict[str, Any]:
@@ -234,8 +269,3 @@ class Answers:
         """Whether one of these questions was pending when this run was loaded."""
         records = self._position.records.values()
         return any(question.id in ids for record in records for question in record.interrupts)
-
-    def find_asked(self, task: Task, question: str) -> Interrupt | None:
-        """What a task had asked under this id, if it is recorded."""
-        asked = self._position.record_of(task.id).interrupts
-        return next((each for each in asked if each.id == question), None)

@@ -160,7 +160,9 @@ def marks_of_unfinished(task: Task, before: TaskRecord) -> dict[str, Any]:
             marks[EDITED] = False
     # An empty dict is stored where it takes the place of answers that were rejected.
     if task.answers or (task.answers is not None and before.answers):
-        marks[RESUME] = task.answers
+        # What is asked is open, also where the answer of a graph inside was kept here.
+        open_ = {question.id for question in task.interrupts}
+        marks[RESUME] = {q: answer for q, answer in task.answers.items() if q not in open_}
     return marks
 
 

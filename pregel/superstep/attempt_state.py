@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -20,6 +20,9 @@ class AttemptState:
         number: which try this is, from 1.
         first_began: when the first one began, in seconds since the epoch; None until that is asked.
         asked, keys: how many questions without a key, and under which keys, it has come to.
+        equal_questions: how many of those without a key have each value.
+        reached: the ids of the questions that it has come to, as they are recorded and as they are
+            shown.
         once_keys: of the effects that it has, or has had.
         slept, sleep_keys: how many sleeps without a key, and under which keys, it has come to.
         wake_at: when the first of the sleeps ends for which it pauses, in UTC.
@@ -43,6 +46,8 @@ class AttemptState:
     first_began: float | None = None
     asked: int = 0
     keys: tuple[str, ...] = ()
+    equal_questions: dict[str, int] | None = None
+    reached: Set[str] = frozenset()
     once_keys: tuple[str, ...] = ()
     slept: int = 0
     sleep_keys: tuple[str, ...] = ()
@@ -77,6 +82,13 @@ class AttemptState:
         if self.equal_calls is None:
             self.equal_calls = {}
         number = self.equal_calls[kind] = self.equal_calls.get(kind, -1) + 1
+        return number
+
+    def count_question(self, content: str) -> int:
+        """How many questions of equal values the attempt has asked before. Counts this one."""
+        if self.equal_questions is None:
+            self.equal_questions = {}
+        number = self.equal_questions[content] = self.equal_questions.get(content, -1) + 1
         return number
 
     def count_graph(self) -> int:

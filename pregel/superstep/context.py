@@ -6,7 +6,7 @@ they do not know.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ...checkpoint.serde import Serializer
@@ -67,6 +67,10 @@ class StoredTask(Protocol):
         """The questions that it has asked."""
 
     @property
+    def raised(self) -> bool:
+        """Whether a signal raised by hand had paused it."""
+
+    @property
     def edited(self) -> bool:
         """Whether the thread was edited since its questions were shown."""
 
@@ -102,7 +106,8 @@ class AnswerSource(Protocol[TaskT_contra]):
     def known(self, task: TaskT_contra) -> dict[str, Any]:
         """The answers that a task was given before."""
 
-    def find_asked(self, task: TaskT_contra, question: str) -> Any: ...
+    def keep(self, task: TaskT_contra, asked: Container[str]) -> None:
+        """Keep the answers to questions that an attempt, which pauses, has not reached."""
 
 
 class Surroundings(Protocol):

@@ -3,19 +3,27 @@ superstep back."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from ...channels.base import MISSING
-from ..errors import GraphAbandoned, GraphBubbleUp, GraphDrained, GraphInterrupt
+from ..errors import GraphAbandoned, GraphBubbleUp, GraphDrained, GraphInterrupt, warn
 from ..running import AnswerLookup, refuse_in_effect, running
 from ..runtime import Running
 from ..types import Interrupt, ValueT
 from .attempt_state import earliest
-from .question_ids import at_place, keyed_id, question_id, unworded_id
+from .question_ids import (
+    Question,
+    at_place,
+    content_of,
+    find_same,
+    identify,
+    keyed_id,
+    place_of,
+    question_id,
+)
 from .task import Task
 
 
@@ -30,13 +38,13 @@ def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None
     `"__interrupt__"`. When the thread is resumed with `Command(resume=answer)` the node runs again
     from its start and this call returns the answer.
 
-    When the node runs again a question is known by its `key`. Without one it is known by its place
-    among the node's questions *and* by `value`: if another question stands at that place, it does
-    not get the answer. It is asked instead, and a warning says what changed. So give a key to
-    questions whose words change from run to run (a time, a text by a model), and to those that are
-    asked side by side (`asyncio.gather`, threads), whose order may change. If the thread was edited
-    by `update_state` since the question was shown, whatever the node asks at that place now gets
-    the answer.
+    When the node runs again a question is known by its `key`. Without one it is known by `value`
+    (of equal ones, by their order), so questions may come in any order. An answer stays with the
+    task until the task ends, even if the node asks something else first. If `value` has changed,
+    the question does not get the answer: it is asked, and a warning says what changed. So give a
+    key to questions whose words change from run to run (a time, a text by a model). If the thread
+    was edited by `update_state` since the question was shown, whatever the node asks at its place
+    now gets the answer.
 
     Args:
         value: the question; anything a checkpoint can store.
@@ -50,23 +58,35 @@ def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None
             ever come.
         ValueError: the node has asked under this key already.
     """
+    return ask(value, key, response_schema)
+
+
+def ask(value: Any, key: str | None, response_schema: Any, *, by_place: bool = False) -> Any:
+    """Do what `interrupt` does.
+
+    Args:
+        by_place: a question is known by its place alone, whatever it asks.
+    """
     task: Task = running("interrupt()")
     refuse_in_effect("interrupt()")
     source = _source(task)
-    question_id, order = _identify(task, value, key)
+    found = _identify(task, source, value, key, by_place=by_place)
     answers = source.given
-    known = _known(task, source, question_id, order)
-    if known not in answers:
-        taken = source.take(known)
+    if found.known not in answers:
+        taken = source.take(found.known)
         if not taken:
-            _warn_of_change(task, source, question_id, value)
-            raise asking(
-                task, (Interrupt(value, question_id, _json_schema(response_schema)),), order
+            question = Interrupt(value, found.id, _json_schema(response_schema))
+            raise asking(task, (question,), found.order)
+        answers[found.known] = taken[0]
+    answer = answers[found.known]
+    if found.known != found.id:  # it is this question's when the next one is shown and compared
+        answers[found.id] = answer
+        if by_place and not task.edited:
+            warn(
+                f"node {task.name!r}: question {place_of(found.id) + 1} of the task has changed "
+                f"since it was answered: it is {value!r:.200} now, and has got the answer by its "
+                "place. Ask with stategraph.interrupt(value, key=...), which never does that"
             )
-        answers[known] = taken[0]
-    answer = answers[known]
-    if task.edited:  # it stays the answer to this question when the next one is shown and compared
-        answers[question_id] = answer
     if response_schema is None or isinstance(response_schema, dict):
         return answer
     try:
@@ -76,10 +96,10 @@ def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None
             f"The answer {answer!r:.200} does not fit the response_schema of the question "
             f"{value!r:.200}, which is still open: answer it again"
         )
-        del answers[known]  # the question stays open
-        answers.pop(question_id, None)
-        source.reject(known)
-        question = Interrupt(value, question_id, _json_schema(response_schema))
+        del answers[found.known]  # the question stays open
+        answers.pop(found.id, None)
+        source.reject(found.known)
+        question = Interrupt(value, found.id, _json_schema(response_schema))
         raise AnswerRejected((question,), error) from None
 
 
@@ -93,57 +113,53 @@ def _source(task: Running) -> AnswerLookup:
     return source
 
 
-def _identify(task: Task, value: Any, key: str | None) -> tuple[str, Order]:
-    """The id of a question, and where it is shown among others."""
-    if key is None:
-        with _numbering:
-            place = task.current.asked
-            task.current.asked += 1
-        return question_id(task.ns, place, value), (0, place, 0)
-    if not isinstance(key, str) or not key:
+class FoundQuestion(NamedTuple):
+    """A question to which the node has come.
+
+    Attributes:
+        id: under which it is shown.
+        known: under which its answer is looked for.
+        order: where it is shown among others.
+    """
+
+    id: str
+    known: str
+    order: Order
+
+
+def _identify(
+    task: Task, source: AnswerLookup, value: Any, key: str | None, *, by_place: bool
+) -> FoundQuestion:
+    """Find a question among those that are recorded; each of these is found once."""
+    if key is not None and (not isinstance(key, str) or not key):
         raise TypeError(f"interrupt(key=...) must be a non-empty string, got {key!r}")
+    content = "" if key is not None else content_of(value)
     with _numbering:
         current = task.current
-        # Two questions of one key would share an answer that was given to one of them.
-        if key in current.keys:
-            raise ValueError(
-                f"node {task.name!r} asked two questions under the key {key!r}: give each a key of "
-                "its own, for example one that contains the item it is about"
-            )
-        current.keys = (*current.keys, key)
-    return keyed_id(task.ns, key), (0, current.asked - 1, len(current.keys))
-
-
-def _known(task: Task, source: AnswerLookup, question: str, order: Order) -> str:
-    """Under which id the answer to a question is looked for: its own; in an edited thread, that of
-    whatever was asked at its place; in a thread of an earlier version, the one it had then."""
-    answers = source.given
-    if question in answers:
-        return question
-    there = [*answers, *source.brought()]
-    earlier = unworded_id(task.ns, order[1])
-    if earlier in there:
-        return earlier
-    return (at_place(there, question) if task.edited else None) or question
-
-
-def _warn_of_change(task: Task, source: AnswerLookup, question: str, value: Any) -> None:
-    """Warn of an answer that is not delivered, because another question is asked at its place."""
-    before = at_place([*source.given, *source.brought()], question)
-    if before is None or before == question:
-        return
-    shown = source.shown(before)
-    change = f": it is {value!r:.200} now"
-    if shown is not None:
-        change = f", from {shown.value!r:.200} to {value!r:.200}"
-    warnings.warn(
-        f"node {task.name!r}: question {int(question[16:20], 16) + 1} of the task has changed "
-        f"since it was answered{change}. The answer was not delivered; the question is asked "
-        "again. If its text may change from run to run, or several questions are asked side by "
-        "side, give it a name: interrupt(value, key=...)",
-        UserWarning,
-        stacklevel=4,
-    )
+        if key is None:
+            order = (0, current.asked, 0)
+            asked = identify(task.ns, current.asked, content, current.count_question(content))
+            current.asked += 1
+        else:
+            # Two questions of one key would share an answer that was given to one of them.
+            if key in current.keys:
+                raise ValueError(
+                    f"node {task.name!r} asked two questions under the key {key!r}: give each a "
+                    "key of its own, for example one that contains the item it is about"
+                )
+            current.keys = (*current.keys, key)
+            order = (0, current.asked - 1, len(current.keys))
+            asked = Question(keyed_id(task.ns, key))
+        shown = [each for each in source.asked if each not in current.reached]
+        answered = [each for each in source.given if each not in current.reached]
+        known = None if by_place else find_same(asked, [*shown, *answered])
+        id = known or asked.id
+        if known is None and (by_place or task.edited):
+            # What was shown last at this place, else what was answered there before.
+            there = at_place(shown, id) or at_place(answered, id)
+            known = there[0] if len(there) == 1 else None
+        current.reached = current.reached | {id, known or id}
+    return FoundQuestion(id, known or id, order)
 
 
 Order = tuple[int, ...]
@@ -256,17 +272,19 @@ def _is_cancellation(error: BaseException) -> bool:
     return type(error).__name__ == "CancelledError"
 
 
-def export_answers(task: Running) -> tuple[bool, dict[str, Any], dict[str, Any]]:
+def export_answers(
+    task: Running,
+) -> tuple[bool, dict[str, Any], dict[str, Any], Sequence[str]]:
     """What a task that runs in another process must know of its answers.
 
     Returns:
         Whether answers can come at all; those it was given before; those that this call brings for
-        its questions.
+        its questions; the ids of the questions that it has asked last.
     """
     source = task.find_answers()
     if source is None:
-        return False, {}, {}
-    return True, dict(source.given), source.brought()
+        return False, {}, {}, ()
+    return True, dict(source.given), source.brought(), source.asked
 
 
 def import_answers(

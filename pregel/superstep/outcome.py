@@ -20,11 +20,12 @@ from ..errors import (
 )
 from ..names import CACHED_WRITES
 from ..program.program import CompiledNode, NodeCache
-from ..types import Command, TimeoutPolicy
+from ..types import Command, Interrupt, TimeoutPolicy
 from .attempt_state import Pause, earliest
 from .deadline import Deadline
 from .interrupts import questions_of
 from .machine import in_path_order
+from .question_ids import TASK, at_place, has_place, place_of, task_digits
 from .task import Task
 
 FullKey = tuple[tuple[str, ...], str]
@@ -61,9 +62,67 @@ def end_with_signal(task: Task, signal: GraphBubbleUp) -> None:
     noted = sorted(current.questions, key=lambda note: note[0])
     asked = (*(question for _, question in noted), *questions_of(task, signal))
     once = {question.id: question for question in asked}
+    if task.run.position.records:  # it may have asked before
+        _keep_unreached(task, once)
     rejected = signal.error or current.rejected_inside
     wake_at = earliest((current.wake_at, signal.wake_at))
     task.pause_with(Pause(tuple(once.values()), signal.by_hand, rejected, wake_at))
+
+
+def _keep_unreached(task: Task, asked: dict[str, Interrupt]) -> None:
+    """Keep what is known of questions that a task had asked before and that its attempt, which
+    pauses, has not reached: their answers, and those that are open.
+
+    Args:
+        asked: the questions with which the attempt ends; those that are open are added.
+    """
+    stored = task.run.position.record_of(task.id)
+    if not (stored.interrupts or stored.answers):
+        return
+    task.run.answers.keep(task, asked)
+    answers, current, own = task.known_answers(), task.current, task_digits(task.ns)
+    shown = {question.id: question for question in stored.interrupts}
+    new = [id for id in asked if id not in shown and has_place(id)]
+    unreached = [id for id in dict.fromkeys((*answers, *shown)) if id not in current.reached]
+    for id in unreached:
+        replaced = at_place(new, id)
+        if id in answers:
+            if replaced and not stored.edited:
+                _tell_changed(task, shown.get(id), asked[replaced[0]])
+        # After an edit only what the node asks now is open. Calls and graphs inside say themselves
+        # what they ask.
+        elif not (id in asked or replaced or stored.edited or stored.raised) and (
+            id[TASK] == own or not (current.calls or current.graphs)
+        ):
+            asked[id] = shown[id]
+
+
+def _tell_changed(task: Task, before: Interrupt | None, now: Interrupt) -> None:
+    """Warn of an answer that is not delivered, since the node asks something else at its place."""
+    change = "" if before is None else f"from {before.value!r:.200} "
+    warn(
+        f"node {task.name!r}: question {place_of(now.id) + 1} of the task has changed since it was "
+        f"answered, {change}to {now.value!r:.200}. The answer is kept for the question that was "
+        "answered; the one that is asked now is open. If the text of a question may change from "
+        "run to run, give it a name: interrupt(value, key=...)"
+    )
+
+
+def warn_of_unasked(task: Task) -> None:
+    """Warn of questions that a task had shown, and of which it has not spoken again when it
+    ends."""
+    stored = task.run.position.record_of(task.id)
+    if not (stored.interrupts or stored.answers) or stored.edited or stored.raised:
+        return
+    reached, own = task.current.reached, task_digits(task.ns)
+    shown = {question.id: repr(question.value) for question in stored.interrupts}
+    for id in dict.fromkeys((*shown, *stored.answers)):
+        if id[TASK] == own and id not in reached and not at_place(reached, id):
+            what = shown.get(id, f"the question with id {id!r}")
+            warn(
+                f"node {task.name!r} has ended without asking {what:.200} again: that question is "
+                "closed, and an answer to it is not used"
+            )
 
 
 def warn_of_lost_questions(task: Task) -> None:

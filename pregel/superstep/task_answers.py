@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from .context import AnswerSource, TaskContext
@@ -12,6 +13,9 @@ class Asker(Protocol):
 
     @property
     def run(self) -> TaskContext[Any]: ...
+
+    @property
+    def id(self) -> str: ...
 
     def known_answers(self) -> dict[str, Any]: ...
 
@@ -43,9 +47,13 @@ class TaskAnswers:
         """See `Answers.brought`."""
         return self._holder.run.answers.brought(self._holder)
 
-    def shown(self, question: str) -> Any:
-        """See `Answers.find_asked`."""
-        return self._holder.run.answers.find_asked(self._holder, question)
+    @property
+    def asked(self) -> Sequence[str]:
+        """The ids of the questions that the holder has asked last."""
+        stored = self._holder.run.position
+        if not stored.records:
+            return ()
+        return [question.id for question in stored.record_of(self._holder.id).interrupts]
 
     def reject(self, question: str) -> None:
         """See `Answers.reject`."""
