@@ -46,10 +46,9 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     },
     "langgraph.types": {
         "pregel.types": _TYPES,
-        "pregel.superstep.interrupts": "interrupt",
         "pregel.stream_parts": _STREAM_PARTS,
         ".types": "Checkpointer PregelExecutableTask TracePolicy ensure_valid_checkpointer "
-        "omit_payload",
+        "interrupt omit_payload",
     },
     "langgraph.typing": {".typing": "ContextT InputT OutputT StateT StateT_co StateT_contra"},
     "langgraph.constants": {

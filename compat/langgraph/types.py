@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...checkpoint import BaseCheckpointSaver
+from ...pregel.superstep.interrupts import ask
 from ...pregel.types import PregelTask
 
 Checkpointer: TypeAlias = bool | BaseCheckpointSaver | None
 PregelExecutableTask: TypeAlias = PregelTask
+
+
+def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None) -> Any:
+    """Ask the caller of the run a question, as `stategraph.interrupt` does, but by the rule of
+    LangGraph: without a key a question is known by its place among those of the node. If another
+    stands there when the node runs again, it gets the answer, and a warning says so."""
+    return ask(value, key, response_schema, by_place=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,9 +155,9 @@ def _identify(
         known = None if by_place else find_same(asked, [*shown, *answered])
         id = known or asked.id
         if known is None and (by_place or task.edited):
-            # What was shown last at this place, else what was answered there before.
+            # What was shown last at this place, else what was answered there last.
             there = at_place(shown, id) or at_place(answered, id)
-            known = there[0] if len(there) == 1 else None
+            known = there[-1] if there else None
         current.reached = current.reached | {id, known or id}
     return FoundQuestion(id, known or id, order)
 

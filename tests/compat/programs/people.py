@@ -3,6 +3,7 @@
 import asyncio
 import operator
 import uuid
+import warnings
 from typing import Annotated, Literal
 
 from cases import add, calling, case, conversation, run_cases, saying, thread
@@ -133,6 +134,21 @@ def questions_in_turn(note):
     for given in ({"text": "", "log": []}, Command(resume="Al"), Command(resume=7)):
         for chunk in app.stream(given, thread()):
             note(chunk)
+
+
+@case
+def questions_change_places(note):
+    orders = ["ab", "ba", "ab"]
+
+    def ask(state: State):
+        return {"log": [f"{name} got {interrupt(name)}" for name in orders.pop(0)]}
+
+    app = compiled(ask)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the drop-in says which answer was given by place
+        for given in ({"text": "", "log": []}, Command(resume="one"), Command(resume="two")):
+            result = app.invoke(given, thread())
+            note([each.value for each in result.get("__interrupt__", ())], result["log"])
 
 
 @case
