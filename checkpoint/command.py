@@ -285,9 +285,12 @@ def describe_standing(found: CheckpointTuple) -> str:
         names.add(task["node"] if isinstance(task, dict) else f"a task with {task!r}")
     if names:
         parts.append(f"next: {', '.join(sorted(names))}")
+    asked: set[Any] = set()  # of a `@task` its caller's record tells, too
     for _, channel, value in pending:
         if channel == INTERRUPT:
-            parts.extend(f"asks: {_short(question)}" for question in _questions(value))
+            new = {id: text for id, text in _questions(value) if id not in asked}
+            asked.update(new)
+            parts.extend(f"asks: {_short(question)}" for question in new.values())
         elif channel == SLEEP and value is not None:
             parts.append(f"sleeps until {value:%Y-%m-%d %H:%M:%S} UTC")
         elif channel == ERROR and value is not None:
@@ -295,10 +298,10 @@ def describe_standing(found: CheckpointTuple) -> str:
     return "; ".join(parts) or "nothing waits"
 
 
-def _questions(value: Any) -> list[Any]:
-    if not isinstance(value, list | tuple):
-        return [value]
-    return [getattr(question, "value", question) for question in value]
+def _questions(value: Any) -> list[tuple[Any, Any]]:
+    """The id and the value of each question; of a question without an id, a new object."""
+    given = value if isinstance(value, list | tuple) else [value]
+    return [(getattr(each, "id", object()), getattr(each, "value", each)) for each in given]
 
 
 def _short(value: Any) -> str:

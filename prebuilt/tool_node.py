@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel
-from pydantic_core import to_json
+from pydantic import BaseModel, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic_core import PydanticCustomError, to_json
 
 from ..graph.functional import TaskFunction, task
 from ..graph.messages.operations import describe_tool
@@ -39,6 +39,19 @@ class ToolDecision(BaseModel):
 
     decision: Literal["approve", "reject"]
     message: str = "The call was rejected."
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _say_shape(cls, answer: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return read(answer)
+        except ValidationError:
+            raise PydanticCustomError(
+                "tool_decision",
+                'the answer must be {{"decision": "approve"}} or {{"decision": "reject", '
+                '"message": "why"}}, got {answer}',
+                {"answer": f"{answer!r:.200}"},
+            ) from None
 
 
 class ToolNode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import re
 import threading
 from dataclasses import dataclass
 from datetime import date
@@ -369,8 +370,10 @@ def test_an_answer_that_is_no_decision_is_asked_for_again(drive: Drive) -> None:
     done: list[str] = []
     app = approving(ScriptedModel([asking(tool_call("delete", file="a")), "Well."]), InMemorySaver(), done)
     drive.invoke(app, {"messages": "Tidy up"}, THREAD)
-    with pytest.raises(ValueError, match="decision"):
-        drive.invoke(app, Command(resume={"decision": "perhaps"}), THREAD)
+    for wrong in ({"decision": "perhaps"}, True):
+        shape = r'the answer must be {"decision": "approve"} or {"decision": "reject", "message": "why"}, got '
+        with pytest.raises(ValueError, match=re.escape(shape) + re.escape(repr(wrong))):
+            drive.invoke(app, Command(resume=wrong), THREAD)
     assert done == []
     drive.invoke(app, Command(resume={"decision": "approve"}), THREAD)
     assert done == ["a"]

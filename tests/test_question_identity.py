@@ -11,7 +11,16 @@ from typing import Any, TypedDict
 import pytest
 from conftest import Drive
 
-from stategraph import START, Command, GraphInterrupt, InMemorySaver, Pregel, StateGraph, interrupt, task
+from stategraph import (
+    START,
+    Command,
+    GraphInterrupt,
+    InMemorySaver,
+    Pregel,
+    StateGraph,
+    interrupt,
+    task,
+)
 from stategraph.executors import ProcessExecutor
 from stategraph.pregel.superstep import interrupts, question_ids
 

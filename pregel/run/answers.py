@@ -9,7 +9,7 @@ from typing import Any
 
 from ...channels.base import MISSING
 from ..superstep.attempt_state import Pause
-from ..superstep.question_ids import TASK
+from ..superstep.question_ids import TASK, task_digits
 from ..superstep.task import Task
 from .claims import FIRST
 from .position import Position
@@ -132,9 +132,11 @@ class Answers:
         taken = self._take(question, by)
         if not taken and inside and self._only is not None and self._only[0] == by.id:
             # Was the nested graph changed by hand, so that it does not know the question? Then its
-            # next one is meant.
+            # next one is meant. Not so if the task itself has asked it, or a call.
             only = self._only[1]
-            if only in self.by_id and not any(answers.has_asked((only,)) for answers in inside):
+            own = only[TASK] == task_digits(by.ns) or self.has_asked((only,), but=by.id)
+            known = own or any(answers.has_asked((only,)) for answers in inside)
+            if only in self.by_id and not known:
                 taken = (self.by_id.pop(only),)
         around = self._around
         # Nearest first: the call of a nested graph may itself have brought the answer.
@@ -265,7 +267,11 @@ class Answers:
             return Pause(asked, wake_at=record.wake_at)
         return None
 
-    def has_asked(self, ids: Container[str]) -> bool:
-        """Whether one of these questions was pending when this run was loaded."""
-        records = self._position.records.values()
-        return any(question.id in ids for record in records for question in record.interrupts)
+    def has_asked(self, ids: Container[str], but: str = "") -> bool:
+        """Whether one of these questions was pending when this run was loaded.
+
+        Args:
+            but: the id of a task whose record does not count.
+        """
+        records = self._position.records.items()
+        return any(q.id in ids for id, record in records if id != but for q in record.interrupts)

@@ -8,6 +8,7 @@ is no part of what it is known by: questions may come in another order when thei
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ...checkpoint.digest import blake2b
@@ -81,7 +82,10 @@ def find_same(question: Question, recorded: Collection[str]) -> str | None:
     """Return the id under which a question is recorded, or None."""
     if question.id in recorded:
         return question.id
-    return next((each for each in recorded if _is_same(each, question)), None)
+    same = (each for each in recorded if _is_same(each, question.id))
+    # Last: an id of 0.2.0 may look like that of a later question of an equal value.
+    earlier = (each for each in question.earlier if each in recorded)
+    return next(chain(same, earlier), None)
 
 
 def at_place(ids: Iterable[str], question: str) -> list[str]:
@@ -102,12 +106,10 @@ def place_of(question: str) -> int:
     return int(question[TASK.stop : PLACE.stop], 16)
 
 
-def _is_same(recorded: str, question: Question) -> bool:
-    if recorded in question.earlier:
-        return True
-    same = recorded[TASK] == question.id[TASK] and recorded[CONTENT] == question.id[CONTENT]
-    keyed = _KEYED in (recorded[TASK.stop : PLACE.stop], question.id[TASK.stop : PLACE.stop])
-    return same and not keyed
+def _is_same(one: str, other: str) -> bool:
+    """Whether two ids differ by the place at most."""
+    same = one[TASK] == other[TASK] and one[CONTENT] == other[CONTENT]
+    return same and _KEYED not in (one[TASK.stop : PLACE.stop], other[TASK.stop : PLACE.stop])
 
 
 def _worded_id(ns: str, place: int, content: str, equal: int) -> str:

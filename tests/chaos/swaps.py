@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 import warnings
 from collections import Counter
@@ -24,9 +25,11 @@ from stategraph import (
     interrupt,
     task,
 )
+from stategraph.checkpoint.errors import StorageError
 from stategraph.testing import CheckFailed, assert_same
 
 from .campaign import Round, trial
+from .faults import Trap
 from .stages import config, sqlite
 
 AGAIN = RetryPolicy(initial_interval=0, max_attempts=4, jitter=False, retry_on=ConnectionError)
@@ -262,3 +265,139 @@ def _effects(program: Program, answered: Counter[str]) -> None:
             assert_same(ran, count[party], f"how often {party} has paid")
         elif not program.failing and ran > count[party] * (1 + answered[party.name]):
             raise CheckFailed(f"{party} ran {ran} times, and was answered {answered[party.name]} times")
+
+
+# -- questions whose order changes ------------------------------------------------------------------------------
+
+SHARED = "equal"
+"""What all questions of the kind `equal` ask; which of them takes which answer does not matter."""
+
+
+class InTurn(Program):
+    """Parties that ask one after the other, in another order in every run of the node, which pauses once it has come to
+    `width` questions without an answer. At most one of them is a graph inside: graphs are known by their order."""
+
+    def __init__(self, random: Random, is_async: bool) -> None:
+        super().__init__(random, is_async)
+        kinds = ["keyed", "worded", "equal", "ask", "ask_keyed"]
+        self.parties = [Party(random.choice(kinds), f"p{number}") for number in range(random.randrange(2, 6))]
+        if random.random() < 0.5:
+            self.parties.append(Party("inside", "inner"))
+        self.checkpointer = random.choice([None, True, False])
+        self.failing = random.random() < 0.3
+        self.equal: list[str] = []
+
+    @property
+    def questions(self) -> int:
+        """How many there are."""
+        return sum(2 if party.kind in ("ask", "ask_keyed") else 1 for party in self.parties)
+
+    def order(self) -> list[Party]:
+        """Another one in each run."""
+        self.runs += 1
+        return self.random.sample(self.parties, len(self.parties))
+
+    def begin(self, party: Party) -> Any:
+        if party.kind == "equal":
+            self.equal.append(interrupt({"name": SHARED}))
+            return (party.name,)
+        if party.kind == "inside":
+            inner = StateGraph(State).add_node("inner", lambda _: {"done": [*own(party, interrupt({"name": party.name}))]})
+            app = inner.add_edge(START, "inner").compile(self.checkpointer)
+            return app.ainvoke({"done": []}) if self.is_async else tuple(app.invoke({"done": []})["done"])
+        return super().begin(party)
+
+    def body(self, _: Any) -> Any:
+        order, width = self.order(), self.random.randrange(1, 4)
+        self.equal, ends, signals = [], [], list[GraphInterrupt]()
+        for party in order:
+            try:
+                begun = self.begin(party)
+                ends.append(begun if isinstance(begun, tuple) else begun.result())
+            except GraphInterrupt as signal:
+                signals.append(signal)
+                if len(signals) == width:
+                    break
+        return self.closed(order, ends, signals)
+
+    async def abody(self, _: Any) -> Any:
+        order, width = self.order(), self.random.randrange(1, 4)
+        self.equal, ends, signals = [], [], list[GraphInterrupt]()
+        for party in order:
+            try:
+                begun = self.begin(party)
+                if not isinstance(begun, tuple):
+                    begun = await begun
+                ends.append(tuple(begun["done"]) if isinstance(begun, dict) else begun)
+            except GraphInterrupt as signal:
+                signals.append(signal)
+                if len(signals) == width:
+                    break
+        return self.closed(order, ends, signals)
+
+    def closed(self, order: list[Party], ends: list[Any], signals: list[GraphInterrupt]) -> Any:
+        """What the body returns, or raises."""
+        self.fail()
+        if signals:
+            raise signals[0]
+        return self.ended(order, ends)
+
+
+@trial("R27", quick=60, full=2_000)
+def reordered_questions(round: Round) -> None:
+    """A node asks in another order each time it runs: questions with a key and in other words each time, with words of
+    their own, with equal words, in `@task`s that ask twice, and in a graph inside, whatever its checkpointer is. It pauses
+    after one to three of them; now and then it fails, or a statement of the database does. Each shown question is answered
+    or left open at random, by id, or plainly if it is the only one. Each answer reaches its question; in all no more
+    answers are given than there are questions, but for those of calls in which a statement failed."""
+    random = round.random
+    program = InTurn(random, random.random() < 0.5)
+    kind, schedule = random.choice(["memory", "sqlite"]), random.choice(["supersteps", "ready"])
+    durability, memory, given = random.choice(["sync", "async", "exit"]), InMemorySaver(), {"done": []}
+    body, options = program.abody if program.is_async else program.body, {"retry_policy": AGAIN if program.retried else None}
+    sent = doubtful = 0
+    for _ in range(100):
+        trap = Trap(spring=_break)
+        with trap.set(), _opened(round, kind, memory) as saver, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is told that a question has changed
+            trap.at = trap.passed + random.randrange(1, 30) if random.random() < 0.3 else 0
+            graph = StateGraph(State).add_node("body", body, **options).add_edge(START, "body")
+            app = graph.compile(saver, schedule=schedule)
+            try:
+                result = _called(app, given, durability, program.is_async)
+            except (StorageError, sqlite3.Error):
+                result, trap.at = None, 0
+                doubtful += len(given.resume) if isinstance(given, Command) and isinstance(given.resume, dict) else 1
+                round.count("failed statements")
+            trap.at = 0
+            state = app.get_state(config())
+        if state.created_at is None:
+            continue  # the input was not stored
+        shown = [*state.interrupts]
+        if result is not None and not state.next:
+            break
+        if not shown:
+            given = None
+            continue
+        part = random.sample(shown, random.randrange(1, len(shown) + 1))
+        sent += len(part)
+        answers = {question.id: f"yes, {question.value['name']}" for question in part}
+        for number, question in enumerate(part):
+            if question.value["name"] == SHARED:
+                answers[question.id] = f"yes, {sent}.{number}"
+        plain = len(shown) == 1 and random.random() < 0.5
+        given = Command(resume=[*answers.values()][0] if plain else answers)
+        round.count("answers", len(part))
+        if sent > program.questions + doubtful:
+            raise CheckFailed(f"{program.questions} questions took {sent} answers, {doubtful} of them in failed calls")
+    else:
+        raise CheckFailed(f"{program.parties} never end")
+    assert_same(state.values["done"], sorted(party.name for party in program.parties), "who has ended")
+    equal = sum(party.kind == "equal" for party in program.parties)
+    assert_same(len(set(program.equal)), equal, "answers of equal questions")
+    round.count("questions", program.questions)
+    round.count("runs", program.runs)
+
+
+def _break() -> None:
+    raise sqlite3.OperationalError("disk I/O error")
