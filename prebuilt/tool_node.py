@@ -48,8 +48,8 @@ class ToolDecision(BaseModel):
         except ValidationError:
             raise PydanticCustomError(
                 "tool_decision",
-                'the answer must be {{"decision": "approve"}} or {{"decision": "reject", '
-                '"message": "why"}}, got {answer}',
+                'the answer must be {"decision": "approve"} or {"decision": "reject", '
+                '"message": "why"}, got {answer}',
                 {"answer": f"{answer!r:.200}"},
             ) from None
 

@@ -36,6 +36,9 @@ CASES: dict[str, tuple[Any, ...]] = {
     "ready-calls": ("ready_calls", "model", "sync", PLAIN, True),
     "ready-calls-late": ("ready_calls", "model", "async", PLAIN, True),
     "two-calls": ("tasks", "model", "exit", PLAIN, True),
+    "turned": ("turned", "model", "sync", PLAIN, True),
+    "turned-ready": ("turned_ready", "sqlite", "async", PLAIN, True),
+    "turned-races": ("turned", "model", "sync", RACES, False),
 }
 """Program, storage, durability, how far, async driver (or threads)."""
 

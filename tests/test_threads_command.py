@@ -14,7 +14,7 @@ import pytest
 from paused import asks, fails, graph, says
 from ready_graphs import build, by_order, ends_by
 
-from stategraph import START, Command, interrupt
+from stategraph import START, Command, entrypoint, interrupt, task
 from stategraph.__main__ import main
 from stategraph.checkpoint.sqlite import SqliteSaver
 
@@ -52,6 +52,20 @@ def test_history_shows_each_step_newest_first(db: str, capsys: Any) -> None:
     lines = run(capsys, "history", "--db", db, "--thread", "done")
     assert [line.split()[2] for line in lines[::2]] == ["2", "1", "0", "-1"]
     assert lines[-1].startswith("    after nothing")
+
+
+def test_a_question_inside_a_task_is_printed_once(tmp_path: Path, capsys: Any) -> None:
+    file = str(tmp_path / "threads.db")
+
+    @task
+    def ask() -> Any:
+        return interrupt("inside?")
+
+    with SqliteSaver.from_conn_string(file) as saver:
+        flow = entrypoint(checkpointer=saver)(lambda given: ask().result())
+        flow.invoke(1, {"configurable": {"thread_id": "t"}})
+    assert run(capsys, "threads", "--db", file)[0].endswith("\tasks: 'inside?'")
+    assert run(capsys, "history", "--db", file, "--thread", "t")[-1].endswith("; asks: 'inside?'")
 
 
 @pytest.mark.parametrize("fails", [False, True])

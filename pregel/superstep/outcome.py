@@ -114,6 +114,8 @@ def warn_of_unasked(task: Task) -> None:
     stored = task.run.position.record_of(task.id)
     if not (stored.interrupts or stored.answers) or stored.edited or stored.raised:
         return
+    if task.node.call.inline:  # an update stands for the node: its body has not run
+        return
     reached, own = task.current.reached, task_digits(task.ns)
     shown = {question.id: repr(question.value) for question in stored.interrupts}
     for id in dict.fromkeys((*shown, *stored.answers)):

@@ -224,8 +224,25 @@ def calls_by_place(stack: ExitStack) -> None:
 @bug("swapped_calls_and_questions", 30)
 def questions_by_place(stack: ExitStack) -> None:
     """A question is known by its place among its task's questions, whatever it asks."""
-    real = interrupts.question_id
-    swap(stack, interrupts, "question_id", lambda ns, place, value: real(ns, place, None))
+    real = interrupts.identify
+    swap(stack, interrupts, "identify", lambda ns, place, content, equal: real(ns, place, "", place))
+
+
+@bug("reordered_questions", 30)
+def places_tell_questions_apart(stack: ExitStack) -> None:
+    """A question is known by its value and its place among its task's questions."""
+    real = interrupts.identify
+
+    def identify(ns: str, place: int, content: str, equal: int) -> Any:
+        return interrupts.Question(real(ns, place, content, equal).earlier[0])
+
+    swap(stack, interrupts, "identify", identify)
+
+
+@bug("reordered_questions", 30)
+def unreached_answers_dropped(stack: ExitStack) -> None:
+    """An answer is dropped if its task, running again, comes to another question first."""
+    swap(stack, Answers, "keep", lambda self, task, asked: None)
 
 
 @bug("swapped_calls_and_questions", 30)

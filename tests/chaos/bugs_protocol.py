@@ -74,10 +74,10 @@ def answers_by_position_only(stack: ExitStack) -> None:
     """An answer goes to whichever question is asked first."""
     real = Answers._take
 
-    def take(self: Any, question: str, *, fresh: bool) -> Any:
+    def take(self: Any, question: str, by: Any) -> Any:
         if self.by_id:
             return (self.by_id.popitem()[1],)
-        return real(self, question, fresh=fresh)
+        return real(self, question, by)
 
     swap(stack, Answers, "_take", take)
 

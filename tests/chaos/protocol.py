@@ -55,6 +55,11 @@ def _cases() -> list[Case]:
         ),
         Case("ready_twice", "postgres", "sync", True, PLAIN),
         *(Case(*each) for each in product(large, ("model", "sqlite"), DURABILITIES, (True, False), (PLAIN,))),
+        *(
+            Case(*each)
+            for each in product(("turned", "turned_three", "turned_ready"), ("model", "sqlite"), DURABILITIES, (True,), (RACES,))
+        ),
+        Case("turned_pair", "model", "sync", True, PLAIN),
         *(Case(*each) for each in product(("nested", "chained"), ("model", "sqlite"), DURABILITIES, (True,), (PLAIN,))),
         *(Case(*each) for each in product(small, ("model", "sqlite"), ("sync", "async"), (True,), deep)),
         *(Case(*each) for each in product(("pair", "three_each"), ("model",), ("sync",), (True,), (RACES, deep[0]))),

@@ -386,7 +386,7 @@ def reordered_questions(round: Round) -> None:
             if question.value["name"] == SHARED:
                 answers[question.id] = f"yes, {sent}.{number}"
         plain = len(shown) == 1 and random.random() < 0.5
-        given = Command(resume=[*answers.values()][0] if plain else answers)
+        given = Command(resume=next(iter(answers.values())) if plain else answers)
         round.count("answers", len(part))
         if sent > program.questions + doubtful:
             raise CheckFailed(f"{program.questions} questions took {sent} answers, {doubtful} of them in failed calls")

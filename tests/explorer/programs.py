@@ -6,6 +6,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, TypedDict
 
 from stategraph import START, Send, StateGraph, entrypoint, interrupt, task
@@ -50,9 +51,12 @@ class Program:
         )
 
 
-def ask(question: str) -> Any:
+TURNED = "goes on, its questions the other way round"
+
+
+def ask(question: str, key: str | None = None) -> Any:
     """Ask; look whether the answer is one to this question."""
-    answer = interrupt(question)
+    answer = interrupt(question, key=key)
     if not isinstance(answer, str) or not answer.startswith(question + "="):
         raise Swapped(f"{question!r} was given the answer {answer!r}")
     return answer
@@ -63,6 +67,33 @@ def act(outcome: str, name: str, count: int) -> tuple[str, ...]:
     if outcome == RAISE:
         raise NodeFailed(name)
     return (name, *(ask(f"{name}{n}") for n in range(1, count + 1)))
+
+
+def turned(process: Process, saver: Any, asks: dict[str, int], schedule: Any = "supersteps") -> Any:
+    """Nodes side by side that ask forwards or backwards, as it comes each time they run."""
+    graph = StateGraph(State)
+
+    def act_turned(outcome: str, name: str, count: int) -> dict[str, Any]:
+        if outcome == RAISE:
+            raise NodeFailed(name)
+        numbers = range(count, 0, -1) if outcome == TURNED else range(1, count + 1)
+        answers = {n: ask(f"{name}{n}", key=str(n)) for n in numbers}
+        return {"log": [(name, *(answers[n] for n in sorted(answers)))]}
+
+    def party(name: str, count: int) -> Any:
+        outcomes = (GO, TURNED, RAISE) if count > 1 else (GO, RAISE)
+
+        def node(_: Any) -> Any:
+            return act_turned(process.gate(name, outcomes), name, count)
+
+        async def anode(_: Any) -> Any:
+            return act_turned(await process.agate(name, outcomes), name, count)
+
+        return node if process.world.loop is None else anode
+
+    for name, count in asks.items():
+        graph.add_node(name, party(name, count)).add_edge(START, name)
+    return graph.compile(checkpointer=saver, schedule=schedule)
 
 
 def body(process: Process, told: Callable[[Any], tuple[str, int]]) -> Any:
@@ -212,6 +243,10 @@ def _programs() -> dict[str, Program]:
         Program("ready_calls", {"p": 0, "q": 1, "r": 1}, ready),
         Program("ready_twice", {"p": 2, "r": 1}, ready),
         Program("chained", {"p": 1, "q": 1, "r": 1}, chained),
+        Program("turned", {"p": 2}, turned),
+        Program("turned_three", {"p": 3}, turned),
+        Program("turned_pair", {"p": 2, "r": 1}, turned),
+        Program("turned_ready", {"p": 2, "r": 0}, partial(turned, schedule="ready")),
     ]
     return {each.name: each for each in found}
 
