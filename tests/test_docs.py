@@ -134,6 +134,19 @@ def test_the_architecture_page_names_code_that_is_there() -> None:
     assert not unknown, f"docs/explanation/architecture.md names what is not there: {sorted(unknown)}"
 
 
+def test_the_table_of_article_names_leads_to_the_files_it_names() -> None:
+    page = (ROOT / "docs/explanation/architecture.md").read_text()
+    [table] = re.findall(r"^## Names in articles.*?(^\| there .*?)\n\n", page, re.MULTILINE | re.DOTALL)
+    for row in table.splitlines()[2:]:
+        there, here, files = row.strip("| ").split(" | ")
+        code = "".join(
+            path.read_text() for file in re.findall(r"`([\w/]+\.py)`", files) for room in PRODUCT for path in (ROOT / room).rglob(Path(file).name)
+        )
+        named = {name.split(".")[-1] for name in re.findall(r"`([A-Za-z_][\w.]*)`", here) if not name.endswith(".py")}
+        missing = {name for name in named - {"Send"} if not re.search(rf"\b{name}\b", code)}
+        assert not missing, f"{there}: {missing} is not in {files}"
+
+
 def test_the_performance_page_names_functions_that_are_there() -> None:
     rows = re.findall(r"^\| `([\w/]+\.py)` ([\w.]+) \|", (ROOT / "docs/explanation/performance.md").read_text(), re.MULTILINE)
     assert rows
