@@ -41,6 +41,8 @@ class Engine(NamedTuple):
     """How a node asks a chat model so that its tokens are streamed."""
     CachePolicy: Any = None
     InMemoryCache: Any = None
+    delta: Callable[[], Any] | None = None
+    """Makes a channel for a list of which only what is new is stored, where that is a choice."""
 
 
 # -- one superstep ---------------------------------------------------------------------------------

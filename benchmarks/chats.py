@@ -8,6 +8,7 @@ is installed.
 
 from __future__ import annotations
 
+import operator
 import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -71,6 +72,66 @@ def turn(e: Engine, length: int, make: Make = plain, saver: Any = None) -> float
 def turn_in_file(e: Engine, length: int, make: Make = plain) -> float:
     with TemporaryDirectory() as folder, e.sqlite(f"{folder}/threads.db", "normal") as saver:
         return turn(e, length, make, saver)
+
+
+# -- an agent --------------------------------------------------------------------------------------
+
+
+def words(of: str, turn: int) -> str:
+    """A text of 2 KB, another one each time."""
+    return f"{of} {turn}: " + "as people say them, " * (sizes.AGENT_TEXT // 20)
+
+
+def agent(e: Engine) -> Any:
+    """Six nodes of an agent's turn: plan, two lookups side by side, a draft, a check, an answer."""
+    schema: Any = TypedDict(  # type: ignore[misc, operator]
+        "Agent",
+        {
+            "messages": Annotated[list, e.add_messages],
+            "notes": Annotated[list[str], operator.add],
+            "plan": str,
+            "draft": str,
+            "checked": bool,
+            "turn": int,
+        },
+    )
+
+    def answer(state: Any) -> Any:
+        said = plain(2 * state["turn"] + 1, state["draft"])
+        return {"messages": [{**said, "role": "assistant"}], "turn": state["turn"] + 1}
+
+    graph = e.StateGraph(schema)
+    graph.add_node("plan_it", lambda state: {"plan": words("plan", state["turn"])})
+    for name in ("search", "recall"):
+        graph.add_node(name, lambda state, name=name: {"notes": [words(name, state["turn"])]})
+        graph.add_edge("plan_it", name)
+    graph.add_node("write", lambda state: {"draft": words(state["notes"][-1][:9], state["turn"])})
+    graph.add_node("check", lambda state: {"checked": len(state["draft"]) > 0})
+    graph.add_node("answer", answer)
+    graph.add_edge(e.START, "plan_it")
+    graph.add_edge(["search", "recall"], "write")
+    graph.add_edge("write", "check")
+    graph.add_conditional_edges(
+        "check", lambda state: "answer" if state["checked"] else "write", ["answer", "write"]
+    )
+    graph.add_edge("answer", e.END)
+    return graph
+
+
+def p44(e: Engine) -> float:
+    """Milliseconds per turn of an agent whose texts have 2 KB, with what a chat page reads."""
+    modes = ["messages", "updates", "values"]
+    with TemporaryDirectory() as folder, e.sqlite(f"{folder}/threads.db", "normal") as saver:
+        app, threads = agent(e).compile(checkpointer=saver), count()
+
+        def work() -> None:
+            config = limit(10, thread_id=str(next(threads)))
+            for turn in range(sizes.AGENT_TURNS):
+                given = {"messages": [plain(2 * turn, words("user", turn))], "turn": turn}
+                for _ in app.stream(given, config, stream_mode=modes, durability="sync"):
+                    pass
+
+        return best(work, sizes.AGENT_TURNS) * 1e3
 
 
 def p21(e: Engine) -> float:

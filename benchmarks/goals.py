@@ -2,7 +2,7 @@
 verdict.
 
 Pure: nothing is measured here. The table, the plot and the notebook on speed read it. The goals are
-those of the project's own plan, P1 to P40; cases that begin with M are of memory.
+those of the project's own plan, P1 to P44; cases that begin with M are of memory.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ CASES = {
     "P11-build": Case("build + compile, 1,000 nodes (per node)", Goal("peer", 3, 6), "µs", PAIR),
     "P11-step": Case("superstep in a graph of 1,000 nodes", Goal("P1", 1.2), "µs", PAIR),
     "P12": Case("bytes stored per byte appended to a list", Goal("value", 12, 5), "x", PAIR),
+    "P12-delta": Case("the same, LangGraph's list in a DeltaChannel", Goal(), "x", PAIR),
     "P13-time": Case("import", Goal("value", 0.12, 0.07), "s", ASYNC),
     "P13-memory": Case("resident memory after import", Goal("value", None, 25), "MB", ASYNC),
     "P14": Case("one step on 10,000 checkpoints ÷ on 10", Goal("value", 2, 1.2), "x", ALONE),
@@ -129,6 +130,7 @@ CASES = {
     "P29-timeout": Case("what a timeout adds, sync node", Goal("value", 0.02), "ms", ALONE),
     "P29-async": Case("the same, async node", Goal("value", 0.02), "ms", PAIR),
     "P29-cache": Case("what a result found in the cache adds", Goal("value", 0.04), "ms", PAIR),
+    "P44": Case("a turn of an agent of 6 nodes, SQLite", Goal("peer", 5, 8), "ms", PAIR),
     "P24": Case("left of 128 finished threads of 200 KB", Goal("value", 1, 0), "MB", PAIR),
     "P24-chats": Case("left of 32 finished chats of 400 KB", Goal("value", 1, 0.1), "MB", PAIR),
     "P30": Case("P1 to P4, LangChain loaded ÷ before", Goal("value", 1.05, 1), "x", ALONE),

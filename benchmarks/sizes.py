@@ -46,6 +46,8 @@ CHAT, LONG_CHAT = 1_000, 2_000 if QUICK else 10_000
 """Messages of the chats of P21 and P35."""
 TURNS, PEER_TURNS = (30, 5) if QUICK else (60, 10)
 """Supersteps of these; an engine that stores the whole list at each step takes fewer."""
+AGENT_TURNS, AGENT_TEXT = 5 if QUICK else 20, 2_000
+"""Turns of the agent of P44; bytes of each text in it."""
 LIVE, LIVE_SERVER = (40, 40) if QUICK else (200, 400)
 """Threads that are live at once in P18 and P20, and in P19."""
 LIVE_TURNS, GROWTH_TURNS = (5, 5) if QUICK else (20, 10)

@@ -103,9 +103,9 @@ def random_item() -> str:
     return os.urandom(sizes.ITEM // 2).hex()
 
 
-def appending(e: Engine, item: Callable[[], str] = random_item) -> Any:
+def appending(e: Engine, item: Callable[[], str] = random_item, schema: Any = Grows) -> Any:
     """A loop that appends `item()` to a list until it is as long as its first item says."""
-    graph = e.StateGraph(Grows)
+    graph = e.StateGraph(schema)
     graph.add_node("add", lambda state: {"items": [item()]})
     graph.add_edge(e.START, "add")
 
@@ -121,14 +121,25 @@ def weight(folder: str) -> int:
     return sum(file.stat().st_size for file in Path(folder).iterdir())
 
 
-def p12(e: Engine) -> float:
-    """Bytes on the disk per byte appended."""
-    appends = sizes.PEER_APPENDS if e.stores_all else sizes.APPENDS
+def appended(e: Engine, appends: int, schema: Any = Grows) -> float:
+    """Bytes on the disk per byte appended in so many supersteps of one call."""
     with TemporaryDirectory() as folder:
         with e.sqlite(f"{folder}/threads.db", "off") as saver:
-            app = appending(e).compile(checkpointer=saver)
+            app = appending(e, schema=schema).compile(checkpointer=saver)
             app.invoke({"items": [str(appends)]}, limit(appends, thread_id="1"), durability="sync")
         return weight(folder) / (appends * sizes.ITEM)
+
+
+def p12(e: Engine) -> float:
+    return appended(e, sizes.PEER_APPENDS if e.stores_all else sizes.APPENDS)
+
+
+def p12_delta(e: Engine) -> float:
+    """P12 with the channel that an engine offers for lists that grow, if it has one."""
+    if e.delta is None:
+        return appended(e, sizes.APPENDS)
+    schema: Any = TypedDict("Grows", {"items": Annotated[list[str], e.delta()]})  # type: ignore[misc]
+    return appended(e, sizes.APPENDS, schema)
 
 
 def file_bytes(e: Engine, steps: int) -> int:
