@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from ..pregel.types import Interrupt, PregelTask, Send, StateSnapshot
+from .json_messages import for_clients
 
 MAX_DEPTH: Final = 200
 """Values nested deeper than this are encoded as text."""
@@ -138,7 +139,7 @@ def describe_snapshot(state: StateSnapshot) -> dict[str, Any]:
     own = _checkpoint(state.config) if state.metadata is not None else None
     parent = _checkpoint(state.parent_config)
     return {
-        "values": state.values,
+        "values": for_clients(state.values),
         "next": [*state.next],
         "tasks": [_task(task) for task in state.tasks],
         "metadata": state.metadata,
@@ -179,7 +180,7 @@ def _task(task: PregelTask) -> dict[str, Any]:
         "interrupts": [_interrupt(each) for each in task.interrupts],
         "checkpoint": at,
         "state": describe_snapshot(nested) if isinstance(nested, StateSnapshot) else None,
-        "result": task.result,
+        "result": for_clients(task.result),
     }
 
 

@@ -22,6 +22,7 @@ import h11
 from ..store.base import ItemChangedError
 from .encode import decode, describe_error, encode
 from .errors import Refused
+from .json_messages import for_clients
 from .records import Put, Record, Records, now, seconds_until, select
 
 LOG = logging.getLogger("stategraph.serve")
@@ -132,7 +133,7 @@ def delivery_of(ended: Record, values: Any, error: Any) -> list[Put]:
         return []
     shown = {key: value for key, value in select(ended, None).items() if key != "graph_id"}
     try:
-        told = decode(encode({**shown, "values": values, "error": error}))
+        told = decode(encode({**shown, "values": for_clients(values), "error": error}))
     except Exception as wrong:  # the readers of the run get the same error
         told = decode(encode({**shown, "values": None, "error": describe_error(wrong)}))
     place = {"run_id": ended["run_id"], "thread_id": ended["thread_id"]}

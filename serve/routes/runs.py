@@ -14,6 +14,7 @@ from starlette.routing import Route
 from ..bodies import BatchBody, CancelBody, CancelQuery, JoinQuery, RunBody, RunQuery
 from ..encode import encode
 from ..errors import Refused
+from ..json_messages import for_clients
 from ..records import Record, may_see, select
 from ..runs.events import read_id
 from ..runs.new_runs import begin_run
@@ -100,7 +101,7 @@ class RunRoutes:
         thread = await self._records.find("threads", record["thread_id"])
         if thread is not None and not may_see(thread, record["owner"]):
             raise Refused(404, f"the run {record['run_id']!r} was deleted with its thread")
-        return encode(state.values)
+        return encode(for_clients(state.values))
 
     async def stream(self, request: Request) -> Response:
         """Begin a run, and stream its events."""

@@ -26,6 +26,7 @@ from ..bodies import (
 )
 from ..encode import describe_interrupts, describe_snapshot
 from ..errors import Refused
+from ..json_messages import for_clients, from_clients
 from ..parts import extract, select_fields
 from ..records import DELETED, Record, containing, may_see, now, seconds_until, select, sort
 from ..service import Service, answer, graph_assistant, refusing
@@ -78,11 +79,14 @@ class Threads:
             name = body.metadata.get("graph_id")
             if name not in self._service.graphs:
                 raise Refused(422, "graph_id must name the graph whose state the supersteps are")
+            app, config = self._service.graphs[str(name)], self._edit_config(record)
             steps = [
-                [StateUpdate(each.get("values"), each.get("as_node")) for each in step.updates]
+                [
+                    StateUpdate(from_clients(each.get("values"), app.channels), each.get("as_node"))
+                    for each in step.updates
+                ]
                 for step in body.supersteps
             ]
-            app, config = self._service.graphs[str(name)], self._edit_config(record)
             await refusing(app.abulk_update_state(config, steps))
         await self._records.put(("threads", id, record), seen=[("threads", id, None)])
         return answer(await self._shown(record))
@@ -265,7 +269,7 @@ class Threads:
         if app is None:
             return {**await self._bare(thread), "values": None, "interrupts": {}}
         state = await app.aget_state(_config(thread["thread_id"]))
-        values = state.values if state.metadata is not None else None
+        values = for_clients(state.values) if state.metadata is not None else None
         bare = await self._bare(thread)
         return {**bare, "values": values, "interrupts": describe_interrupts(state)}
 
@@ -309,7 +313,8 @@ class Threads:
         await self._refuse_busy(thread["thread_id"])
         at = body.checkpoint or {"checkpoint_id": body.checkpoint_id}
         config = self._edit_config(thread, at)
-        made = await refusing(app.aupdate_state(config, body.values, as_node=body.as_node))
+        values = from_clients(body.values, app.channels)
+        made = await refusing(app.aupdate_state(config, values, as_node=body.as_node))
         await self._records.repeat("threads", lambda: self._note_status(app, thread["thread_id"]))
         place = made["configurable"]
         names = ("thread_id", "checkpoint_ns", "checkpoint_id")

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from ..json_messages import add_type, for_clients
 from .messages import MessageEvents
 
 CALLBACK_EVENTS: Final = "events"
 """The stream mode for the events of LangChain's callbacks, as `astream_events` yields them."""
+
+_STATES: Final = ("values", "input", "result")
+"""The parts of tasks and checkpoints that are states or updates."""
 
 
 def engine_mode(mode: str) -> str:
@@ -50,10 +54,26 @@ class ChunkEvents:
         place = "|".join(["", *ns]) if self.subgraphs else ""
         if mode != "messages":
             if mode in self._wanted:
-                yield f"{mode}{place}", chunk
+                yield f"{mode}{place}", _convert(mode, chunk)
             return
+        message, metadata = chunk
+        chunk = add_type(message), metadata
         if "messages-tuple" in self._wanted:
             yield f"messages{place}", chunk
         if self.has_memory:
             for name, data in self._messages.of(chunk):
                 yield f"{name}{place}", data
+
+
+def _convert(mode: str, chunk: Any) -> Any:
+    """Return a chunk with its messages in the form that clients read."""
+    if mode == "values":
+        return for_clients(chunk)
+    if not isinstance(chunk, dict):
+        return chunk
+    if mode == "updates":
+        return {node: for_clients(update) for node, update in chunk.items()}
+    if mode in ("tasks", "checkpoints"):
+        found = {name: for_clients(chunk[name]) for name in _STATES if name in chunk}
+        return {**chunk, **found}
+    return chunk

@@ -14,6 +14,7 @@ from ...pregel.types import Command, Interrupt, Send
 from ..body_fields import list_ends
 from ..encode import describe_error, encode
 from ..errors import Refused
+from ..json_messages import for_clients
 from ..records import Record
 from .chunk_events import ChunkEvents
 from .events import EventLog
@@ -76,7 +77,7 @@ class Execution:
         if self.ended.is_set():
             return
         try:
-            self.body = encode(self.result)
+            self.body = encode(for_clients(self.result))
         except Exception as error:  # or the lane of its thread would stand still
             self.body = encode({ERROR: describe_error(error)})
         self.result = None

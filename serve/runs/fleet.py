@@ -29,6 +29,7 @@ from ...workers import JobResult, Queue
 from ...workers.jobs import LISTED
 from ..encode import describe_error, encode
 from ..errors import Refused
+from ..json_messages import for_clients
 from ..limits import OpenRuns
 from ..records import NOTHING_ELSE, Changes, Record, Records, seconds_until
 from .fleet_care import SECONDS_BETWEEN_LOOKS, FleetCare
@@ -139,9 +140,10 @@ class FleetRuns:
             return None
         if found.error is not None:
             return encode({ERROR: describe_error(found.error)})
+        value = for_clients(found.value)
         if not found.interrupts:
-            return encode(found.value)
-        values = found.value if isinstance(found.value, dict) else {}
+            return encode(value)
+        values = value if isinstance(value, dict) else {}
         return encode({**values, INTERRUPT: [*found.interrupts]})
 
     async def _end_of(self, record: Record) -> JobResult | None:

@@ -20,6 +20,11 @@ class MessageEvents:
         id = _field(message, "id")
         if id not in self._known:
             yield "messages/metadata", {str(id): {"metadata": metadata}}
+        known = self._known.get(id)
+        if isinstance(known, dict) and isinstance(message, dict):  # the next part of a text
+            self._known[id] = _join(known, message)
+            yield "messages/partial", [self._known[id]]
+            return
         if not str(_field(message, "type") or "").endswith("Chunk"):
             self._known[id] = message
             yield "messages/complete", [message]
@@ -31,6 +36,13 @@ class MessageEvents:
 
 def _field(message: Any, name: str) -> Any:
     return message.get(name) if isinstance(message, dict) else getattr(message, name, None)
+
+
+def _join(message: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    contents = message["content"], part["content"]
+    if not all(isinstance(each, str) for each in contents):
+        return part
+    return {**message, **part, "content": "".join(contents)}
 
 
 def _as_message(whole: Any) -> dict[str, Any]:

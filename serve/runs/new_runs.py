@@ -13,6 +13,7 @@ from ...pregel.names import START
 from ..bodies import RunBody
 from ..body_fields import check_segment
 from ..errors import Refused
+from ..json_messages import from_clients
 from ..records import DELETED, NOTHING_ELSE, TAKEN_BACK, Changes, Record, now
 from ..routes.threads import new_thread
 from ..service import AUTH, Service
@@ -48,7 +49,7 @@ async def begin_run(
     async def begin() -> Record:
         thread, is_new = await _thread(service, place, thread_id is None, owner, body)
         record = _new_run(
-            id or str(uuid4()), thread, assistant, body, said, is_temporary=is_temporary
+            app, id or str(uuid4()), thread, assistant, body, said, is_temporary=is_temporary
         )
         known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
         is_told = not is_new and known.items() <= thread["metadata"].items()
@@ -131,6 +132,7 @@ async def _thread(
 
 
 def _new_run(
+    app: Pregel,
     id: str,
     thread: Record,
     assistant: Record,
@@ -166,8 +168,8 @@ def _new_run(
         "multitask_strategy": body.multitask_strategy or "enqueue",
         "owner": thread["owner"],
         "kwargs": {
-            "input": body.input,
-            "command": body.command.model_dump() if body.command else None,
+            "input": from_clients(body.input, app.channels),
+            "command": _read_command(app, body),
             "config": _run_config(thread, assistant, body, metadata, said),
             "context": _context(assistant, body, said),
             "stream_mode": body.modes,
@@ -181,6 +183,13 @@ def _new_run(
             "temporary": is_temporary,
         },
     }
+
+
+def _read_command(app: Pregel, body: RunBody) -> dict[str, Any] | None:
+    if body.command is None:
+        return None
+    command = body.command.model_dump()
+    return {**command, "update": from_clients(command["update"], app.channels)}
 
 
 def _context(assistant: Record, body: RunBody, said: Mapping[str, Any]) -> dict[str, Any]:
