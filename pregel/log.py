@@ -1,21 +1,32 @@
 """What is logged, by the logger "stategraph". Loaded when something is: nothing of it costs while
 all goes well.
 
-Each record has the fields `thread_id`, `graph`, `node`, `step` and `attempt`, as far as it is about
-one.
+Each record has the fields in `NO_FIELDS`, as far as it is about one.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from functools import partial
-from logging import INFO, getLogger
-from time import perf_counter
-from typing import Any
+from logging import INFO, WARNING, Formatter, Logger, LogRecord, StreamHandler, getLogger
+from threading import Lock
+from time import gmtime, perf_counter, strftime
+from typing import Any, Literal
+
+from ..checkpoint.printable import printable
 
 LOG = getLogger("stategraph")
 SLOW = 1.0
 """Seconds from which on a commit is slow."""
+SECONDS_BETWEEN = 60.0
+"""How often slow commits are logged: a slow database would write a line for each commit."""
+LOG_FORMAT_HELP = (
+    "how log lines are written to stderr (default: text, unless the graph's module configures "
+    "logging itself)"
+)
+_TASK = re.compile(r"During task with name '(.*?)' and id")
 
 
 def log_retry(task: Any, error: BaseException, delay: float) -> None:
@@ -66,21 +77,119 @@ async def _await(waited: Any, run: Any, stored: Any, began: float) -> Any:
     return result
 
 
+class _SlowCommits:
+    """Logs the first slow commit at once, and then how many there were in each minute."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.logged_at: float | None = None
+        self._count, self._slowest = 0, 0.0
+
+    def add(self, seconds: float, now: float) -> str | None:
+        """Count a slow commit; return what is to be logged, if anything."""
+        with self._lock:
+            self._count, self._slowest = self._count + 1, max(self._slowest, seconds)
+            since = None if self.logged_at is None else now - self.logged_at
+            if since is not None and since < SECONDS_BETWEEN:
+                return None
+            count, slowest = self._count, self._slowest
+            self.logged_at, self._count, self._slowest = now, 0, 0.0
+        if count == 1 or since is None:
+            return f"took {seconds:.3g} s"
+        others = f"{count - 1} more in {since:.0f} s"
+        return f"took {seconds:.3g} s; {others} were slow, the slowest {slowest:.3g} s"
+
+
+SLOW_COMMITS = _SlowCommits()
+
+
 def _log_slow_commit(run: Any, stored: Any, seconds: float) -> None:
+    told = SLOW_COMMITS.add(seconds, perf_counter())
+    if told is None:
+        return
     commit = stored[-1] if isinstance(stored, list) else stored
-    step = commit.metadata.get("step")
-    fields = {"thread_id": commit.thread_id, "graph": run.program.name, "step": step}
-    text = "a commit of thread %r took %.3g s"
-    LOG.warning(text, commit.thread_id, seconds, extra={**NO_FIELDS, **fields})
+    fields = {"thread_id": commit.thread_id, "graph": run.program.name}
+    fields |= {"run_id": run.thread.run_id, "step": commit.metadata.get("step")}
+    LOG.warning("a commit of thread %r %s", commit.thread_id, told, extra={**NO_FIELDS, **fields})
 
 
-NO_FIELDS: dict[str, Any] = dict.fromkeys(("thread_id", "graph", "node", "step", "attempt"))
+def log_failed_run(logger: Logger, error: BaseException, **fields: Any) -> None:
+    """Log that a run of a server or a worker has ended with an exception, with its traceback.
+
+    Args:
+        fields: `thread_id`, `run_id`, `graph` and `user`.
+    """
+    found = (_TASK.match(note) for note in getattr(error, "__notes__", ()))
+    node = next((match[1] for match in found if match), None)
+    text = "the run %s of thread %r has failed in node %r: %s"
+    names = (fields["run_id"], fields["thread_id"], node, show(error))
+    extra = {**NO_FIELDS, **fields, "node": node}
+    logger.error(text, *names, exc_info=error, extra=extra)
+
+
+# -- lines of the commands -------------------------------------------------------------------------
+
+
+def configure_logging(style: Literal["text", "json"] | None) -> None:
+    """Write what is logged to stderr, a line each with time, level, logger and ids.
+
+    Args:
+        style: None writes text, unless the program has configured logging itself.
+    """
+    root = getLogger()
+    if style is None and root.handlers:
+        return
+    handler = StreamHandler()
+    handler.setFormatter(_JsonLine() if style == "json" else _TextLine())
+    root.handlers[:] = [handler]
+    root.setLevel(WARNING)
+    LOG.setLevel(INFO)
+
+
+def _time_of(record: LogRecord) -> str:
+    return f"{strftime('%Y-%m-%dT%H:%M:%S', gmtime(record.created))}.{record.msecs:03.0f}Z"
+
+
+def _ids_of(record: LogRecord) -> dict[str, Any]:
+    found = {name: getattr(record, name, None) for name in NO_FIELDS}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+class _TextLine(Formatter):
+    """A line of text; a traceback follows it. Texts of users cannot forge lines of their own."""
+
+    def format(self, record: LogRecord) -> str:
+        ids = " ".join(f"{name}={printable(value)}" for name, value in _ids_of(record).items())
+        head = f"{_time_of(record)} {record.levelname} {record.name}: "
+        line = head + printable(record.getMessage()) + (f" [{ids}]" if ids else "")
+        if not record.exc_info:
+            return line
+        trace = self.formatException(record.exc_info).split("\n")
+        return "\n".join([line, *(f"  {printable(each)}" for each in trace)])
+
+
+class _JsonLine(Formatter):
+    """An object of JSON."""
+
+    def format(self, record: LogRecord) -> str:
+        shown = {"time": _time_of(record), "level": record.levelname, "logger": record.name}
+        shown |= {"message": record.getMessage(), **_ids_of(record)}
+        if record.exc_info:
+            shown["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(shown, default=str)
+
+
+NO_FIELDS: dict[str, Any] = dict.fromkeys(
+    ("thread_id", "run_id", "graph", "node", "step", "attempt", "user")
+)
 
 
 def fields_of(task: Any) -> dict[str, Any]:
     """The fields of a record about a task."""
     return {
+        **NO_FIELDS,
         "thread_id": task.run.thread.thread_id,
+        "run_id": task.run.thread.run_id,
         "graph": task.run.program.name,
         "node": task.name,
         "step": task.step,

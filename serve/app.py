@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final
@@ -10,11 +11,13 @@ from typing import Any, Final
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ..checkpoint.base import BaseCheckpointSaver
+from ..checkpoint.errors import StorageError
 from ..checkpoint.integrity import Integrity
 from ..checkpoint.memory import InMemorySaver
 from ..pregel.app import Pregel
@@ -22,7 +25,14 @@ from ..pregel.errors import warn
 from ..store.base import BaseStore
 from ..store.memory import InMemoryStore
 from .errors import Refused
-from .guards import Limited, OriginCheck
+from .guards import (
+    DatabaseCheck,
+    DatabaseGuard,
+    Limited,
+    OriginCheck,
+    check_origins,
+    unavailable,
+)
 from .limits import OpenRequests, OpenRuns
 from .page.dead_letters import DeadLetters
 from .page.files import PageFiles
@@ -43,7 +53,14 @@ from .service import Auth, Service, answer
 from .store_lock import StoreLock
 from .webhooks import Allowed, Webhooks
 
+LOG: Final = logging.getLogger("stategraph.serve")
 MEGABYTE: Final = 1024 * 1024
+_CORS: Final[dict[str, Any]] = {
+    "allow_methods": ["*"],
+    "allow_headers": ["*"],
+    "allow_credentials": True,
+    "expose_headers": ["Content-Location", "Location", "Mcp-Session-Id", "Retry-After"],
+}
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -64,6 +81,7 @@ def create_app(
     workers: int = 4,
     integrity: Integrity | None = None,
     webhooks: Sequence[str] = (),
+    origins: Sequence[str] = (),
 ) -> Starlette:
     """Return an ASGI app that serves graphs over HTTP to the official clients of LangGraph's
     server. Run it with uvicorn, or mount it in another app.
@@ -102,10 +120,12 @@ def create_app(
         integrity: guards the rows of the queue; all workers and servers need the same.
         webhooks: prefixes of the addresses that runs may name as webhooks, such as
             "https://example.com/hooks/"; none by default.
+        origins: the origins of other sites whose pages may use the server, such as
+            "https://chat.example.com"; none by default. They must match exactly.
 
     Raises:
         ValueError: there is no graph, the name of one has a slash, a webhook prefix is not a plain
-            URL, or `hosts` is None without `auth`.
+            URL, an origin is none, or `hosts` is None without `auth`.
         TypeError: `auth` is no function.
     """
     if not graphs:
@@ -114,6 +134,7 @@ def create_app(
         raise ValueError("hosts=None needs auth=: without it everybody could use the server")
     if auth is not None and not callable(auth):
         raise TypeError(f"auth must be a function that takes a request, got {auth!r}")
+    allowed = check_origins(origins)
     saver = checkpointer or InMemorySaver()
     memory = store or InMemoryStore()
     for name, graph in graphs.items():
@@ -153,8 +174,12 @@ def create_app(
                 await service.runs.close(drain_seconds)
                 await protocols.close()
 
-    async def ok(_: Request) -> Response:
-        return answer({"ok": True})
+    database = DatabaseCheck(memory)
+
+    async def ok(request: Request) -> Response:
+        asked = request.query_params.get("check_db", "0").lower() not in ("0", "false")
+        fault = await database.fault(writes=True) if asked else None
+        return answer({"ok": True}) if fault is None else unavailable(fault)
 
     async def info(_: Request) -> Response:
         from .. import __version__
@@ -183,13 +208,20 @@ def create_app(
         PageFiles(),
     ]
     routes = [route for room in rooms for route in room.routes()]
-    handlers: Any = {Refused: _refuse, HTTPException: _refuse, Exception: _fail}
+    handlers: Any = {
+        Refused: _refuse,
+        HTTPException: _refuse,
+        StorageError: _refuse_later,
+        Exception: _fail,
+    }
     app = Starlette(
         routes=[Route("/ok", ok), Route("/info", info), *routes],
         lifespan=lifespan,
         middleware=[
-            Middleware(OriginCheck, hosts=hosts),
+            *([Middleware(CORSMiddleware, allow_origins=[*allowed], **_CORS)] if allowed else []),
+            Middleware(OriginCheck, hosts=hosts, origins=allowed),
             Middleware(Limited, requests=requests),
+            Middleware(DatabaseGuard, database=database),
         ],
         exception_handlers=handlers,
     )
@@ -226,6 +258,12 @@ def _warn_of_replaced(
 async def _refuse(_: Request, error: Refused | HTTPException) -> Response:
     status = error.status if isinstance(error, Refused) else error.status_code
     return answer({"detail": error.detail}, status)
+
+
+async def _refuse_later(request: Request, error: Exception) -> Response:
+    """Answer a request that the database has refused, such as one that is down or full."""
+    LOG.error("%s %s has failed: %s", request.method, request.url.path, error)
+    return unavailable("the database cannot be used")
 
 
 async def _fail(_: Request, error: Exception) -> Response:

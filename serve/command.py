@@ -25,6 +25,7 @@ from ..extras import install_command
 from ..graph.loader import OBSERVER_HELP, TARGET_HELP, find_graph, load
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError, likely
+from ..pregel.log import LOG_FORMAT_HELP, configure_logging
 from ..pregel.observers import add_observer
 from ..store.base import BaseStore
 
@@ -60,6 +61,8 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--auth", metavar="MODULE:NAME", help=f"{who}; required unless --host is loopback")
     name = "a host name under which clients reach the server, besides loopback; may be repeated"
     add("--name", action="append", default=[], metavar="HOST", help=name)
+    page = "the exact origin of another site whose pages may use the server; may be repeated"
+    add("--origin", action="append", default=[], metavar="URL", help=page)
     add("--keys", metavar="FILE", help=KEYS_HELP)
     add("--observer", action="append", default=[], metavar="MODULE:NAME", help=OBSERVER_HELP)
     many = "with a Postgres database: how many runs of each graph this process does at once"
@@ -70,6 +73,7 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--webhooks", action="append", default=[], metavar="URL", help=text)
     text = "log each request"
     add("--access-log", action="store_true", help=text)
+    add("--log-format", choices=("text", "json"), help=LOG_FORMAT_HELP)
     parser.set_defaults(run=_serve)
 
 
@@ -110,6 +114,7 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     with ExitStack() as stack:
         try:
             graphs = _graphs(asked.graphs)
+            configure_logging(asked.log_format)
             for observer in asked.observer:
                 add_observer(observer)
             auth = _load(asked.auth) if asked.auth else None
@@ -172,6 +177,7 @@ def _make_app(
         store=store,
         auth=auth,
         webhooks=asked.webhooks,
+        origins=asked.origin,
         hosts=frozenset({*LOOPBACK, asked.host, *asked.name}),
         drain_seconds=_DRAIN_SECONDS,
         queue=queue,

@@ -1,15 +1,30 @@
-"""Middleware before all routes: refuses requests from other sites and those beyond the limits."""
+"""Middleware before all routes: refuses requests from other sites, those beyond the limits, and
+those that wait for a database that does not answer."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..store.base import BaseStore, GetOp, PutOp
 from .errors import Refused
 from .limits import OpenRequests
+from .records import ROOT, now
 from .service import answer
+
+LOG: Final = logging.getLogger("stategraph.serve")
+SECONDS_TO_LOOK: Final = 1.0
+"""After how many seconds without an answer a request finds out whether the database is there."""
+SECONDS_TO_ANSWER: Final = 2.0
+"""How many seconds the database has to answer a check."""
+_PLACE: Final = (ROOT, "health")
 
 
 class OriginCheck:
@@ -18,10 +33,13 @@ class OriginCheck:
 
     Args:
         hosts: the server's names, without ports; None for any.
+        origins: the origins of other sites whose pages may use the server.
     """
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
-        self._app, self._hosts = app, hosts
+    def __init__(
+        self, app: ASGIApp, hosts: frozenset[str] | None, origins: frozenset[str]
+    ) -> None:
+        self._app, self._hosts, self._origins = app, hosts, origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         wrong = None if scope["type"] == "lifespan" else self._wrong(Headers(scope=scope))
@@ -37,14 +55,31 @@ class OriginCheck:
         if self._hosts is not None and _name(host) not in self._hosts:
             way_out = "its operator can add the name by --name or hosts="
             return f"this server does not answer under the name {_name(host) or host!r}; {way_out}"
+        if origin in self._origins:
+            return None
         if origin is not None and origin.partition("://")[2] != host:
-            way_out = "a proxy before the server must pass the Host header on"
+            way_out = "a proxy before the server must pass the Host header on, or its operator "
+            way_out += "allows the origin by --origin or origins="
             return f"requests from {origin} are not allowed: this is {host!r}; {way_out}"
         # Following a link from another site is allowed; other requests that its pages make are not.
         foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if origin is None and foreign and headers.get("sec-fetch-mode") != "navigate":
             return "requests from other sites are not allowed"
         return None
+
+
+def check_origins(origins: Sequence[str]) -> frozenset[str]:
+    """Return origins as browsers send them.
+
+    Raises:
+        ValueError: one is not a scheme, a host and, if it is not the scheme's own, a port.
+    """
+    for origin in origins:
+        scheme, _, host = origin.partition("://")
+        is_plain = scheme in ("http", "https") and host and not set("/?#@* ") & {*host}
+        if not is_plain or origin != origin.lower() or host.endswith((":80", ":443")):
+            raise ValueError(f"an origin must be like https://chat.example.com, got {origin!r}")
+    return frozenset(origins)
 
 
 def _name(host: str) -> str | None:
@@ -75,3 +110,106 @@ class Limited:
             await self._app(scope, receive, send)
         finally:
             self._requests.leave(scope)
+
+
+class DatabaseCheck:
+    """Finds out whether the database answers. Those who ask at the same time share the answer; a
+    look without a write is shared for a second."""
+
+    def __init__(self, store: BaseStore) -> None:
+        self._store = store
+        self._asked: dict[bool, tuple[float, asyncio.Task[str | None]]] = {}
+
+    async def fault(self, *, writes: bool = False) -> str | None:
+        """Return what is wrong with the database, or None.
+
+        Args:
+            writes: whether it must be able to store something, too.
+        """
+        at, task = self._asked.get(writes, (0.0, None))
+        moment = asyncio.get_running_loop().time()
+        if task is None or (task.done() if writes else moment - at > SECONDS_TO_LOOK):
+            task = asyncio.create_task(self._ask(writes))
+            self._asked[writes] = moment, task
+        return await asyncio.shield(task)
+
+    async def _ask(self, writes: bool) -> str | None:
+        op = PutOp(_PLACE, "ok", {"at": now()}) if writes else GetOp(_PLACE, "ok")
+        try:
+            async with asyncio.timeout(SECONDS_TO_ANSWER):
+                await self._store.abatch([op])
+        except TimeoutError:
+            return f"the database has not answered within {SECONDS_TO_ANSWER:g} s"
+        except Exception as error:
+            LOG.error("the database cannot be used: %s", error)
+            return "the database cannot be used; the log says why"
+        return None
+
+
+def unavailable(why: str) -> Response:
+    """Return the response to a request that the database keeps from being answered."""
+    return answer({"detail": f"{why}: try again later"}, 503, {"Retry-After": "5"})
+
+
+class DatabaseGuard:
+    """Answers 503 to requests that get no answer because the database gives none: otherwise each
+    would wait until the database's own time limit."""
+
+    def __init__(self, app: ASGIApp, database: DatabaseCheck) -> None:
+        self._app, self._database = app, database
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        watch = _Watch(self._database)
+
+        async def note(message: Message) -> None:
+            watch.stop()
+            await send(message)
+
+        try:
+            async with asyncio.timeout(None) as watch.limit:
+                watch.wait()
+                await self._app(scope, receive, note)
+        except TimeoutError:
+            if watch.fault is None:
+                raise
+            await unavailable(watch.fault)(scope, receive, send)
+        finally:
+            watch.stop()
+
+
+class _Watch:
+    """Ends a request by its `limit` if the database does not answer."""
+
+    limit: asyncio.Timeout
+
+    def __init__(self, database: DatabaseCheck) -> None:
+        self._database = database
+        self._timer: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self.fault: str | None = None
+
+    def wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(SECONDS_TO_LOOK, self._begin)
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        fault = await self._database.fault()
+        if fault is None:
+            self.wait()
+        elif self._timer is not None:
+            self.fault = fault
+            self.limit.reschedule(asyncio.get_running_loop().time())
+
+    def stop(self) -> None:
+        """End the watch: the request is being answered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is not None:
+            self._task.cancel()

@@ -69,6 +69,7 @@ def listen(
         app,
         lifespan="off",  # `_Server` runs it: uvicorn logs a traceback for each error
         log_level="info",
+        log_config=None,  # its lines are written like ours
         access_log=access_log,
         timeout_graceful_shutdown=int(drain_seconds) + 5,
     )

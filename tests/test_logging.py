@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import operator
 import subprocess
@@ -84,10 +85,11 @@ def test_a_conflict_is_logged_once(drive: Drive, caplog: Any) -> None:
 
 def test_a_slow_commit(drive: Drive, tmp_path: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "SLOW", 0.0)
+    monkeypatch.setattr(log, "SLOW_COMMITS", log._SlowCommits())
     with SqliteSaver(tmp_path / "threads.db") as saver:
         drive.invoke(one(lambda state: {}).compile(saver), {"x": []}, THREAD)
     assert {fields(record)[:3] for record in caplog.records} == {("WARNING", "7", "StateGraph")}
-    assert "a commit of thread '7' took" in caplog.records[-1].getMessage() and caplog.records[-1].step == 1
+    assert "a commit of thread '7' took" in caplog.records[-1].getMessage() and caplog.records[-1].step is not None
 
 
 def die(state: Any) -> Any:
@@ -130,3 +132,53 @@ def test_a_mistake_of_an_observer_has_the_fields_too(caplog: pytest.LogCaptureFi
     one(lambda state: {"x": [1]}).compile(observer=Broken()).invoke({"x": []})
     (record,) = caplog.records
     assert fields(record) == ("WARNING", None, None, None, None, None)
+
+
+def test_slow_commits_are_counted_and_logged_once_a_minute() -> None:
+    slow = log._SlowCommits()
+    told = [slow.add(1.2 + at / 100, now) for at, now in enumerate((5.0, 6.0, 64.0, 65.5, 70.0, 140.0))]
+    assert told == [
+        "took 1.2 s", None, None, "took 1.23 s; 2 more in 60 s were slow, the slowest 1.23 s",
+        None, "took 1.25 s; 1 more in 74 s were slow, the slowest 1.25 s",
+    ]  # fmt: skip
+
+
+FAILED = ["During task with name 'inner' and id '1', in step 1", "During task with name 'outer' and id '2', in step 1"]
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_a_line_of_the_commands_has_time_level_logger_ids_and_traceback(style: Any) -> None:
+    root, level = logging.getLogger(), logging.getLogger("stategraph").level
+    before, root_level = [*root.handlers], root.level
+    try:
+        log.configure_logging(style)
+        log.configure_logging(None)  # keeps what is configured
+        [handler] = root.handlers
+    finally:
+        root.handlers[:] = before
+        root.setLevel(root_level)
+        logging.getLogger("stategraph").setLevel(level)
+    lines: list[str] = []
+    own = logging.getLogger("stategraph.own")
+    probe = logging.Handler()
+    probe.emit = lambda record: lines.append(handler.format(record))  # type: ignore[method-assign]
+    own.addHandler(probe)
+    try:
+        raise ValueError("a\nforged line")
+    except ValueError as error:
+        for note in FAILED:
+            error.add_note(note)
+        log.log_failed_run(own, error, thread_id="7", run_id="r", graph="g", user="ann\x1b[2J")
+    finally:
+        own.removeHandler(probe)
+    if style == "json":
+        shown = json.loads(lines[0])
+        assert (shown["level"], shown["logger"], shown["node"], shown["user"]) == ("ERROR", own.name, "inner", "ann\x1b[2J")
+        assert "raise ValueError" in shown["traceback"] and shown["time"].endswith("Z") and "step" not in shown
+        return
+    head, *trace = lines[0].splitlines()
+    assert head.partition(" ")[2] == (
+        "ERROR stategraph.own: the run r of thread '7' has failed in node 'inner': ValueError: a\\nforged line "
+        "[thread_id=7 run_id=r graph=g node=inner user=ann\\x1b[2J]"
+    )
+    assert all(line.startswith("  ") for line in trace) and "raise ValueError" in "".join(trace)

@@ -284,3 +284,21 @@ def test_a_schedule_of_which_every_worker_is_told_runs_once_a_time(postgres: str
         until(lambda: queue.schedules()[0].next_at > datetime.now(UTC) and all_ended(queue))
         found = [job.run_id for job in queue.jobs(("done",), limit=1000)]
         assert found == runs("daily", first, last_fired(queue))
+
+
+def test_a_schedule_goes_on_at_once_after_the_clock_of_the_database_was_ahead(
+    postgres: str, queue: Queue, session: WorkerSession
+) -> None:
+    """By ten years when it fired last; it is the same if the clock is put back by ten years now."""
+    queue.schedule("daily", "* * * * *", ONE)
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(
+            "UPDATE stategraph_schedules SET "
+            "next_at = date_trunc('minute', now()) + interval '10 years 1 minute', "
+            "last_at = date_trunc('minute', now()) + interval '10 years'"
+        )
+    assert session.claim(100) == []
+    (schedule,) = queue.schedules()
+    assert timedelta() < schedule.next_at - datetime.now(UTC) <= MINUTE
+    first = miss(postgres, 0)
+    assert [job.name.run_id for job in session.claim(100)] == runs("daily", first, first)

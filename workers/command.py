@@ -19,6 +19,7 @@ from ..checkpoint.errors import StorageError
 from ..checkpoint.printable import printable
 from ..graph.loader import OBSERVER_HELP, TARGET_HELP, find_graph
 from ..pregel.errors import StateGraphError
+from ..pregel.log import LOG_FORMAT_HELP, configure_logging
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -75,6 +76,7 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
     )
     add("--keys", metavar="FILE", help=KEYS_HELP)
     add("--observer", action="append", default=[], metavar="MODULE:NAME", help=OBSERVER_HELP)
+    add("--log-format", choices=("text", "json"), help=LOG_FORMAT_HELP)
     parser.set_defaults(run=_work)
 
 
@@ -109,8 +111,10 @@ def _work(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     with _report_errors(parser):
         from .worker import Worker
 
+        graph = find_graph(asked.graph)
+        configure_logging(asked.log_format)
         worker = Worker(
-            find_graph(asked.graph),
+            graph,
             asked.db,
             name=asked.name,
             label=asked.label,

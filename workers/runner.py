@@ -7,10 +7,11 @@ its input. It does not deal with sessions or other jobs.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from ..checkpoint.sql.postgres_server import OutOfReachError
 from ..pregel.app import Pregel
 from ..pregel.clock import CLOCK
 from ..pregel.errors import GraphDrained, StateGraphError, UnknownInterruptError
+from ..pregel.log import log_failed_run
 from ..pregel.program.program import is_async
 from ..pregel.run.config import merge_configs
 from ..pregel.superstep.interrupts import looks_like_answers
@@ -32,6 +34,7 @@ from .saver import WorkerSaver
 from .turns import find_start
 
 Found = TypeVar("Found")
+LOG = logging.getLogger("stategraph.workers")
 
 REPEATS = 10
 """How often a run is attempted while it conflicts with another run on its thread, or the database
@@ -93,7 +96,16 @@ class JobRunner:
         try:
             return self._run(job)
         except BaseException as error:
+            if not job.lost:
+                self._log(job, error)
             return JobEnd(job.id, job.attempt, "failed", self.encode_error(job, error))
+
+    def _log(self, job: Job, error: BaseException) -> None:
+        user = None
+        with suppress(Exception):  # the task may be what cannot be read
+            config = self._codec.read("task", job.name, job.task)["config"]
+            user = config["configurable"].get("langgraph_auth_user_id")
+        log_failed_run(LOG, error, **job.name._asdict(), user=user)
 
     def _run(self, job: Job) -> JobEnd:
         task = self._codec.read("task", job.name, job.task)

@@ -64,6 +64,8 @@ class Scheduler:
                 continue
             due = DueSchedule(name, cron, missed, thread_id, priority, given, revision, first)
             has_moved = True  # by this worker or another one
+            if first > now:  # the clock was ahead when it fired last
+                self._store(wire, due, [], cron.next(now), now)
             while due.first <= now:
                 moments, after = find_moments(due, now)
                 if not self._store(wire, due, moments, after):
@@ -79,10 +81,20 @@ class Scheduler:
             LOG.error("the schedule %r cannot be fired here: %s", name, error)
 
     def _store(
-        self, wire: Wire, due: DueSchedule, moments: list[datetime], after: datetime
+        self,
+        wire: Wire,
+        due: DueSchedule,
+        moments: list[datetime],
+        after: datetime,
+        last: datetime | None = None,
     ) -> bool:
         """Store the jobs of these planned times, and advance the schedule. Return whether this
-        worker was the first to do so."""
+        worker was the first to do so.
+
+        Args:
+            last: what is stored as the last planned time if there is none.
+        """
+        last = moments[-1] if moments else last
         runs = [f"{due.name}@{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in moments]
         # A thread belongs to one graph, and two graphs may have schedules with the same name.
         threads = [due.thread_id or f"{self._graph}/{run_id}" for run_id in runs]
@@ -97,7 +109,7 @@ class Scheduler:
             due.revision,
             due.first.timestamp(),
             after.timestamp(),
-            moments[-1].timestamp() if moments else None,
+            None if last is None else last.timestamp(),
             [*map(hash_name, threads)],
             threads,
             runs,

@@ -67,6 +67,9 @@ _SECONDS_TO_FIRE = """
     SELECT extract(epoch FROM next_at - now())::float8 FROM stategraph_schedules
     WHERE graph = $1 AND next_at > now() ORDER BY next_at LIMIT 1
 """
+# Whether a schedule must be looked at. One that has fired a time which is still to come did so
+# while the database's clock was ahead: its next time is set back.
+_IS_DUE = "(next_at <= now() OR last_at > now() + interval '1 minute')"
 _SCHEDULE = """
     name, cron, zone, missed, thread_id, priority, extract(epoch FROM next_at)::float8,
     extract(epoch FROM last_at)::float8
@@ -113,7 +116,7 @@ TIMED_STATEMENTS = {
         )
         SELECT (SELECT count(*) FROM woken), least(({_SECONDS_TO_NEXT}), ({_SECONDS_TO_FIRE})),
             (SELECT most FROM stategraph_limits WHERE graph = $1),
-            EXISTS (SELECT FROM stategraph_schedules WHERE graph = $1 AND next_at <= now())
+            EXISTS (SELECT FROM stategraph_schedules WHERE graph = $1 AND {_IS_DUE})
     """,
     "clock": "SELECT extract(epoch FROM now())::float8",
     # A schedule that is submitted again unchanged keeps its position.
@@ -133,7 +136,7 @@ TIMED_STATEMENTS = {
     "schedules": f"SELECT graph, {_SCHEDULE} FROM stategraph_schedules ORDER BY graph, name",
     "due_schedules": f"""
         SELECT {_SCHEDULE}, task, revision, extract(epoch FROM now())::float8
-        FROM stategraph_schedules WHERE graph = $1 AND next_at <= now() ORDER BY next_at, name
+        FROM stategraph_schedules WHERE graph = $1 AND {_IS_DUE} ORDER BY next_at, name
     """,
     # A second worker finds that the schedule has advanced, and stores nothing. The run ids, made
     # from the planned times, prevent duplicates once more.

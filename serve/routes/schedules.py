@@ -23,6 +23,8 @@ from ..service import Service, answer, validate
 LOG = logging.getLogger("stategraph.serve")
 LONGEST_SLEEP = 60.0
 """Seconds after which a change of the system clock is noticed."""
+FIRED = "last_run_date"
+"""On a schedule: the planned time that has begun a run last."""
 RETRY_SECONDS = 10.0
 """Seconds after which a schedule that could not be fired is tried again."""
 
@@ -184,14 +186,24 @@ class Schedules:
 
     async def _fire(self, id: str, moment: datetime) -> datetime | None:
         record = await self._records.find("crons", id)
-        if record is None or not record["enabled"] or record["next_run_date"] is None:
+        if record is None or not record["enabled"]:
             return None
-        planned = datetime.fromisoformat(record["next_run_date"])
-        if planned > moment:
+        later = _next(record["schedule"], record["timezone"], moment, record["end_time"])
+        after = None if later is None else datetime.fromisoformat(later)
+        stored = record["next_run_date"]
+        planned = None if stored is None else datetime.fromisoformat(stored)
+        if planned is None or planned > moment:
+            if after is not None and (planned is None or after < planned):
+                # The clock was ahead when the planned time was stored.
+                moved: Put = ("crons", id, {**record, "next_run_date": later})
+                await self._records.put(moved, seen=[("crons", id, record)])
+                return after
             return planned
         due = check_cron(record["schedule"], record["timezone"]).last(planned, moment)
-        later = _next(record["schedule"], record["timezone"], moment, record["end_time"])
-        moved: Put = ("crons", id, {**record, "next_run_date": later})
+        moved = ("crons", id, {**record, "next_run_date": later, FIRED: due.isoformat()})
+        if record.get(FIRED) == due.isoformat():  # before the clock was put back
+            await self._records.put(moved, seen=[("crons", id, record)])
+            return after
         run_id, owner = f"{id}@{due:%Y-%m-%dT%H:%M:%SZ}", record["owner"] or None
         try:
             body = validate(RunBody, record["payload"])
@@ -204,7 +216,7 @@ class Schedules:
                 raise
             LOG.warning("the schedule %s was not fired: %s", id, refused.detail)
             await self._records.put(moved, seen=[("crons", id, record)])
-        return None if later is None else datetime.fromisoformat(later)
+        return after
 
 
 def _next(text: str, zone: str, moment: datetime, end: str | None) -> str | None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...pregel.app import Pregel
 from ...pregel.drivers import aio, limit  # noqa: F401 - or the first run would wait for them
 from ...pregel.errors import GraphDrained
+from ...pregel.log import log_failed_run
 from ..errors import Refused
 from ..limits import OpenRuns
 from ..records import NOTHING_ELSE, Changes, Record, Records, pointer_to, seconds_until
@@ -234,6 +235,9 @@ class Runs:
             if self._is_stopping:
                 return None
         execution.fail(error)
+        ids = {name: execution.record[name] for name in ("run_id", "thread_id")}
+        graph, user = execution.record["graph_id"], execution.record["owner"] or None
+        log_failed_run(LOG, error, **ids, graph=graph, user=user)
         return "error"
 
     # -- look --------------------------------------------------------------------------------------

@@ -7,13 +7,16 @@ import difflib
 import json
 import random
 import threading
+import time
 from typing import Any
 
 import pytest
 
-from stategraph.serve import create_app, service
+from stategraph.checkpoint.errors import StorageError
+from stategraph.serve import create_app, guards, service
 from stategraph.serve.bodies import Body, RunBody
 from stategraph.serve.runs.events import PIECE_BYTES, EventLog
+from stategraph.store import GetOp, InMemoryStore, PutOp
 
 from .in_process import asking, routes_of
 from .serving import Gates, make_flow
@@ -407,3 +410,104 @@ def test_a_long_body_is_parsed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> N
     asyncio.run(send())
     short, long = threads
     assert short is threading.main_thread() and long is not short
+
+
+class Ailing(InMemoryStore):
+    """Is out of reach, full, or well."""
+
+    state = "well"
+
+    async def abatch(self, ops: Any) -> list[Any]:
+        ops = [*ops]
+        if self.state == "hangs":
+            await asyncio.Event().wait()
+        if self.state == "is down" or (self.state == "is full" and any(isinstance(op, PutOp) for op in ops)):
+            raise StorageError("No space left. Nothing was done")
+        return await super().abatch(ops)
+
+
+@pytest.mark.parametrize("state", ["hangs", "is down", "is full"])
+def test_requests_fail_within_three_seconds_while_the_database_cannot_be_used(
+    state: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ask() -> None:
+        store = Ailing()
+        async with asking(create_app({"flow": make_flow(Gates())}, store=store), timeout=20) as client:
+            assert (await client.get("/ok?check_db=1")).status_code == 200
+            store.state = state
+            began = time.monotonic()
+            create = client.post("/threads", json={})
+            refused = await asyncio.gather(create, client.get("/ok?check_db=true"))
+            assert time.monotonic() - began < 3.5
+            for each in refused:
+                assert each.status_code == 503 and int(each.headers["Retry-After"]) > 0, each.text
+            assert "No space" not in refused[0].text and (state == "hangs" or "No space left" in caplog.text)
+            assert (await client.get("/ok")).status_code == 200, "the process lives"
+            store.state = "well"
+            assert (await client.post("/threads", json={})).status_code == 200
+
+    guards_seconds = guards.SECONDS_TO_LOOK, guards.SECONDS_TO_ANSWER
+    assert sum(guards_seconds) <= 3
+    asyncio.run(ask())
+
+
+def test_a_run_that_takes_its_time_is_not_ended_by_the_look_at_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "SECONDS_TO_LOOK", 0.01)
+    gates, looked = Gates(), asyncio.Event()
+    gates.close("wait")
+
+    class Watched(InMemoryStore):
+        async def abatch(self, ops: Any) -> list[Any]:
+            ops = [*ops]
+            if any(isinstance(op, GetOp) and op.key == "ok" for op in ops):
+                looked.set()
+            return await super().abatch(ops)
+
+    async def ask() -> Any:
+        async with asking(create_app({"flow": make_flow(gates)}, store=Watched()), timeout=20) as client:
+            sent = {"assistant_id": "flow", "input": {"topic": "wait"}}
+            waiting = asyncio.create_task(client.post("/runs/wait", json=sent))
+            for _ in range(3):
+                await looked.wait()
+                looked.clear()
+            gates.open("wait")
+            return (await waiting).json()
+
+    assert asyncio.run(ask())["log"] == ["a", "b"]
+
+
+PAGE = "https://chat.example.com"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": PAGE, "Sec-Fetch-Site": "cross-site"}, 200),
+        ({"Origin": "http://chat.example.com"}, 403),
+        ({"Origin": f"{PAGE}:8443"}, 403),
+        ({"Origin": "https://evil.chat.example.com"}, 403),
+        ({"Origin": f"{PAGE}.evil.example"}, 403),
+        ({"Origin": PAGE, "Host": "evil.example"}, 403),
+    ],
+)
+def test_pages_of_an_origin_that_is_named_may_use_the_server(headers: dict[str, str], status: int) -> None:
+    async def ask() -> list[Any]:
+        async with asking(create_app({"flow": make_flow(Gates())}, origins=[PAGE])) as client:
+            preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+            return [
+                await client.post("/threads/search", json={}, headers=headers),
+                await client.options("/threads", headers={**headers, **preflight}),
+            ]
+
+    answered, asked = asyncio.run(ask())
+    assert answered.status_code == status
+    allowed = headers["Origin"] == PAGE
+    for each in (answered, asked):
+        assert each.headers.get("Access-Control-Allow-Origin") == (PAGE if allowed else None)
+    assert asked.status_code == (200 if allowed else 400)
+
+
+@pytest.mark.parametrize("origin", ["chat.example.com", f"{PAGE}/", "*", "https://*.example.com", f"{PAGE}:443", "null"])
+def test_an_origin_that_no_browser_sends_is_refused(origin: str) -> None:
+    with pytest.raises(ValueError, match="an origin must be like https"):
+        create_app({"flow": make_flow(Gates())}, origins=[origin])

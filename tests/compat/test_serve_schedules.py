@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -128,3 +129,63 @@ def test_what_becomes_of_the_threads_of_a_schedule_can_be_said_and_changed() -> 
 
     kept, payload = asyncio.run(create())
     assert (kept, payload["on_completion"], payload["stream_mode"]) == ("keep", "delete", "updates")
+
+
+class Clock(datetime):
+    """The clock of the schedules, which a test puts forward and back."""
+
+    ahead = timedelta()
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+        return datetime.now(tz) + cls.ahead
+
+
+@pytest.mark.parametrize("years", [10, -10])
+def test_a_schedule_goes_on_within_a_minute_once_the_clock_is_right_again(
+    years: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "datetime", Clock)
+    monkeypatch.setattr(Clock, "ahead", timedelta())
+    minutely = {**DAILY, "schedule": "* * * * *"}
+
+    async def jump(store: WatchedStore) -> None:
+        def planned(id: str) -> timedelta:
+            found = store.get((ROOT, "crons"), id)
+            assert found is not None
+            return datetime.fromisoformat(found.value["next_run_date"]) - Clock.now(UTC)
+
+        def is_soon(id: str) -> bool:
+            return timedelta() < planned(id) <= timedelta(minutes=1)
+
+        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+            made = (await client.post("/runs/crons", json=minutely)).json()["cron_id"]
+            for ahead in (timedelta(days=365 * years), timedelta()):
+                Clock.ahead = ahead
+                await client.post("/runs/crons", json=DAILY)  # what fires looks again, as it does each minute
+                await until(lambda: is_soon(made))
+
+    asyncio.run(jump(WatchedStore()))
+
+
+def test_a_planned_time_that_has_begun_a_run_begins_none_when_the_clock_is_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schedules, "datetime", Clock)
+
+    async def jump(store: WatchedStore) -> tuple[list[Any], Any, datetime]:
+        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            made = (await client.post(f"/threads/{thread}/runs/crons", json=DAILY)).json()
+            first = datetime.fromisoformat(made["next_run_date"])
+            for at in (1, -30, 2):  # seconds from the planned time
+                Clock.ahead = first + timedelta(seconds=at) - datetime.now(UTC)
+                store.written.clear()
+                await client.post("/runs/crons", json={**DAILY, "enabled": False})
+                await until(lambda: len([kinds for kinds in store.written if "crons" in kinds]) > 1)
+            found = store.get((ROOT, "crons"), made["cron_id"])
+            return runs_of(store), None if found is None else found.value["next_run_date"], first
+
+    runs, planned, first = asyncio.run(jump(WatchedStore()))
+    assert len([each for each in runs if "@" in each["run_id"]]) == 1
+    assert datetime.fromisoformat(planned) == first + timedelta(days=1)

@@ -67,6 +67,8 @@ class Told:
 
         def look(state: State, runtime: Runtime) -> State:
             note(runtime)
+            if state.get("topic") == "fail":
+                raise ValueError("boom")
             return {"topic": interrupt("?")} if state.get("topic") == "ask" else {}
 
         def route(state: State, runtime: Runtime) -> str:
@@ -222,3 +224,15 @@ def test_without_auth_there_is_no_user_and_user_id_is_a_setting_as_any(told: Tol
     assert info.user is None and info.graph_id == "who"
     assert config["user_id"] == context["user_id"] == "eve"
     assert not [key for key in config if key.startswith("langgraph_auth_")]
+
+
+def test_a_node_that_raises_is_logged_with_its_ids_and_user(
+    served: tuple[httpx.Client, Any], told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    thread = new_thread(served[0])
+    ask(served[0], f"/threads/{thread}/runs/wait", {**RUN, "input": {"topic": "fail"}})
+    [run] = served[0].get(f"/threads/{thread}/runs").json()
+    [record] = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert (record.thread_id, record.run_id, record.graph) == (thread, run["run_id"], "who")  # type: ignore[attr-defined]
+    assert (record.node, record.user) == ("look", "ann")  # type: ignore[attr-defined]
+    assert record.exc_info is not None and "ValueError: boom" in record.getMessage()
