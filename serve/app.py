@@ -219,8 +219,8 @@ def create_app(
         lifespan=lifespan,
         middleware=[
             *([Middleware(CORSMiddleware, allow_origins=[*allowed], **_CORS)] if allowed else []),
-            Middleware(OriginCheck, hosts=hosts, origins=allowed),
             Middleware(Limited, requests=requests),
+            Middleware(OriginCheck, hosts=hosts, origins=allowed),
             Middleware(DatabaseGuard, database=database),
         ],
         exception_handlers=handlers,

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..store.base import BaseStore, GetOp, PutOp
 from .errors import Refused
-from .limits import OpenRequests
+from .limits import MOST_HEAD, MOST_HEADERS, OpenRequests
 from .records import ROOT, now
 from .service import answer
 
@@ -91,13 +91,26 @@ def _name(host: str) -> str | None:
 
 
 class Limited:
-    """Counts each request from its arrival until its last byte is sent."""
+    """Refuses a request with too many headers, since each look-up reads them all, and counts each
+    request from its arrival until its last byte is sent."""
 
     def __init__(self, app: ASGIApp, requests: OpenRequests) -> None:
         self._app, self._requests = app, requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers = scope["headers"]
+        size = sum(len(name) + len(value) for name, value in headers)
+        if len(headers) > MOST_HEADERS or size > MOST_HEAD:
+            wrong = f"a request has at most {MOST_HEADERS} headers of {MOST_HEAD} bytes in all"
+            if scope["type"] == "http":
+                await answer({"detail": wrong}, 431)(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008, "reason": wrong})
+            return
+        if scope["type"] != "http":  # a WebSocket counts itself
             await self._app(scope, receive, send)
             return
         try:

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 from starlette.types import Scope
 
 from .errors import Refused
 
+MOST_HEADERS: Final = 100
+"""How many headers a request may have."""
+MOST_HEAD: Final = 64 * 1024
+"""The maximum size of a request's first line and headers, in bytes."""
 _USER = "stategraph.user"
 
 

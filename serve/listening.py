@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import gc
 import socket
@@ -12,11 +13,24 @@ from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from .limits import MOST_HEAD
 
 _COLLECTOR: Final = (10_000, 5, 50)
 """The thresholds of the garbage collector; Python's own are (700, 10, 10). The second is low, so
 that what open streams and runs hold moves soon to the oldest generation: these objects are alive,
 so a look at them finds little and takes long."""
+HEAD_SECONDS: Final = 10.0
+"""How many seconds the head of a request may take to arrive, and a new connection be silent."""
+REQUEST_SECONDS: Final = 40.0
+"""How many seconds the body may then take: longer than a route waits for it, so that it answers."""
+MOST_MESSAGE: Final = 4 * 1024 * 1024
+"""The maximum size of a message of a WebSocket, two of which may wait."""
+_TOO_LARGE: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
+    b"content-length: 0\r\n\r\n"
+)
 _BACKLOG: Final = 2048
 _ABSENT: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -71,10 +85,70 @@ def listen(
         log_level="info",
         log_config=None,  # its lines are written like ours
         access_log=access_log,
+        http=limit_requests(AutoHTTPProtocol),
+        h11_max_incomplete_event_size=MOST_HEAD,
+        ws_max_size=MOST_MESSAGE,
+        ws_max_queue=2,
         timeout_graceful_shutdown=int(drain_seconds) + 5,
     )
     with suppress(KeyboardInterrupt):
         _Server(config, app, announce).run(sockets)
+
+
+def limit_requests(protocol: Any) -> Any:
+    """Return a class of HTTP connections like one of uvicorn's, which closes a connection whose
+    request is too long or does not come in time. uvicorn's own never do that with httptools."""
+
+    class Connection(protocol):  # type: ignore[misc]
+        _timer: asyncio.TimerHandle | None = None
+        _size = 0  # of the request's head, as far as it has come
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._expect(HEAD_SECONDS)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._expect(None)
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            last, is_head = self.cycle, self._has_all
+            if is_head:
+                self._size += len(data)
+                if self._timer is None:  # the first bytes of a further request
+                    self._expect(HEAD_SECONDS)
+            super().data_received(data)
+            if self.cycle is not last:  # the head is complete
+                self._size = 0
+                self._expect(None if self._has_all else REQUEST_SECONDS)
+            elif not is_head and self._has_all:
+                self._expect(None)
+            elif is_head and self._size > MOST_HEAD and not self.transport.is_closing():
+                if last is None or last.response_complete:
+                    self.transport.write(_TOO_LARGE)
+                self.transport.close()
+
+        def handle_websocket_upgrade(self, *args: Any) -> None:
+            self._expect(None)
+            super().handle_websocket_upgrade(*args)
+
+        def on_message_complete(self) -> None:  # of httptools; not told if the response was faster
+            super().on_message_complete()
+            if self.cycle is not None:
+                self.cycle.more_body = False
+
+        @property
+        def _has_all(self) -> bool:
+            """Whether all requests have come to their ends, so that what comes begins another."""
+            return self.cycle is None or not self.cycle.more_body
+
+        def _expect(self, seconds: float | None) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+            call_later = self.loop.call_later
+            self._timer = None if seconds is None else call_later(seconds, self.transport.abort)
+
+    return Connection
 
 
 class _Server(uvicorn.Server):

@@ -32,8 +32,9 @@ from mcp.types import (
     ListToolsResult,
     PaginatedRequestParams,
 )
+from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ...checkpoint.base import INTERRUPT
 from ...pregel.app import Pregel
@@ -54,6 +55,12 @@ from .tools import (
     show_result,
 )
 
+MOST_SESSIONS: Final = 100
+"""How many sessions one user may have. A client that leaves without closing its session opens a
+new one each time, so it is the one used least recently that is closed."""
+MOST_BYTES: Final = 1024 * 1024
+"""The maximum size of a message: the package parses it in the event loop."""
+_SESSION: Final = "mcp-session-id"
 LOG: Final = logging.getLogger("stategraph.serve")
 Context = ServerRequestContext[Any, Any]
 Questions = dict[str, dict[str, Any]]
@@ -94,7 +101,8 @@ class _Call:
 
 
 class McpServer:
-    """The MCP server, as an ASGI app. Its sessions live until `close`."""
+    """The MCP server, as an ASGI app. Its sessions live until `close`, or until nobody has used
+    them for half an hour."""
 
     def __init__(self, service: Service) -> None:
         from ... import __version__
@@ -108,8 +116,10 @@ class McpServer:
             on_call_tool=self.call_tool,
         )
         self._sessions = StreamableHTTPSessionManager(
-            server, max_request_body_size=service.most_bytes
+            server, max_request_body_size=min(service.most_bytes, MOST_BYTES)
         )
+        self._of_user: dict[str, dict[str, int]] = {}
+        """Per user, the requests in progress of each session; the latest used session is last."""
         self._ready = asyncio.Event()
         self._task = asyncio.create_task(self._keep_sessions())
 
@@ -129,7 +139,42 @@ class McpServer:
             token = AccessToken(token="", client_id=owner, scopes=[])
             scope = {**scope, "user": AuthenticatedUser(token)}
         await self._ready.wait()
-        await self._sessions.handle_request(scope, receive, send)
+        user = owner or ""
+        used, opened = Headers(scope=scope).get(_SESSION), None
+        mine = self._of_user.setdefault(user, {})
+        is_over = scope["method"] == "DELETE"
+
+        async def watch(message: Message) -> None:
+            nonlocal opened, is_over
+            if message["type"] == "http.response.start":
+                opened = Headers(raw=message["headers"]).get(_SESSION) if used is None else None
+                is_over = is_over or message["status"] == 404
+            await send(message)
+
+        if used in mine:
+            mine[used] = mine.pop(used) + 1
+        try:
+            await self._sessions.handle_request(scope, receive, watch)
+        finally:
+            if used in mine:
+                mine[used] -= 1
+                if is_over:
+                    del mine[used]
+            if opened is not None:
+                mine[opened] = 0
+                await self._close_unused(scope, mine)
+            if not mine:
+                self._of_user.pop(user, None)
+
+    async def _close_unused(self, scope: Scope, mine: dict[str, int]) -> None:
+        """Close the sessions of a user beyond the limit, those used least recently first."""
+        unused = [id for id, requests in mine.items() if not requests]
+        for id in unused[: max(0, len(mine) - MOST_SESSIONS)]:
+            del mine[id]
+            headers = [(_SESSION.encode(), id.encode())]
+            await self._sessions.handle_request(
+                {**scope, "method": "DELETE", "headers": headers}, _receive_nothing, _send_nothing
+            )
 
     # -- tools -------------------------------------------------------------------------------------
 
@@ -316,6 +361,14 @@ class McpServer:
         elif self._service.runs.is_left(run):
             outcome.error = f"the server stops; the next one goes on with the thread {thread_id!r}"
         return outcome
+
+
+async def _receive_nothing() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _send_nothing(_: Message) -> None:
+    pass
 
 
 def _resume(answers: Mapping[str, Any]) -> dict[str, Any]:

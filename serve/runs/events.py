@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Any, Final
@@ -12,6 +12,10 @@ from ..encode import encode
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """How many bytes of a run's events are kept. A reader that falls further behind is disconnected."""
+MOST_BYTES_OF_ONE: Final = 64 * 1024 * 1024
+"""How many bytes of events are kept of one user's live runs, and as many of the ended ones."""
+MOST_BYTES_OF_ALL: Final = 256 * 1024 * 1024
+"""The same where there are no users."""
 PIECE_BYTES: Final = 128 * 1024
 """About how much is sent to a reader at once, and so how much memory a reader that stalls costs."""
 PING_SECONDS: Final = 15.0
@@ -40,6 +44,31 @@ def frame(id: int | None, event: str, data: Any) -> bytes:
     return b"%sevent: %s\ndata: %s\n\n" % (head, event.encode(), encode(data))
 
 
+class KeptBytes:
+    """Counts the bytes that are kept for each user. Belongs to one event loop.
+
+    Args:
+        most_of_one: how many one user may have.
+        most_of_all: how many there may be where there are no users.
+    """
+
+    def __init__(
+        self, most_of_one: int = MOST_BYTES_OF_ONE, most_of_all: int = MOST_BYTES_OF_ALL
+    ) -> None:
+        self._most_of_one, self._most_of_all = most_of_one, most_of_all
+        self._of_user: Counter[str] = Counter()
+
+    def add(self, user: str, size: int) -> None:
+        """Count bytes that are kept from now on, or no longer if their number is negative."""
+        self._of_user[user] += size
+        if not self._of_user[user]:
+            del self._of_user[user]
+
+    def is_full(self, user: str) -> bool:
+        """Return whether a user has more than may be kept."""
+        return self._of_user[user] > (self._most_of_one if user else self._most_of_all)
+
+
 class EventLog:
     """The server-sent events of one run. Belongs to one event loop.
 
@@ -49,9 +78,18 @@ class EventLog:
         first: the first id. If a run continues in another process, its ids must be higher than all
             before, so that a reader that reconnects with an old id gets all new events.
         most_bytes: beyond this size, the oldest events are dropped.
+        kept: counts what is kept for the user; beyond that limit they are dropped as well.
+        user: whose run it is.
     """
 
-    def __init__(self, first: int = 0, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        first: int = 0,
+        most_bytes: int = MOST_BYTES,
+        kept: KeptBytes | None = None,
+        user: str = "",
+    ) -> None:
+        self._kept, self._user = kept or KeptBytes(), user
         self._frames: deque[bytes] = deque()
         self._begin = self._first = first
         self._bytes = 0
@@ -73,11 +111,23 @@ class EventLog:
         """Send an event to all readers, including those that come later."""
         part = frame(self.next_id, event, data)
         self._frames.append(part)
-        self._bytes += len(part)
-        while self._bytes > self._most_bytes and len(self._frames) > 1:
-            self._bytes -= len(self._frames.popleft())
+        self._count(len(part))
+        while len(self._frames) > 1 and self._is_full():
+            self._count(-len(self._frames.popleft()))
             self._first += 1
         self._wake()
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        self._kept.add(self._user, size)
+
+    def _is_full(self) -> bool:
+        return self._bytes > self._most_bytes or self._kept.is_full(self._user)
+
+    def release(self) -> None:
+        """Stop counting its events: they are kept as a part of an ended run, or not at all."""
+        self._kept.add(self._user, -self._bytes)
+        self._kept = KeptBytes()
 
     def close(self) -> None:
         """Add no more events: readers end when they have read them all."""

@@ -17,7 +17,7 @@ from ..errors import Refused
 from ..json_messages import for_clients
 from ..records import Record
 from .chunk_events import ChunkEvents
-from .events import EventLog
+from .events import EventLog, KeptBytes
 from .runner import Stop
 
 
@@ -34,12 +34,16 @@ class Execution:
     """
 
     def __init__(
-        self, record: Record, stopped: Stop | None = None, first_id: int = 0
+        self,
+        record: Record,
+        stopped: Stop | None = None,
+        first_id: int = 0,
+        kept: KeptBytes | None = None,
     ) -> None:
         self.record: Record = record
         self.thread: Record | None = None
         self.stopped: Stop | None = stopped
-        self.events: EventLog = EventLog(first_id)
+        self.events: EventLog = EventLog(first_id, kept=kept, user=self.owner)
         self.control: RunControl = RunControl()
         self.ended: asyncio.Event = asyncio.Event()
         self.result: Any = None
@@ -54,6 +58,11 @@ class Execution:
     @property
     def thread_id(self) -> str:
         return str(self.record["thread_id"])
+
+    @property
+    def owner(self) -> str:
+        """The user whose run it is; "" where there are no users."""
+        return self.record.get("owner") or ""
 
     @property
     def size(self) -> int:
@@ -88,6 +97,7 @@ class Execution:
         """Drop what nobody asks for after the end: the request, and the task, whose error holds
         the frames of a node that has failed."""
         self.task = self.thread = None
+        self.events.release()
         self.record = {**self.record, "kwargs": {}}
 
     def leave(self) -> None:

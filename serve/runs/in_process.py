@@ -30,6 +30,7 @@ from ..limits import OpenRuns
 from ..records import NOTHING_ELSE, Changes, Record, Records, pointer_to, seconds_until
 from .end_writer import EndWriter
 from .ended import EndedRuns
+from .events import KeptBytes
 from .execution import Execution, stream_run
 from .runner import Stop
 
@@ -70,6 +71,7 @@ class Runs:
         self._graphs, self._records, self._open = graphs, records, open_runs
         self._lanes: dict[str, _Lane] = {}
         self._ends, self._ended = EndWriter(graphs, records), EndedRuns()
+        self._kept = KeptBytes()  # the events of live runs
         self._live: dict[str, Execution] = {}
         self._later: dict[str, asyncio.TimerHandle] = {}  # of delayed runs that have not begun
         self._background: set[asyncio.Task[Any]] = set()
@@ -90,7 +92,7 @@ class Runs:
                 passed_over[record["graph_id"]] += 1
             elif record is not None:
                 first_id = int(time.time() * 1000)  # higher than those of the previous process
-                self._enqueue(Execution(record, pointer.get("stopped"), first_id))
+                self._enqueue(Execution(record, pointer.get("stopped"), first_id, self._kept))
         if passed_over:
             LOG.warning("runs of graphs that are not served stay pending: %s", dict(passed_over))
 
@@ -130,7 +132,7 @@ class Runs:
         if self._is_stopping:
             raise Refused(503, "the server is stopping: try again")
         self._open.check(record["owner"])
-        execution = Execution(record)
+        execution = Execution(record, kept=self._kept)
         execution.thread = thread
         self._add(execution)
         try:

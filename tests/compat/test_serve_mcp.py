@@ -25,10 +25,12 @@ from stategraph import START, StateGraph, entrypoint, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.prebuilt.tool_node import ToolDecision
 from stategraph.serve import create_app, protocols
+from stategraph.serve.mcp import server as mcp_server
 from stategraph.serve.mcp.tools import ANSWER, make_form, make_tools
 from stategraph.store.sqlite import SqliteStore
 
 from .agents import make_desk
+from .in_process import asking
 from .serving import Gates, make_flow, serving
 
 ERAS = {"auto": "2026-07-28", "legacy": "2025-11-25"}
@@ -435,3 +437,50 @@ def test_the_decision_about_a_tool_is_a_form() -> None:
     form = make_form({"value": {"tool": "t"}, "response_schema": TypeAdapter(ToolDecision).json_schema()})
     assert form is not None and form.schema["required"] == ["decision"] and form.message == '{"tool": "t"}'
     jsonschema.validate({"decision": "approve"}, form.schema)
+
+
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+
+
+async def post(client: httpx.AsyncClient, user: str, body: Any, session: str | None = None) -> httpx.Response:
+    headers = {"x-user": user, "accept": "application/json, text/event-stream"}
+    return await client.post("/mcp", json=body, headers=headers | ({"mcp-session-id": session} if session else {}))
+
+
+def test_one_user_opens_sessions_without_end_and_others_keep_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's session that was used least recently is closed: its client is told to open a new one."""
+    monkeypatch.setattr(mcp_server, "MOST_SESSIONS", 3)
+
+    async def sessions() -> None:
+        app = create_app({"flow": make_flow(Gates())}, auth=lambda request: request.headers.get("x-user"))
+        async with asking(app) as client:
+            [other] = [(await post(client, "ann", HELLO)).headers["mcp-session-id"]]
+            opened = [(await post(client, "bob", HELLO)).headers["mcp-session-id"] for _ in range(3)]
+            assert (await post(client, "bob", LIST, opened[0])).status_code == 200
+            opened += [(await post(client, "bob", HELLO)).headers["mcp-session-id"] for _ in range(2)]
+            answered = [(await post(client, "bob", LIST, each)).status_code for each in opened]
+            assert answered == [200, 404, 404, 200, 200]
+            assert (await post(client, "ann", LIST, other)).status_code == 200
+
+    asyncio.run(asyncio.wait_for(sessions(), 30))
+
+
+def test_a_session_that_is_closed_is_no_longer_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_server, "MOST_SESSIONS", 2)
+
+    async def sessions() -> None:
+        async with asking(create_app({"flow": make_flow(Gates())})) as client:
+            kept = (await post(client, "", HELLO)).headers["mcp-session-id"]
+            for _ in range(4):
+                session = (await post(client, "", HELLO)).headers["mcp-session-id"]
+                closed = await client.delete("/mcp", headers={"mcp-session-id": session})
+                assert closed.status_code == 200
+            assert (await post(client, "", LIST, kept)).status_code == 200
+
+    asyncio.run(asyncio.wait_for(sessions(), 30))

@@ -21,6 +21,7 @@ from stategraph.serve import create_app
 from stategraph.serve.encode import encode
 from stategraph.serve.records import ROOT
 from stategraph.serve.runs.ended import EndedRuns
+from stategraph.serve.runs.events import EventLog, KeptBytes
 from stategraph.serve.runs.execution import Execution
 from stategraph.store import InMemoryStore
 
@@ -298,6 +299,36 @@ def test_what_is_kept_of_ended_runs_is_bounded() -> None:
     kept.add(ended("x", 10))
     kept.add(ended("y", 10, metadata={"m": "x" * 1000}))
     assert kept.find("y") is not None and kept.find("x") is None
+
+
+def test_what_is_kept_of_one_users_ended_runs_is_bounded() -> None:
+    kept = EndedRuns(kept=KeptBytes(1000))
+    kept.add(ended("other", 500, owner="ann"))
+    for number in range(5):
+        kept.add(ended(str(number), 300, owner="bob"))
+    assert [kept.find(str(number)) is not None for number in range(5)] == [False, False, False, True, True]
+    kept.add(ended("long", 5000, owner="bob"))
+    assert kept.find("long") is not None and kept.find("4") is None
+    assert kept.find("other") is not None
+
+
+def test_the_events_of_one_users_live_runs_are_bounded() -> None:
+    async def run() -> None:
+        kept = KeptBytes(most_of_one=10_000)
+        logs = [EventLog(kept=kept, user="bob") for _ in range(5)]
+        other = EventLog(kept=kept, user="ann")
+        for log in [*logs, other]:
+            for _ in range(8):
+                log.add("values", "x" * 1000)
+        assert sum(log.size for log in logs) < 10_000 + 5 * 1100
+        assert other.next_id == 8 and other.size > 8000
+        assert logs[-1].next_id == 8 and 0 < logs[-1].size < 1100  # the newest event is always kept
+        for log in logs:
+            log.release()
+        assert not kept.is_full("bob")
+        logs[0].add("values", "x")
+
+    asyncio.run(run())
 
 
 def test_an_ended_run_holds_neither_the_frames_of_its_nodes_nor_its_request() -> None:
