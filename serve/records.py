@@ -54,8 +54,9 @@ TRIES: Final = 30
 """How often a change is tried that conflicts with changes of other servers."""
 
 LONGEST_ID: Final = 255
-PAGE: Final = 5000
-"""How many records are read at a time where all must be read."""
+PAGE: Final = 50_000
+"""How many records are read at a time where all must be read: a page begins where the one before
+ended, which is found by reading that again."""
 ALL: Final = 1_000_000
 """A limit that no search reaches."""
 

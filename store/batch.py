@@ -124,6 +124,10 @@ class LocalStore(BaseStore, ABC):
         self._swept = clock()
         self._sweeper = Sweeper(self.sweep_ttl)
 
+    _keeps_rows = False
+    """Whether the rows that a subclass answers are those that it keeps, so that callers get
+    copies."""
+
     # -- what a subclass answers, always under the lock --------------------------------------------
 
     def _transaction(self, write: bool, alone: bool = False) -> AbstractContextManager[Any]:
@@ -319,10 +323,19 @@ class LocalStore(BaseStore, ABC):
         if refresh:
             touched.extend(row for row, _ in found if row.ttl is not None)
         if isinstance(op, SearchOp):
-            return [SearchItem(**_parts(row), score=score) for row, score in found]
+            return [SearchItem(**self._parts(row), score=score) for row, score in found]
         if not found:
             return None
-        return Item(**_parts(found[0][0]))
+        return Item(**self._parts(found[0][0]))
+
+    def _parts(self, row: ItemRow) -> dict[str, Any]:
+        return {
+            "value": copy_value(row.value) if self._keeps_rows else row.value,
+            "key": row.key,
+            "namespace": row.namespace,
+            "created_at": datetime.fromtimestamp(row.created, UTC),
+            "updated_at": datetime.fromtimestamp(row.updated, UTC),
+        }
 
     def _page(
         self, op: SearchOp, now: float, query: Vector | None
@@ -342,16 +355,6 @@ class LocalStore(BaseStore, ABC):
 
 def _nearness(scored: tuple[ItemRow, float | None]) -> float:
     return -math.inf if scored[1] is None else scored[1]
-
-
-def _parts(row: ItemRow) -> dict[str, Any]:
-    return {
-        "value": copy_value(row.value),
-        "key": row.key,
-        "namespace": row.namespace,
-        "created_at": datetime.fromtimestamp(row.created, UTC),
-        "updated_at": datetime.fromtimestamp(row.updated, UTC),
-    }
 
 
 # -- checks ----------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ class InMemoryStore(LocalStore):
     [{'drink': 'tea'}]
     """
 
+    _keeps_rows = True
+
     def __init__(
         self,
         *,
