@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..pregel.errors import GraphWarning, InvalidGraphError, nearest
 from ..pregel.names import END, ROOT, ROUTING, START, is_reserved, is_routing
+from ..pregel.program.flow import walk
 from ..pregel.program.program import Program
 from ..pregel.types import All
 from .branch import sends_anywhere
@@ -161,17 +162,10 @@ def complete_successors(graph: GraphSpec) -> dict[str, set[str]]:
 
 def find_unreachable(graph: GraphSpec) -> Iterator[str]:
     """A sentence for every node that nothing is declared to lead to."""
-    leads = find_successors(graph)
-    reached: set[str] = set()
     # An error handler is reached by a failure, not by an edge.
-    border = [START, *graph.handlers]
-    while border:
-        ends = leads.get(border.pop(), set())
-        if ANYWHERE in ends:
-            return  # this router may reach every node
-        fresh = ends - reached
-        reached |= fresh
-        border.extend(fresh)
+    reached = walk([START, *graph.handlers], find_successors(graph))
+    if ANYWHERE in reached:
+        return  # this router may reach every node
     for name in graph.nodes:
         if name not in reached:
             yield (

@@ -6,7 +6,6 @@ It does not guess: a router that does not declare where it goes leads to a node 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -23,7 +22,6 @@ from ..pregel.program.writes import StateWriter
 from ..pregel.types import All, Send
 from .group import group
 from .labels import ANY_NODE, PERHAPS, visible
-from .layout.layers import find_reached
 from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind, join_id
 
 
@@ -151,14 +149,15 @@ class _Extraction:
 
     def find_reached(self, edges: Iterable[GraphEdge]) -> set[str]:
         """Return the ids that can be reached from the start, including the start."""
-        onward: dict[str, list[str]] = defaultdict(list)
-        for edge in edges:
-            onward[edge.source].append(edge.target)
+        import networkx
+
+        graph = networkx.DiGraph([edge[:2] for edge in edges])
         for node in self.nodes:
             # An edge to the start inside a cluster, or to a cluster in it, reaches the cluster.
             if node.kind in ("start", "cluster") and node.inside:
-                onward[node.id].append(node.inside)
-        return find_reached(START, onward.__getitem__)
+                graph.add_edge(node.id, node.inside)
+        graph.add_node(START)
+        return {START, *networkx.descendants(graph, START)}
 
 
 def _build_node(app: CompiledGraph, node: CompiledNode, inside: str) -> GraphNode:

@@ -10,6 +10,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
+import networkx
+
 from ..pregel.names import NS_END
 from .group import group
 from .labels import label_lines, natural_key
@@ -129,13 +131,10 @@ def _find_alike(model: GraphModel) -> Iterable[list[GraphNode]]:
 def _count_steps(model: GraphModel) -> dict[str, int]:
     """Return the least number of edges from the start to each node. Without these, each round of
     refinement would tell only one more node of a long chain apart."""
-    onward = group((edge.source, edge.target) for edge in model.edges)
-    found = {node.id: 0 for node in model.nodes if node.kind == "start" and node.inside is None}
-    border = list(found)
-    for id in border:
-        fresh = dict.fromkeys(target for target in onward.get(id, ()) if target not in found)
-        found |= dict.fromkeys(fresh, found[id] + 1)
-        border += fresh
+    found: dict[str, int] = {}
+    for node in model.nodes:
+        if node.kind == "start" and node.inside is None:
+            found |= networkx.single_source_shortest_path_length(model.nx, node.id)
     return found
 
 

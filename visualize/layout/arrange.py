@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
+import networkx
+
 from ..group import group
 from ..model import GraphEdge, GraphModel, GraphNode
 from .columns import assign_columns
 from .geometry import Box, GraphLayout, Route
 from .grid import Grid, GridItem, GridLink, build_grid
-from .layers import find_reached, list_next
+from .layers import list_next
 from .measure import Size
 from .order import order_rows
 
@@ -261,10 +263,7 @@ def _find_common_holder(edge: GraphEdge, holders: Mapping[str, str | None]) -> s
 
 def _find_connected(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
     """Return the connected components, in order of their first numbers."""
-    near = list_next(count, (way for one, other in pairs for way in ((one, other), (other, one))))
-    found: dict[int, list[int]] = {}  # by each of its members
-    for number in range(count):
-        if number not in found:
-            members = sorted(find_reached(number, near.__getitem__))
-            found.update(dict.fromkeys(members, members))
-    return [members for number, members in found.items() if number == members[0]]
+    graph: networkx.Graph[int] = networkx.Graph()
+    graph.add_nodes_from(range(count))
+    graph.add_edges_from(pairs)
+    return [sorted(members) for members in networkx.connected_components(graph)]

@@ -3,11 +3,10 @@ Numbers only: nodes are 0, 1, …, edges are pairs of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from graphlib import TopologicalSorter
-from typing import TypeVar
+from collections.abc import Collection, Iterable, Sequence
 
-T = TypeVar("T")
+import networkx
+
 Pair = tuple[int, int]
 
 
@@ -36,66 +35,42 @@ def find_loops(
     starts = range(count) if order is None else order
     closing = _find_closing(count, [edges[number] for number in firm], starts)
     found = {firm[place] for place in closing}
-    onward = list_next(count, (edges[number] for number in firm if number not in found))
+    onward = networkx.DiGraph([edges[number] for number in firm if number not in found])
+    onward.add_nodes_from(range(count))
     for number in sorted(soft):
         source, target = edges[number]
-        if source in find_reached(target, onward.__getitem__):
+        if networkx.has_path(onward, target, source):
             found.add(number)
         else:
-            onward[source].append(target)
+            onward.add_edge(source, target)
     return found
 
 
 def find_returns(first: int, count: int, edges: Sequence[Pair]) -> set[int]:
     """Return the numbers of the edges whose target is fewer steps away from the first node than
     their source."""
-    onward = list_next(count, edges)
-    steps, border = {first: 0}, [first]
-    for node in border:
-        for target in onward[node]:
-            if target not in steps:
-                steps[target] = steps[node] + 1
-                border.append(target)
+    graph = networkx.DiGraph([(first, first), *edges])
+    steps = networkx.single_source_shortest_path_length(graph, first)
     return {number for number, (a, b) in enumerate(edges) if a in steps and steps[b] < steps[a]}
-
-
-def find_reached(start: T, onward: Callable[[T], Iterable[T]]) -> set[T]:
-    """Return what can be reached from the start, including the start; `onward` returns the
-    successors."""
-    seen, waiting = {start}, [start]
-    while waiting:
-        fresh = {target for target in onward(waiting.pop()) if target not in seen}
-        seen |= fresh
-        waiting.extend(fresh)
-    return seen
 
 
 def _find_closing(count: int, edges: Sequence[Pair], starts: Iterable[int]) -> set[int]:
     """Search depth first from everywhere: return the numbers of the edges that lead to a node that
     is still open, and so close a cycle."""
-    onward = list_next(count, ((source, number) for number, (source, _) in enumerate(edges)))
     entered = {target for source, target in edges if source != target}
-    found: set[int] = set()
+    graph: networkx.DiGraph[int] = networkx.DiGraph()
+    graph.add_nodes_from(sorted(starts, key=entered.__contains__))  # it begins there, in order
+    graph.add_edges_from(edges)
     open_: set[int] = set()
-    done: set[int] = set()
-    for start in sorted(starts, key=entered.__contains__):
-        trail = [] if start in done else [(start, iter(onward[start]))]
-        open_.update(node for node, _ in trail)
-        while trail:
-            node, rest = trail[-1]
-            number = next(rest, None)
-            if number is None:
-                open_.remove(node)
-                done.add(node)
-                trail.pop()
-                continue
-            target = edges[number][1]
-            if target in open_:
-                found.add(number)
-            elif target not in done:
-                open_.add(target)
-                trail.append((target, iter(onward[target])))
-    return found
+    closing: set[Pair] = set()
+    for source, target, step in networkx.dfs_labeled_edges(graph):
+        if step == "forward":
+            open_.add(target)
+        elif step == "reverse":
+            open_.remove(target)
+        elif target in open_:
+            closing.add((source, target))
+    return {number for number, edge in enumerate(edges) if edge in closing}
 
 
 def assign_layers(
@@ -109,14 +84,15 @@ def assign_layers(
     """
     after = list_next(count, edges)
     before = list_next(count, ((target, source) for source, target in edges))
-    sorter = TopologicalSorter(dict.fromkeys(range(count), ()))
-    for source, target in edges:
-        sorter.add(target, source)
-    order = list(sorter.static_order())
-    found = [0] * count
-    for node in order:
-        least = 0 if first is None or node == first else 1
-        found[node] = max((found[n] + 1 for n in before[node]), default=least)
+    graph: networkx.DiGraph[int] = networkx.DiGraph(edges)
+    graph.add_nodes_from(range(count))
+    if first is not None:
+        graph.add_edges_from((first, node) for node in range(count) if node != first)
+    order, found = [], [0] * count
+    for layer, nodes in enumerate(networkx.topological_generations(graph)):
+        for node in nodes:
+            order.append(node)
+            found[node] = layer
     _shorten(found, order, before, after, first)
     if last is not None:
         lowest = max((layer for node, layer in enumerate(found) if node != last), default=-1)
