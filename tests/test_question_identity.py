@@ -341,6 +341,17 @@ def test_a_node_that_ends_without_a_question_it_was_answered_is_told(drive: Driv
         assert drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), ONE)["got"] == {}
 
 
+def test_where_warnings_are_errors_the_node_fails_and_can_go_on(drive: Drive, tmp_path: Path) -> None:
+    app = app_of(proposal, None)
+    start(drive, app, tmp_path, "pay 4", "pay 40", "pay 4", keys=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="has changed since it was answered"):
+            drive.invoke(app, Command(resume="yes"), ONE)
+    assert "has changed" in str(drive.get_state(app, ONE).tasks[0].error)
+    assert drive.invoke(app, None, ONE)["got"] == {"a": "yes"}
+
+
 def test_a_kept_answer_that_no_question_takes_is_told(drive: Drive, place: Any, tmp_path: Path) -> None:
     app = app_of(in_turn, place)
     asked = start(drive, app, tmp_path, "ab", "b", "b", keys=True)

@@ -21,6 +21,7 @@ from ..errors import (
     GraphBubbleUp,
     GraphDrained,
     GraphInterrupt,
+    GraphWarning,
     InvalidUpdateError,
     NodeTimeoutError,
     ParentCommand,
@@ -65,8 +66,11 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
         # Before retries: a pause or a command is an outcome, however often the policy would try
         # again.
         if isinstance(error, GraphBubbleUp):
-            end_with_signal(task, error)
-            break
+            try:
+                end_with_signal(task, error)
+                break
+            except GraphWarning as told:  # warnings are errors here
+                error = told
         error = waits.failure_of(task, error)
         task.discard()
         pause = _pause_before_retry(task, failures, error)
