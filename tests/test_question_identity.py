@@ -230,7 +230,7 @@ def test_an_answer_given_before_an_edit_stays_that_of_the_words_since(
 
 @pytest.mark.filterwarnings("ignore:node 'node'. question")
 @pytest.mark.parametrize("keys", [True, False], ids=["keyed", "unkeyed"])
-@pytest.mark.parametrize("named", [True, False], ids=["by_id", "plain"])
+@pytest.mark.parametrize(("named", "durability"), [(True, "sync"), (False, "exit")])
 def test_questions_end_after_one_answer_each_in_any_order(
     drive: Drive, place: Any, tmp_path: Path, keys: bool, named: bool, schedule: Any, durability: Any
 ) -> None:
