@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unus
 from mcp.types import CallToolResult, TextContent, Tool
 
 from ...checkpoint.base import INTERRUPT
+from ...graph.messages.merge import MessageFolding
 from ...pregel.app import Pregel
 from ..questions import prompt_of
 
@@ -27,9 +28,21 @@ _QUESTION: Final = {
     "properties": {"id": {"type": "string"}, "value": {}, "response_schema": {}},
     "required": ["id"],
 }
+_MESSAGES: Final = {
+    "type": "array",
+    "description": 'Messages, such as {"role": "user", "content": "hi"}.',
+    "items": {
+        "type": ["object", "string", "array"],
+        "properties": {"role": {"type": "string"}, "content": {}},
+        "required": ["content"],
+    },
+}
+"""The schema of a key of messages. That of LangChain's classes has 20 KB, and refuses dicts with a
+role, which the key takes."""
 _PRIMITIVE: Final = ("string", "number", "integer", "boolean")
 _LIMITS: Final = ("minimum", "maximum", "minLength", "maxLength")
 _KEPT: Final = frozenset(("type", "title", "description", "default", "enum", "format", *_LIMITS))
+_REFERENCE: Final = re.compile(r'"#/\$defs/([^"]+)"')
 _FORMATS: Final = ("email", "uri", "date", "date-time")
 
 
@@ -78,7 +91,8 @@ def make_tools(graphs: Mapping[str, Pregel]) -> dict[str, GraphTool]:
 
 
 def _make_tool(name: str, graph_id: str, app: Pregel) -> GraphTool:
-    given, made = app.get_input_jsonschema(), app.get_output_jsonschema()
+    given = _with_messages(app.get_input_jsonschema(), app)
+    made = _with_messages(app.get_output_jsonschema(), app)
     inputs, outputs = _object(given, "input"), _object(made, "result")
     takes_thread = "thread_id" not in inputs["properties"]
     if takes_thread:
@@ -95,6 +109,28 @@ def _make_tool(name: str, graph_id: str, app: Pregel) -> GraphTool:
         output_schema=outputs,
     )
     return GraphTool(graph_id, tool, _is_object(given), _is_object(made), takes_thread)
+
+
+def _with_messages(schema: dict[str, Any], app: Pregel) -> dict[str, Any]:
+    """Return a schema of a state with the short schema of its messages, without the definitions
+    that it then needs no more."""
+    found = {
+        key: _MESSAGES
+        for key in schema.get("properties", ())
+        if isinstance(getattr(app.channels.get(key), "folding", None), MessageFolding)
+    }
+    if not found:
+        return schema
+    short = {**schema, "properties": {**schema["properties"], **found}}
+    known: dict[str, Any] = short.pop("$defs", {})
+    needed: dict[str, Any] = {}
+    left = [short]
+    while left:
+        names = _REFERENCE.findall(json.dumps(left.pop()))
+        fresh = {name: known[name] for name in names if name in known and name not in needed}
+        needed |= fresh
+        left += fresh.values()
+    return {**short, "$defs": needed} if needed else short
 
 
 def _is_object(schema: Mapping[str, Any]) -> bool:

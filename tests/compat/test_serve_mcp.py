@@ -8,12 +8,13 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import httpx
 import httpx2
 import jsonschema
 import pytest
+from langchain_core.messages import AnyMessage
 from mcp import types
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -21,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from stategraph import START, StateGraph, entrypoint, interrupt
+from stategraph import START, StateGraph, add_messages, entrypoint, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.prebuilt.tool_node import ToolDecision
 from stategraph.serve import create_app, protocols
@@ -484,3 +485,30 @@ def test_a_session_that_is_closed_is_no_longer_counted(monkeypatch: pytest.Monke
             assert (await post(client, "", LIST, kept)).status_code == 200
 
     asyncio.run(asyncio.wait_for(sessions(), 30))
+
+
+class Typed(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+    to: Address
+
+
+class Own(TypedDict):
+    messages: Annotated[list[Any], add_messages]
+
+
+@pytest.mark.parametrize("schema", [Typed, Own])
+@pytest.mark.parametrize("message", [{"role": "user", "content": "hi"}, {"type": "human", "content": "hi"}, "hi"])
+def test_a_chat_graph_has_a_small_schema_and_takes_messages_that_are_dicts(schema: Any, message: Any) -> None:
+    def reply(state: Any) -> Any:
+        return {"messages": [{"role": "assistant", "content": "hello", "id": "a"}]}
+
+    chat = StateGraph(schema).add_node("reply", reply).add_edge(START, "reply").compile()
+    tool = make_tools({"chat": chat})["chat"]
+    assert len(json.dumps([tool.tool.input_schema, tool.tool.output_schema])) < 2_500
+    given = {"messages": [message], **({"to": {"street": "x"}} if schema is Typed else {})}
+    assert tool.read(given) == (None, given)
+    with pytest.raises(ValueError, match="content"):
+        tool.read({**given, "messages": [{"role": "user"}]})
+    if schema is Typed:  # what other keys need stays
+        with pytest.raises(ValueError, match="street"):
+            tool.read({**given, "to": {}})
