@@ -200,16 +200,20 @@ class BaseCheckpointSaver(OptionalMethods):
         """Store one superstep atomically: the parent's writes, the checkpoint and the new head.
 
         Raises:
-            CheckpointConflictError: the head is not the one the commit names.
+            CheckpointConflictError: the head is not the one the commit names, or that of another
+                namespace is not the one it `requires`.
         """
         drive(self, commit_by_parts(self, commit))
 
     def commit_all(self, commits: Sequence[Commit]) -> None:
-        """Store consecutive supersteps of one namespace. A saver that stores them in one
-        transaction is given the input together with the supersteps that follow it.
+        """Store several supersteps of one thread in this order: consecutive ones of a namespace,
+        or, with durability "exit", those of the memories of nested graphs and then the one around
+        them. Each may build on those before it. A saver that stores them in one transaction is
+        given the input together with the supersteps that follow it. The inherited method calls
+        `commit` for one after another.
 
         Raises:
-            CheckpointConflictError: the head is not the one that the first commit names.
+            CheckpointConflictError: a head is not the one that a commit names or `requires`.
         """
         drive(self, commit_each(self, commits))
 

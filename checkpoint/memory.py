@@ -239,30 +239,61 @@ class InMemorySaver(MemoryRecords):
         at all.
 
         Raises:
-            CheckpointConflictError: the head is not the one the commit names.
+            CheckpointConflictError: the head is not the one the commit names, or that of another
+                namespace is not the one it requires.
         """
+        with self._lock:
+            self._commit(commit)
+        if self._retention is not None:
+            self._retain(commit.thread_id, commit.checkpoint_ns)
+
+    def commit_all(self, commits: Sequence[Commit]) -> None:
+        """Store several supersteps of one thread, all or none; see
+        `BaseCheckpointSaver.commit_all`.
+
+        Raises:
+            CheckpointConflictError: a head is not the one that a commit names or requires.
+        """
+        with self._lock:
+            chains = self._threads.get(commits[0].thread_id, {})
+            before = {name: [*chain.records] for name, chain in chains.items()}
+            try:
+                for commit in commits:
+                    self._commit(commit)
+            except BaseException:  # Ctrl-C, too
+                chains = self._threads.get(commits[0].thread_id, {})
+                for name in {commit.checkpoint_ns for commit in commits} & chains.keys():
+                    self._keep_only(commits[0].thread_id, name, before.get(name, ()))
+                raise
+        for commit in commits if self._retention is not None else ():
+            self._retain(commit.thread_id, commit.checkpoint_ns)
+
+    def _commit(self, commit: Commit) -> None:
+        """Store one superstep, with the lock held."""
         thread_id, checkpoint_ns = commit.thread_id, commit.checkpoint_ns
         parent_id = commit.parent_id
-        with self._lock:
-            chain = self._chain(thread_id, checkpoint_ns) or Chain()
-            lost = commit.taken and not self._posts.holds(thread_id, commit.taken)
-            if lost or chain.head != commit.head:
-                raise CheckpointConflictError(thread_id, checkpoint_ns, commit.head, chain.head)
-            parent = chain.records.get(parent_id) if parent_id is not None else None
-            if parent is None and parent_id is not None:
-                # Pruned meanwhile: what changed since is not enough, this one must hold everything.
-                commit = complete_commit(commit, self._dumps)
-            # The head moves between the two: Ctrl-C may come at each call, and until then all is as
-            # it was. Tasks recorded as finished without it would leave nothing that is to run.
-            if commit.carried:
-                chain.record(commit.id, [*commit.carried])
-            self._add(thread_id, checkpoint_ns, chain, make_record(commit, parent))
-            if parent_id is not None and commit.writes:
-                chain.record(parent_id, commit.writes)
-            if commit.taken:
-                self._posts.take(thread_id, commit.taken)
-        if self._retention is not None:
-            self._retain(thread_id, checkpoint_ns)
+        for namespace, required in commit.requires:
+            other = self._chain(thread_id, namespace)
+            found = other.head if other else None
+            if found != required:
+                raise CheckpointConflictError(thread_id, namespace, required, found)
+        chain = self._chain(thread_id, checkpoint_ns) or Chain()
+        lost = commit.taken and not self._posts.holds(thread_id, commit.taken)
+        if lost or chain.head != commit.head:
+            raise CheckpointConflictError(thread_id, checkpoint_ns, commit.head, chain.head)
+        parent = chain.records.get(parent_id) if parent_id is not None else None
+        if parent is None and parent_id is not None:
+            # Pruned meanwhile: what changed since is not enough, this one must hold everything.
+            commit = complete_commit(commit, self._dumps)
+        # The head moves between the two: Ctrl-C may come at each call, and until then all is as
+        # it was. Tasks recorded as finished without it would leave nothing that is to run.
+        if commit.carried:
+            chain.record(commit.id, [*commit.carried])
+        self._add(thread_id, checkpoint_ns, chain, make_record(commit, parent))
+        if parent_id is not None and commit.writes:
+            chain.record(parent_id, commit.writes)
+        if commit.taken:
+            self._posts.take(thread_id, commit.taken)
 
     def _retain(self, thread_id: str, checkpoint_ns: str) -> None:
         chain = self._chain(thread_id, checkpoint_ns)

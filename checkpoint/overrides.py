@@ -286,6 +286,10 @@ def commit_by_parts(saver: Any, commit: Commit) -> Calls:
     head = yield "head", (address(*where),), {}
     if head != commit.head:
         raise CheckpointConflictError(*where, commit.head, head)
+    for namespace, required in commit.requires:  # only looked at before: `put` knows nothing of it
+        found = yield "head", (address(commit.thread_id, namespace),), {}
+        if found != required:
+            raise CheckpointConflictError(commit.thread_id, namespace, required, found)
     with _expecting(Expectation(saver, *where, head, None, "put")):
         # Writes before the checkpoint: should the process die in between, the tasks count as
         # finished and the superstep is applied again.

@@ -38,6 +38,7 @@ from .sql.postgres_session import (
     PostgresSession,
     all_columns,
     append_together,
+    bind_append,
     decode_names,
     store,
     store_first,
@@ -240,7 +241,8 @@ class PostgresSaver(SqlSaverOfFirsts):
         detects that.
 
         Raises:
-            CheckpointConflictError: the head is not the one the commit names.
+            CheckpointConflictError: the head is not the one the commit names, or that of another
+                namespace is not the one it requires.
             ConnectionLostError: the connection broke and no other could be opened, so the step may
                 or may not be stored.
             StorageError: the database refused; nothing of the step is stored.
@@ -257,15 +259,20 @@ class PostgresSaver(SqlSaverOfFirsts):
         if lost.late:
             raise lost
         try:
-            self._commit_again(commit)
+            self._store_again(partial(self._commit, commit), commit)
         except StorageError as error:
             raise lost from error
 
-    def _commit_again(self, commit: Commit) -> None:
+    def _store_again(self, store: Callable[[], None], last: Commit) -> None:
+        """Store what may be stored already.
+
+        Args:
+            last: is stored if all is.
+        """
         try:
-            self._commit(commit)
+            store()
         except CheckpointConflictError:
-            if not self._is_stored(commit):
+            if not self._is_stored(last):
                 raise
 
     def _is_stored(self, commit: Commit) -> bool:
@@ -295,24 +302,21 @@ class PostgresSaver(SqlSaverOfFirsts):
         return bool(made)
 
     def commit_all(self, commits: Sequence[Commit]) -> None:
-        """Store consecutive supersteps of one namespace; the first ones of a new namespace in one
-        transaction (benchmarks P23, P28).
+        """Store several supersteps of one thread in one transaction (benchmarks P23, P28); see
+        `BaseCheckpointSaver.commit_all`.
 
-        Raises: what `commit` raises; of the first ones of a namespace nothing is stored then.
+        Raises: what `commit` raises; nothing is stored then.
         """
-        if not are_first(commits):
-            for commit in commits:
-                self._commit_once(commit)
-            return
         try:
-            if not self._create_first(commits):
+            if not are_first(commits):
+                self._store_all(commits)
+            elif not self._create_first(commits):
                 self._store_first(commits)
         except ConnectionLostError as lost:
             if lost.late:
                 raise
             try:
-                for commit in commits:
-                    self._commit_again(commit)
+                self._store_again(partial(self._store_all, commits), commits[-1])
             except StorageError as error:
                 raise lost from error
 
@@ -339,12 +343,14 @@ class PostgresSaver(SqlSaverOfFirsts):
             self._watch_state(state)
         return bool(made)
 
-    def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
-        # Compare-and-swap: nothing is added if the head, or what is recorded beside it, is not what
-        # this commit was built on.
-        head = state.namespace_id, state.seq, state.revision
+    def _append(
+        self,
+        state: MaterializedState,
+        rows: CommitRows,
+        requires: Sequence[tuple[str, str | None]],
+    ) -> int | None:
         with self._statements() as session:
-            moved = store(session, "append", rows, head)
+            moved = session.rows(*bind_append(state, rows, requires))
         return moved[0][1] if moved else None
 
     def _append_together(self, commits: Sequence[Commit]) -> list[bool]:
@@ -362,7 +368,8 @@ class PostgresSaver(SqlSaverOfFirsts):
         if not known:
             return stored
         with self._server.statements(decode_names) as wire:
-            moved = append_together(wire, [(state, rows) for _, _, state, rows in known])
+            appended = [(state, rows, commit.requires) for _, commit, state, rows in known]
+            moved = append_together(wire, appended)
         for (position, commit, state, rows), seq in zip(known, moved, strict=True):
             if seq is not None:
                 apply_commit(state, commit, rows, seq)

@@ -246,6 +246,9 @@ class Commit:
             transaction: of tasks of earlier checkpoints that go on in it, and of the claim.
         taken: the ids of the posts received with this step; they are deleted in the same
             transaction, and their writes are among `writes`.
+        requires: (namespace, checkpoint id): what must be the head of other namespaces of the
+            thread, in the same transaction. A commit in the memory of a nested graph
+            (`checkpointer=True`) requires the head of the whole graph, "", on which its run works.
         whole: builds the complete `Checkpoint`, for savers that store nothing else.
         saver_state: the saver's own state for this run, from the tuple with which the run started
             or from its previous commit. The saver reads it and stores here what it needs at the
@@ -269,12 +272,14 @@ class Commit:
     v: int = CHECKPOINT_FORMAT
     carried: Sequence[TaskWrites] = ()
     taken: Sequence[int] = ()
+    requires: Sequence[tuple[str, str | None]] = ()
     saver_state: Any = field(default=None, repr=False, compare=False)
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is nothing to store but a checkpoint and the writes before it."""
-        return not self.carried and not self.taken
+        """Whether there is nothing to store but a checkpoint and the writes before it, and nothing
+        to check but its own head."""
+        return not self.carried and not self.taken and not self.requires
 
 
 def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:

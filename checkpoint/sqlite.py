@@ -180,7 +180,12 @@ class SqliteSaver(SqlSaverOfFirsts):
 
         return transact_on_sqlite(self, place, function)
 
-    def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
+    def _append(
+        self,
+        state: MaterializedState,
+        rows: CommitRows,
+        requires: Sequence[tuple[str, str | None]],
+    ) -> int | None:
         space, database, execute = state.namespace_id, self._database, self._cursor.execute
         with self._lock:
             grouped = database.grouped
@@ -192,6 +197,12 @@ class SqliteSaver(SqlSaverOfFirsts):
                         execute(SAVEPOINT if grouped else BEGIN_WRITE)
                     except database.error as error:
                         database.execute_again(error, BEGIN_WRITE)
+                    for name, head_id in requires:
+                        at = (state.key.thread_id, name)
+                        found = execute(STATEMENTS["required"], at).fetchone()
+                        if (NamespaceRow(*found).head_id if found else None) != head_id:
+                            database.roll_back()
+                            return None
                     names = (rows.checkpoint_id, rows.parent_id)
                     row = (space, *names, rows.link, rows.run_id, rows.body)
                     seq = execute(STATEMENTS["add_row"], row).lastrowid

@@ -105,6 +105,75 @@ def a_conflict_on_an_empty_thread_leaves_no_thread(harness: Harness) -> None:
     )
 
 
+@register_check("commit", "commit")
+def a_commit_requires_the_heads_of_other_namespaces(harness: Harness) -> None:
+    """A turn that lost the thread to another one must not reach the memory of a nested graph."""
+    whole, memory = harness.run(), harness.run(ns="memory")
+    whole.step("1", a=1)
+    memory.step("m1", requires=[("", "1")], a=1)
+    memory.step("m2", requires=[("", "1")], a=2)
+    whole.step("2", a=2)
+    lost = assert_raises(
+        CheckpointConflictError,
+        "a commit that requires an old head",
+        memory.step,
+        "late",
+        requires=[("", "1")],
+        writes=[("task", [("a", 3)])],
+        a=3,
+    )
+    assert_same(
+        (lost.thread_id, lost.expected, lost.actual),
+        ("t", "1", "2"),
+        "the error's thread, expected and actual head",
+    )
+    assert_same(harness.head(ns="memory"), "m2", "head of the memory after it")
+    assert_same(harness.pending("m2", ns="memory"), [], "writes of the loser")
+    new = harness.run(ns="new")
+    assert_raises(
+        CheckpointConflictError,
+        "a first commit that requires an old head",
+        new.step,
+        "n1",
+        requires=[("", "1")],
+        a=1,
+    )
+    assert_same(harness.get(ns="new"), None, "the checkpoint of a first commit that was refused")
+    memory.step("m3", requires=[("", "2")], a=3)
+    harness.reopen()
+    assert_same(harness.values(ns="memory"), {"a": 3}, "values of the memory")
+
+
+@register_check("commit", "commit_all")
+def commits_of_several_namespaces_are_stored_together(harness: Harness) -> None:
+    """With durability "exit" a memory is stored with the step around it: both, or neither."""
+    whole, memory = harness.run(), harness.run(ns="memory")
+    whole.step("1", a=1)
+    turns = [memory.prepare(id, a=id) for id in ("m1", "m2")]
+    for each in turns:
+        each.requires = [("", "1")]
+    harness.call("commit_all", [*turns, whole.prepare("2", a=2)])
+    harness.reopen()
+    assert_same(
+        (harness.head(), harness.head(ns="memory")), ("2", "m2"), "heads after commits of both"
+    )
+    assert_same(harness.values(ns="memory"), {"a": "m2"}, "values of the memory")
+    assert_same(harness.values("m1", ns="memory"), {"a": "m1"}, "values of the first turn")
+    assert_same(harness.values(), {"a": 2}, "values of the whole graph")
+    late = memory.prepare("m3", a="m3")
+    whole.head = "1"
+    assert_raises(
+        CheckpointConflictError,
+        "commits of which the last names an old head",
+        harness.call,
+        "commit_all",
+        [late, whole.prepare("3", parent="1", a=3)],
+    )
+    assert_same(
+        (harness.head(), harness.head(ns="memory")), ("2", "m2"), "heads after commits that failed"
+    )
+
+
 @register_check("commit", "claim")
 def only_one_run_may_bring_an_answer(harness: Harness) -> None:
     """Two people press the button at the same moment: the second one gets an error before any node

@@ -14,6 +14,7 @@ NEEDS = {
         "it inherits commit(), which promises neither one transaction per superstep nor one "
         "writer per thread"
     ),
+    "commit_all": "it inherits commit_all(), which stores one commit after another",
     "claim": "it inherits claim(), which lets several runs bring an answer at once",
     "commit_records": (
         "it inherits commit_records(), which records beside one checkpoint after another"

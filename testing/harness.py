@@ -242,9 +242,9 @@ class Harness:
         """The id of the newest checkpoint."""
         return self.call("head", self.at(**where))  # type: ignore[no-any-return]  # called by name
 
-    def run(self, thread: str = "t") -> Commits:
+    def run(self, thread: str = "t", ns: str = "") -> Commits:
         """Commits on one thread of this saver."""
-        return Commits(self.call, self.saver, thread)
+        return Commits(self.call, self.saver, thread, ns)
 
     def reads_back(
         self, run: Commits, ids: Iterable[str] | None = None, thread: str | None = None
@@ -300,17 +300,33 @@ class Commits:
         self.steps: dict[str, int] = {}
         self.saver_state: Any = None
 
+    def prepare(self, id: str, parent: str | None = "head", **changed: Any) -> Commit:
+        """Return the commit of one superstep that is stored together with others; the next one
+        builds on it."""
+        commit, whole = self.made(id, parent, (), changed)
+        self.expected[id], self.steps[id], self.head = whole, commit.metadata["step"], id
+        self.saver_state = None
+        return commit
+
     def step(
-        self, id: str, parent: str | None = "head", *, writes: Writes = (), **changed: Any
+        self,
+        id: str,
+        parent: str | None = "head",
+        *,
+        writes: Writes = (),
+        requires: Sequence[tuple[str, str | None]] = (),
+        **changed: Any,
     ) -> None:
         """Commit one superstep.
 
         Args:
             parent: the checkpoint to continue; by default the head.
             writes: what its tasks wrote.
+            requires: the heads of other namespaces that it requires.
             changed: the channels it changed; `...` empties one.
         """
         commit, whole = self.made(id, parent, writes, changed)
+        commit.requires = requires
         self.call("commit", commit)
         self.expected[id], self.steps[id], self.head = whole, commit.metadata["step"], id
         self.saver_state = commit.saver_state

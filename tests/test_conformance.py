@@ -213,6 +213,23 @@ class NoSwap(InMemorySaver):
         super().commit(replace(commit, head=self.head(address(commit.thread_id, commit.checkpoint_ns))))
 
 
+@caught_by("a_commit_requires_the_heads_of_other_namespaces")
+class RequiresNothing(InMemorySaver):
+    """Checks the head of a commit's own namespace only."""
+
+    def commit(self, commit: Any) -> None:
+        super().commit(replace(commit, requires=()))
+
+
+@caught_by("commits_of_several_namespaces_are_stored_together")
+class OneByOne(SqliteSaver):
+    """Stores several commits in a transaction each."""
+
+    def commit_all(self, commits: Any) -> None:
+        for commit in commits:
+            self.commit(commit)
+
+
 @caught_by("one_of_many_threads_wins_each_head", "one_of_many_processes_wins_each_head")
 class CheckThenAct(SqliteSaver):
     """Looks at the head, and moves it a moment later."""

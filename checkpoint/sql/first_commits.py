@@ -16,24 +16,22 @@ def are_first(commits: Sequence[Commit]) -> bool:
     """Return whether these are the first commits of a namespace, as far as their run knows."""
     first = commits[0]
     is_new = first.head is None and first.parent_id is None
-    return is_new and all(commit.is_plain for commit in commits)
+    ns = first.checkpoint_ns
+    return is_new and all(commit.is_plain and commit.checkpoint_ns == ns for commit in commits)
 
 
 class SqlSaverOfFirsts(SqlSaver):
     """A saver that stores the first commits of a namespace together."""
 
     def commit_all(self, commits: Sequence[Commit]) -> None:
-        """Store consecutive supersteps of one namespace; the first ones of a new namespace in one
-        transaction (benchmark P23).
+        """Store several supersteps of one thread in one transaction (benchmark P23); see
+        `BaseCheckpointSaver.commit_all`.
 
         Raises:
-            CheckpointConflictError: the head is not the one that the first commit names.
-            StorageError: the database refused; if the namespace is new, nothing is stored.
+            CheckpointConflictError: a head is not the one that a commit names or requires.
+            StorageError: the database refused; nothing is stored.
         """
-        if are_first(commits):
-            self._write(self._store_first, commits)
-        else:
-            super().commit_all(commits)
+        self._write(self._store_first if are_first(commits) else self._store_all, commits)
 
     def _store_first(self, commits: Sequence[Commit]) -> None:
         first = commits[0]

@@ -23,16 +23,36 @@ def store(
     return session.rows(*_bind_rows(statement, rows, where))
 
 
+Required = Sequence[tuple[str, str | None]]
+"""(namespace, head) that a commit requires; see `Commit.requires`."""
+
+
+def bind_append(
+    state: MaterializedState, rows: CommitRows, requires: Required
+) -> tuple[Any, ...]:
+    """Return the name of the statement that stores the rows of a commit on the state of its head,
+    and its values.
+
+    Args:
+        requires: one head, or none.
+    """
+    # Compare-and-swap: nothing is added if the head, or what is recorded beside it, is not what
+    # this commit was built on.
+    head = state.namespace_id, state.seq, state.revision
+    for name, head_id in requires:
+        return _bind_rows("append_required", rows, (*head, state.key.thread_id, name, head_id))
+    return _bind_rows("append", rows, head)
+
+
 def append_together(
-    wire: Wire, commits: Sequence[tuple[MaterializedState, CommitRows]]
+    wire: Wire, commits: Sequence[tuple[MaterializedState, CommitRows, Required]]
 ) -> list[int | None]:
     """Store the rows of commits, each on the state of its head, in one transaction and one round
     trip. Return their sequences; None where the head has moved."""
     # A short lock timeout: a commit that needs another session's lock waits for it later, alone.
     calls: list[tuple[Any, ...]] = [(STATEMENTS["limit_wait"],)]
-    for state, rows in commits:
-        head = state.namespace_id, state.seq, state.revision
-        statement, *values = _bind_rows("append", rows, head)
+    for commit in commits:
+        statement, *values = bind_append(*commit)
         calls.append((STATEMENTS[statement], *values))
     _, *moved = wire.rows_together(*calls)
     return [found[0][1] if found else None for found in moved]

@@ -120,6 +120,13 @@ _NEW_ROWS = f""",
     )
     SELECT id, head FROM moved
 """
+# What a commit in the memory of a nested graph requires: this head, which nobody moves meanwhile.
+_REQUIRED = """
+            SELECT id FROM stategraph_spaces
+            WHERE sha256(thread_id) = sha256(${}::bytea)
+                AND sha256(checkpoint_ns) = sha256(${}::bytea) AND head_id = ${}::bytea
+            FOR SHARE
+"""
 # The first commits of a namespace, all or none. A materialized CTE is evaluated once, so each
 # number is drawn once, in this order; the first commit has the lowest.
 _FIRST = """
@@ -151,6 +158,8 @@ STATEMENTS = {
         ON CONFLICT (sha256(thread_id), sha256(checkpoint_ns)) DO UPDATE SET head = space.head
         RETURNING id, thread_id, checkpoint_ns, head, head_id, stamp, size
     """,
+    # Nobody moves this head before the transaction ends; others may require it as well.
+    "required": f"{_SPACE} {_NAMED} FOR SHARE",
     "namespaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id",
     "lock_namespaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id FOR UPDATE",
     "all_namespaces": f"{_SPACE} ORDER BY id",
@@ -258,6 +267,15 @@ STATEMENTS = {
             WHERE id = $11 AND head = $12 AND stamp = $13 RETURNING id, head
         ){_NEW_ROWS}
     """,
+    "append_required": f"""
+        WITH required AS ({_REQUIRED.format(14, 15, 16)}),
+        moved AS (
+            UPDATE stategraph_spaces
+                SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
+            WHERE id = $11 AND head = $12 AND stamp = $13 AND EXISTS (SELECT FROM required)
+                RETURNING id, head
+        ){_NEW_ROWS}
+    """,
     "create": f"""
         WITH moved AS (
             INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size, labelled)
@@ -270,6 +288,15 @@ STATEMENTS = {
             UPDATE stategraph_spaces
                 SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
             WHERE id = $6 AND head = $7 AND stamp = $8 RETURNING id, head
+        ){_NEW_ROW} RETURNING space, seq
+    """,
+    "append_required_row": f"""
+        WITH required AS ({_REQUIRED.format(9, 10, 11)}),
+        moved AS (
+            UPDATE stategraph_spaces
+                SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
+            WHERE id = $6 AND head = $7 AND stamp = $8 AND EXISTS (SELECT FROM required)
+                RETURNING id, head
         ){_NEW_ROW} RETURNING space, seq
     """,
     "create_row": f"""

@@ -53,7 +53,8 @@ class SqlSaver(SqlPruner):
         head.
 
         Raises:
-            CheckpointConflictError: the head is not the one the commit names.
+            CheckpointConflictError: the head is not the one the commit names, or that of another
+                namespace is not the one it requires.
             StorageError: the database refused; nothing of the step is stored.
         """
         self._write(self._write_commit, commit)
@@ -63,40 +64,62 @@ class SqlSaver(SqlPruner):
         function(*args)
 
     def _write_commit(self, commit: Commit) -> None:
-        thread_id, checkpoint_ns = commit.thread_id, commit.checkpoint_ns
         state = self._known_state(commit)
         if state is not None:
             # The fast path of almost every superstep. If the head has moved, the code below finds
             # out why.
             metadata = self._dumps("metadata", commit.metadata)
             rows = build_rows(state, commit, metadata, self._loads_for_labels)
-            seq = self._append(state, rows)
+            seq = self._append(state, rows, commit.requires)
             if seq is not None:
                 apply_commit(state, commit, rows, seq)
                 if self._retention is not None:
                     self._prune_if_due(state)
                 return
-        key = self._key(thread_id, checkpoint_ns) if state is None else state.key
         with self._session(write=True) as session:
-            namespace = self._lock_namespace(session, key)
-            # Compare-and-swap: the namespace is locked, so nobody moves the head after this check.
-            if namespace.head_id != commit.head:
-                raise CheckpointConflictError(
-                    thread_id, checkpoint_ns, commit.head, namespace.head_id
-                )
-            state = self._read_state(session, namespace, commit.parent_id)
-            if commit.parent_id is not None and not state.id:
-                # The parent was pruned: the changes since it are not enough, so this one must hold
-                # everything.
-                commit = complete_commit(commit, self._dumps)
-            rows = self._build_rows(state, commit)
-            seq = self._insert(session, namespace.id, rows)
-            if commit.carried:
-                head = replace(namespace, head_id=commit.id, revision=0)
-                self._add_writes(session, head, commit.id, commit.carried)
-            if commit.taken:
-                take_posts(session, thread_id, commit)
-        self._finish_commit(state, commit, rows, seq)
+            stored = self._store_commit(session, commit)
+        self._finish_commit(*stored)
+
+    def _store_commit(
+        self, session: SqlSession, commit: Commit
+    ) -> tuple[MaterializedState, Commit, CommitRows, int]:
+        """Store a commit in a transaction that is open; what `_finish_commit` takes once that has
+        ended."""
+        thread_id, checkpoint_ns = commit.thread_id, commit.checkpoint_ns
+        # Before the namespace itself, in the order of `commit_all`: otherwise two could deadlock.
+        for name, required in commit.requires:
+            rows_found = session.rows("required", thread_id, name)
+            found = NamespaceRow(*rows_found[0]).head_id if rows_found else None
+            if found != required:
+                raise CheckpointConflictError(thread_id, name, required, found)
+        namespace = self._lock_namespace(session, self._key(thread_id, checkpoint_ns))
+        # Compare-and-swap: the namespace is locked, so nobody moves the head after this check.
+        if namespace.head_id != commit.head:
+            raise CheckpointConflictError(thread_id, checkpoint_ns, commit.head, namespace.head_id)
+        state = self._read_state(session, namespace, commit.parent_id)
+        if commit.parent_id is not None and not state.id:
+            # The parent was pruned: the changes since it are not enough, so this one must hold
+            # everything.
+            commit = complete_commit(commit, self._dumps)
+        rows = self._build_rows(state, commit)
+        seq = self._insert(session, namespace.id, rows)
+        if commit.carried:
+            head = replace(namespace, head_id=commit.id, revision=0)
+            self._add_writes(session, head, commit.id, commit.carried)
+        if commit.taken:
+            take_posts(session, thread_id, commit)
+        return state, commit, rows, seq
+
+    def _store_all(self, commits: Sequence[Commit]) -> None:
+        """Store commits of one thread in one transaction."""
+        thread_id = commits[0].thread_id
+        with self._session(write=True) as session:
+            # "" first, as every commit that requires it does.
+            for name in sorted({commit.checkpoint_ns for commit in commits}):
+                self._lock_namespace(session, self._key(thread_id, name))
+            stored = [self._store_commit(session, commit) for commit in commits]
+        for each in stored:
+            self._finish_commit(*each)
 
     def _build_rows(self, state: MaterializedState, commit: Commit) -> CommitRows:
         metadata = self._dumps("metadata", commit.metadata)
@@ -110,6 +133,7 @@ class SqlSaver(SqlPruner):
             or not state.id == commit.parent_id == commit.head
             or commit.carried
             or commit.taken
+            or len(commit.requires) > 1
             # From another saver or of another thread: the commit was forwarded.
             or state.key.integrity is not self._integrity
             or state.key.thread_id != commit.thread_id
@@ -129,9 +153,14 @@ class SqlSaver(SqlPruner):
                 return found.state
         return MaterializedState(namespace.key(self._integrity), namespace.id)
 
-    def _append(self, state: MaterializedState, rows: CommitRows) -> int | None:
-        """Store a commit's rows in their own transaction, if the head has not moved; return their
-        sequence, or None. Every superstep does this, so each database does it in as few steps as it
+    def _append(
+        self,
+        state: MaterializedState,
+        rows: CommitRows,
+        requires: Sequence[tuple[str, str | None]],
+    ) -> int | None:
+        """Store a commit's rows in their own transaction, if the head has not moved and those
+        required are as they should be; return their sequence, or None. Every superstep does this, so each database does it in as few steps as it
         can."""
         raise NotImplementedError
 

@@ -82,6 +82,7 @@ ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM chec
 STATEMENTS = {
     "namespace": f"{SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
     "lock_namespace": f"{SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
+    "required": f"{SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
     "namespaces": f"{SPACE} WHERE thread_id = ? ORDER BY id",
     "lock_namespaces": f"{SPACE} WHERE thread_id = ? ORDER BY id",
     "all_namespaces": f"{SPACE} ORDER BY id",

@@ -7,29 +7,44 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
+from ...checkpoint.base import Commit
 from ..run.effects import Entry, InTransaction, Save
 from ..run.run import Run
 from .journal import Journal
 from .pool import HELD_SECONDS
-from .steps import arun_steps
+from .steps import Steps, arun_steps
 
 
 class AsyncJournal(Journal):
     """A journal that waits without holding its event loop up. A wait that is cancelled does not cut
     a saver short."""
 
+    face = "a"
+
     def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(run)
         saver = run.thread.saver
         assert saver is not None
-        self._commit, self._claim = saver.acommit, saver.aclaim
-        self._commit_all = saver.acommit_all
-        self._commit_writes = saver.acommit_writes
-        self._commit_records = saver.acommit_records
-        self._observe(run.settings.observing)
-        self._in_memory = saver.in_memory
+        # A memory waits for its turn with the outermost run, also if the saver is quick.
+        memory = run.parent is not None and run.settings.graph.checkpointer is True
+        self._in_memory = saver.in_memory and not memory
         self._loop = loop
-        self._drainer: asyncio.Future[None] | None = None  # who holds the lane
+        self._drainer: asyncio.Future[Any] | None = None  # who holds the lane
+
+    def commit_inside(self, stored: Commit | list[Commit], *, awaits: bool) -> Any:
+        """`Journal.commit_inside`: the loop's own saver methods store it."""
+        if self.can_wait():
+            turn = self._turn(self._commit_inside_lane(stored))
+            future = asyncio.run_coroutine_threadsafe(turn, self._loop)
+            return asyncio.wrap_future(future) if awaits else self._wait(future)
+        if awaits:
+            return self._turn(self._commit_inside_lane(stored))
+        # A graph that a coroutine calls without `await` holds the loop up: nothing else is stored
+        # meanwhile, nor can be waited for.
+        if not self._queue and not self._is_draining():
+            return self._commit_below("", stored)
+        saver: Any = self._run.thread.saver
+        return (saver.commit_all if isinstance(stored, list) else saver.commit)(stored)
 
     def record(self, entry: Save, *, wait: bool) -> Any:
         """`Journal.record`: the loop's own saver methods store it."""
@@ -40,25 +55,19 @@ class AsyncJournal(Journal):
 
     def transact(self, asked: InTransaction) -> Any:
         """`Journal.transact`: the function is called on a thread of the saver's."""
-        turn = self._transact_in_turn(asked)
+        turn = self._turn(self._transact_in_lane(asked))
         if not self.can_wait():
             return turn
         return self._wait(asyncio.run_coroutine_threadsafe(turn, self._loop))
 
-    async def _transact_in_turn(self, asked: InTransaction) -> None:
+    async def _turn(self, steps: Steps[None]) -> None:
         while self._is_draining():
             await asyncio.shield(self._start_draining())
         # Whoever stores meanwhile waits for it as for one who stores.
-        self._drainer = self._loop.create_task(self._transact_quietly(asked))
-        await asyncio.shield(self._drainer)
-        if asked.error is not None:
-            raise asked.error
-
-    async def _transact_quietly(self, asked: InTransaction) -> None:
-        try:
-            await arun_steps(self._transact_in_lane(asked))
-        except BaseException as error:
-            asked.error = error
+        self._drainer = turn = self._loop.create_task(_run_quietly(steps))
+        error = await asyncio.shield(turn)
+        if error is not None:
+            raise error
 
     def _transaction_method(self) -> Any:
         saver: Any = self._run.thread.saver
@@ -121,7 +130,7 @@ class AsyncJournal(Journal):
             await asyncio.shield(self._start_draining())
         self.check()
 
-    def _start_draining(self) -> asyncio.Future[None]:
+    def _start_draining(self) -> asyncio.Future[Any]:
         if self._drainer is None or self._drainer.done():
             self._drainer = self._loop.create_task(self._drain())
         return self._drainer
@@ -132,3 +141,12 @@ class AsyncJournal(Journal):
     async def _drain(self) -> None:
         with suppress(BaseException):  # it is noted, see `Journal._drain`
             await arun_steps(self._store_queued())
+
+
+async def _run_quietly(steps: Steps[None]) -> BaseException | None:
+    """Run a procedure; give what it has raised."""
+    try:
+        await arun_steps(steps)
+    except BaseException as error:
+        return error
+    return None

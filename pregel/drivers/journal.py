@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from sys import modules
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...checkpoint.base import CheckpointTuple, Commit, RunnableConfig
+from ...checkpoint.base import CheckpointTuple, Commit, RunnableConfig, TaskWrites
 from ...checkpoint.overrides import expecting, records_at_once
 from ...checkpoint.records import TransactionPlace
 from ..errors import CheckpointConflictError
@@ -23,6 +24,9 @@ from ..run.effects import Claim, Entry, InTransaction, Save
 from ..run.run import Run
 from .pool import HELD, POOL
 from .steps import Steps, run_steps
+
+if TYPE_CHECKING:
+    from .kept_checkpoints import KeptCheckpoints
 
 
 class Journal:
@@ -32,21 +36,32 @@ class Journal:
     give what is to be awaited, or None.
 
     Attributes:
+        face: how the names of the saver's methods begin that it calls.
         broken: why a checkpoint could not be stored. Whatever comes later is refused with it: it
             belongs to one that may not be there, and would meet the same one when that is made
             anew.
     """
+
+    face = ""
 
     def __init__(self, run: Run) -> None:
         saver = run.thread.saver
         assert saver is not None
         self._run = run
         # The saver's methods by which this journal stores.
-        self._commit: Any = saver.commit
-        self._commit_all: Any = saver.commit_all
-        self._claim: Any = saver.claim
-        self._commit_writes: Any = saver.commit_writes
-        self._commit_records: Any = saver.commit_records
+        face = self.face
+        self._commit: Any = getattr(saver, f"{face}commit")
+        self._commit_all: Any = getattr(saver, f"{face}commit_all")
+        self._claim: Any = getattr(saver, f"{face}claim")
+        self._commit_writes: Any = getattr(saver, f"{face}commit_writes")
+        self._commit_records: Any = getattr(saver, f"{face}commit_records")
+        self._kept: KeptCheckpoints | None = None
+        at_exit = run.settings.durability == "exit"
+        if run.parent is None:
+            if at_exit:
+                self._kept = _keep_checkpoints(saver)
+        elif at_exit or run.settings.graph.checkpointer is True:
+            self._join(run.outermost)
         self._observe(run.settings.observing)
         self._queue: deque[Entry] = deque()
         self._lane = threading.Lock()
@@ -58,18 +73,94 @@ class Journal:
 
     def _observe(self, observing: Any) -> None:
         """Have the calls of the saver watched, if anybody is told of them."""
+        # What is kept for the outermost run is told of when that stores it.
+        kept = self._kept is not None and self._run.parent is not None
         # Whoever has not loaded logging sees no warning of a slow commit.
-        if "logging" in modules and not self._run.thread.saver.in_memory:  # type: ignore[union-attr]
+        if "logging" in modules and not kept and not self._run.thread.saver.in_memory:  # type: ignore[union-attr]
             from ..log import time_commits
 
             self._commit = time_commits(self._commit, self._run)
             self._commit_all = time_commits(self._commit_all, self._run)
         if observing is not None:
-            self._commit = observing.time_commits(self._commit)
-            self._commit_all = observing.time_commits(self._commit_all)
+            if not kept:
+                self._commit = observing.time_commits(self._commit)
+                self._commit_all = observing.time_commits(self._commit_all)
             self._claim = observing.watch_records(self._claim)
             self._commit_writes = observing.watch_records(self._commit_writes)
             self._commit_records = observing.watch_records(self._commit_records)
+
+    # -- what nested graphs have made --------------------------------------------------------------
+
+    def _join(self, root: Run) -> None:
+        """Leave the checkpoints to the outermost run, if it stores all at its end; else store those
+        of a memory in turn with its own, whose head they require. If that run keeps its thread with
+        another saver, or stores nothing, the head of the memory decides alone."""
+        journal: Any = root.journal
+        if root.thread.saver is not self._run.thread.saver:
+            return
+        self._kept = kept = journal._kept
+        if kept is not None:
+            self._commit, self._commit_all = kept.commit, kept.commit_all
+        elif self._run.settings.graph.checkpointer is True:
+            awaits = self.face == "a"
+            self._commit = self._commit_all = partial(journal.commit_inside, awaits=awaits)
+
+    def commit_inside(self, stored: Commit | list[Commit], *, awaits: bool) -> Any:
+        """Store checkpoints of a memory inside once all before is stored. Nothing of this run is
+        stored meanwhile, so they require the head at which it stands.
+
+        Args:
+            awaits: give what is to be awaited, instead of waiting here.
+
+        Raises:
+            Exception: whatever the saver raised, for these or for a checkpoint before them.
+        """
+        steps = self._commit_inside_lane(stored)
+        if not awaits:
+            return self._take_turn(steps)
+        from asyncio import to_thread
+
+        return to_thread(self._take_turn, steps)
+
+    def _take_turn(self, steps: Steps[None]) -> None:
+        with self._lane:
+            run_steps(steps)
+
+    def _commit_inside_lane(self, stored: Commit | list[Commit]) -> Steps[None]:
+        yield from self._store_queued()
+        if self.broken is not None:
+            raise self.broken
+        yield self._commit_below(self.face, stored)
+
+    def _commit_below(self, face: str, stored: Commit | list[Commit]) -> Any:
+        saver: Any = self._run.thread.saver
+        if isinstance(stored, list):
+            self._require(stored, self._position.head)
+            return getattr(saver, f"{face}commit_all")(stored)
+        self._require([stored], self._position.head)
+        return getattr(saver, f"{face}commit")(stored)
+
+    def _require(self, commits: Sequence[Commit], head: str | None) -> None:
+        """Let commits in memories be stored only while this is the head of the outermost run."""
+        for commit in commits:
+            commit.requires = ((self._run.ns, head),)
+
+    def take_kept(self) -> Sequence[Commit]:
+        """With durability "exit", return the checkpoints of nested graphs that the outermost run is
+        to store."""
+        if self._kept is None or self._run.parent is not None:
+            return ()
+        return self._kept.take()
+
+    def find_kept(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint of a nested graph that this call has made and not stored yet."""
+        return None if self._kept is None else self._kept.find(config)
+
+    def find_kept_head(self, config: RunnableConfig) -> str | None:
+        """Return the id of the newest checkpoint of a nested graph, if it is not stored yet."""
+        return None if self._kept is None else self._kept.head(config)
+
+    # -- what is stored ----------------------------------------------------------------------------
 
     def store(self, entry: Entry) -> Any:
         """Store an entry after all before it, and wait for it.
@@ -119,8 +210,7 @@ class Journal:
         Raises:
             Exception: whatever the function raised, or the saver for a checkpoint before it.
         """
-        with self._lane:
-            run_steps(self._transact_in_lane(asked))
+        self._take_turn(self._transact_in_lane(asked))
 
     def _transact_in_lane(self, asked: InTransaction) -> Steps[None]:
         yield from self._store_queued()
@@ -195,7 +285,11 @@ class Journal:
                     raise self.broken
                 if entry.commit is not None:
                     self._position.prepare(entry.commit)
-                    waited = self._commit(entry.commit)
+                    if entry.inside:
+                        self._require(entry.inside, entry.commit.head)
+                        waited = self._commit_all([*entry.inside, entry.commit])
+                    else:
+                        waited = self._commit(entry.commit)
                     if waited is not None:  # threads have waited, and need not stop here (P4, P5)
                         yield waited
                     self._position.move(entry.commit)
@@ -227,7 +321,9 @@ class Journal:
             if self.broken is not None:
                 raise self.broken
             self._position.prepare(commits[0])
-            yield self._commit_all(commits)
+            waited = self._commit_all(commits)
+            if waited is not None:
+                yield waited
             for commit in commits:
                 self._position.move(commit)
         except BaseException as error:
@@ -242,7 +338,12 @@ class Journal:
 
     def _record(self, entry: Any) -> Steps[None]:
         run, position = self._run, self._position
-        if entry.__class__ is Claim:
+        if entry.inside:
+            self._require(entry.inside, self._position.head)
+            yield self._commit_all(entry.inside)
+        elif self._kept is not None and self._kept.record(_list_records(run, entry)):
+            pass
+        elif entry.__class__ is Claim:
             at = run.thread.config_of(run.position.head)
             yield self._claim(at, entry.revision, entry.writes)
             position.count(entry)
@@ -307,13 +408,18 @@ class LanePosition:
         """Whether part of an entry stands beside another checkpoint."""
         return False
 
+    @property
+    def head(self) -> str | None:
+        """The id of the head as this run knows it."""
+        self._take_up()
+        return self.checkpoint_id or self._run.position.head
+
     def expected(self) -> tuple[RunnableConfig, int | None]:
         """The head as this run knows it: its config, and how often something is recorded beside
         it; None if that is not known, as of a saver that records in several goes."""
-        run = self._run
-        head = self.checkpoint_id or run.position.head
-        known = records_at_once(run.thread.saver)
-        return run.thread.config_of(head), self.revision if known else None
+        thread = self._run.thread
+        known = records_at_once(thread.saver)
+        return thread.config_of(self.head), self.revision if known else None
 
     def guard(self, entry: Save) -> AbstractContextManager[None]:
         """In this context writes are recorded only if nobody else has moved the thread on, or
@@ -354,6 +460,20 @@ class LanePosition:
         if self.checkpoint_id is None and found is not None:
             self.checkpoint_id, self.revision = found.checkpoint["id"], found.revision
             self._saver_state = _saver_state_of(found)
+
+
+def _keep_checkpoints(saver: Any) -> KeptCheckpoints:
+    from .kept_checkpoints import KeptCheckpoints
+
+    return KeptCheckpoints(saver.serde)
+
+
+def _list_records(run: Run, entry: Any) -> Mapping[str, Sequence[TaskWrites]]:
+    """What an entry records, by the checkpoints beside which it stands."""
+    if entry.__class__ is Claim:
+        return {run.position.head or "": entry.writes}
+    records: Mapping[str, Sequence[TaskWrites]] = entry.records()
+    return records
 
 
 def _saver_state_of(found: CheckpointTuple | None) -> Any:

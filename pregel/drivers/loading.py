@@ -24,10 +24,15 @@ def load(run: Run, effect: Load, waits: Waits) -> Steps[None]:
         effect.head = yield waits.head(saver, config)
     elif effect.before is not None:
         effect.found = yield from _find_before(saver, effect, config, waits)
-        effect.head = yield waits.head(saver, config)
+        effect.head = run.journal.find_kept_head(config) or (yield waits.head(saver, config))
     else:
         asked = effect.saver or saver
+        kept = run.journal.find_kept(config)
+        if kept is not None:
+            effect.found, effect.head = kept, run.journal.find_kept_head(config)
+            return
         effect.found, effect.head = yield from _find(asked, effect, config, waits)
+        effect.head = run.journal.find_kept_head(config) or effect.head
 
 
 def read_posts(run: Run, effect: ReadPosts, waits: Waits) -> Steps[None]:

@@ -142,6 +142,7 @@ class Entry:
 
     Attributes:
         commit: the checkpoint; None if it is only writes beside one, `checkpoint_id`.
+        inside: checkpoints of nested graphs, stored before that of `commit` in one transaction.
         done: the saver has answered; `error` is what it raised, or None.
         queued: the journal has it, and stores it unless a commit before it fails.
         posted: nobody waits for it.
@@ -151,8 +152,8 @@ class Entry:
     """
 
     __slots__ = (
-        "checkpoint_id", "commit", "done", "error", "held", "of_call", "others", "posted", "queued",
-        "revision", "writes",
+        "checkpoint_id", "commit", "done", "error", "held", "inside", "of_call", "others", "posted",
+        "queued", "revision", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -162,8 +163,10 @@ class Entry:
         checkpoint_id: str = "",
         revision: int | None = None,
         others: Mapping[str, Sequence[TaskWrites]] = NO_OTHERS,
+        inside: Sequence[Commit] = (),
     ) -> None:
         self.commit: Commit | None = commit
+        self.inside: Sequence[Commit] = inside
         self.writes: Sequence[TaskWrites] = writes
         self.checkpoint_id: str = checkpoint_id
         self.revision: int | None = revision

@@ -23,7 +23,7 @@ from ..superstep.task import Task
 from .begin import begin
 from .effects import WIDE, Abandon, Effect, Effects, GiveWay, Load, RunTasks, Save
 from .load import load_checkpoint, load_machine
-from .nested import load_under_way
+from .nested import load_under_way, save_kept
 from .resume import claim_end, end_claim, pause, restore, upcoming
 from .run import Run, run_of
 from .showing import show_checkpoint, show_ends, show_racers, show_starts
@@ -365,18 +365,20 @@ def _record_unfinished(run: Run, tasks: Sequence[Task], finished: Collection[Tas
 
 
 def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
-    """With durability "exit", store the one checkpoint of this call. A nested graph which has
-    finished leaves it to the run around it, where that is enough."""
+    """With durability "exit", store the one checkpoint of this call, and those of the memories
+    inside. A nested graph which has finished leaves it to the run around it, where that is
+    enough."""
     if run.settings.durability != "exit" or run.abandoned:
         return
     commit = run.commits.build_at_exit(run.machine)
     if commit is None:
+        yield from save_kept(run)
         return
     parent = run.parent
     if finished and parent is not None:
         around = run_of(parent).commits
         if run.commits.leave_to(around, parent, commit):
             return
-    yield Save(commit)
+    yield Save(commit, inside=run.journal.take_kept())
     if run.output.streams:
         show_checkpoint(run, upcoming(run, run.machine))

@@ -38,7 +38,7 @@ from ..superstep.interrupts import asking
 from ..superstep.machine import Machine
 from ..superstep.task import Task
 from ..types import Command, RunnableConfig
-from .effects import Effect, Load
+from .effects import Effect, Effects, Load, Save
 from .replay import ReplayPoint, ReplayRoute
 from .run import Run, run_of
 from .snapshots import key_of, plan_to_look
@@ -273,6 +273,15 @@ def load_rewound(run: Run) -> Generator[Effect, None, Load]:
 def _was_made_by(found: CheckpointTuple, tasks: Set[str]) -> bool:
     made_by: Any = found.metadata.get(OF_TASK, ())
     return not tasks.isdisjoint(made_by)
+
+
+def save_kept(run: Run) -> Effects:
+    """With durability "exit", store the checkpoints of nested graphs, where the run around them
+    stands at a stored one itself. If it does not, and has none to store, what its tasks have done is
+    not stored, so neither is this."""
+    inside = run.journal.take_kept()
+    if inside and run.machine.checkpoint_id == run.position.saved_id:
+        yield Save(None, inside=inside)
 
 
 # -- namespaces ------------------------------------------------------------------------------------

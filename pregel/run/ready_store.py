@@ -20,6 +20,7 @@ from ..superstep.ready_machine import ReadyMachine
 from ..superstep.task import Task
 from .commits import CommitBuilder
 from .effects import Effects, Save
+from .nested import save_kept
 from .open_tasks import encode_record
 from .origins import find_beside_head, keep_strays
 from .resume import claim_end, claim_of, upcoming
@@ -219,6 +220,7 @@ class ExitStore(StepStore):
                 yield Save(inner)
         # No step has ended: the state is stored, and records go beside the origins.
         if machine.checkpoint_id == run.position.saved_id:
+            yield from save_kept(run)
             records: dict[str, list[TaskWrites]] = {}
             for commits, origin in origins.items():
                 if commits.exit_records:
@@ -247,7 +249,7 @@ class ExitStore(StepStore):
         put_off = [commits.exit_records for commits in origins]
         carried = self._carry(tasks, put_off, goes_on)
         commit.carried = [*carried, *claim_end(run, tasks)]
-        yield Save(commit)
+        yield Save(commit, inside=run.journal.take_kept())
         if run.output.streams:
             show_checkpoint(run, upcoming(run, machine))
 
