@@ -12,6 +12,7 @@ import stategraph.checkpoint.sql.commit_pipeline as pipeline
 import stategraph.checkpoint.sql.group_commit as group_commit
 import stategraph.checkpoint.sql.sqlite_database as database
 import stategraph.checkpoint.sqlite as sqlite
+import stategraph.pregel.drivers.journal as journal
 import stategraph.store.postgres as postgres_store
 
 from .planted import bug, swap
@@ -132,3 +133,15 @@ def impatient_opening(stack: ExitStack) -> None:
 def duplicates_are_errors(stack: ExitStack) -> None:
     """Two runs that make the same of the same have broken the database."""
     swap(stack, sqlite, "is_duplicate", lambda error: False)
+
+
+@bug("racing_memories", 6)
+def heads_not_required(stack: ExitStack) -> None:
+    """A checkpoint in the memory of a nested graph is stored whatever has become of the thread."""
+    swap(stack, journal.Journal, "_require", lambda self, commits, head: None)
+
+
+@bug("exit_inside_and_outside", 2)
+def memories_stored_first(stack: ExitStack) -> None:
+    """With durability "exit" the memory of a nested graph is stored when that ends, and the step around it later."""
+    swap(stack, journal, "_keep_checkpoints", lambda saver: None)

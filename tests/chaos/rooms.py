@@ -14,6 +14,7 @@ from . import (  # noqa: F401
     keys,
     kills,
     lag,
+    memories,
     onces,
     outages,
     pipelines,
