@@ -160,8 +160,8 @@ class SqlSaver(SqlPruner):
         requires: Sequence[tuple[str, str | None]],
     ) -> int | None:
         """Store a commit's rows in their own transaction, if the head has not moved and those
-        required are as they should be; return their sequence, or None. Every superstep does this, so each database does it in as few steps as it
-        can."""
+        required are as they should be; return their sequence, or None. Every superstep does this,
+        so each database does it in as few steps as it can."""
         raise NotImplementedError
 
     def _insert(self, session: SqlSession, namespace_id: int, rows: CommitRows) -> int:

@@ -53,8 +53,8 @@ class KeptCheckpoints:
             self.commit(commit)
 
     def record(self, records: Mapping[str, Sequence[TaskWrites]]) -> bool:
-        """Keep what is recorded beside these checkpoints; False if not all of them are kept here, so
-        that it is to be stored."""
+        """Keep what is recorded beside these checkpoints; False if not all of them are kept here,
+        so that it is to be stored."""
         if not records or not records.keys() <= self._commits.keys():
             return False
         for id, writes in records.items():

@@ -277,8 +277,8 @@ def _was_made_by(found: CheckpointTuple, tasks: Set[str]) -> bool:
 
 def save_kept(run: Run) -> Effects:
     """With durability "exit", store the checkpoints of nested graphs, where the run around them
-    stands at a stored one itself. If it does not, and has none to store, what its tasks have done is
-    not stored, so neither is this."""
+    stands at a stored one itself. If it does not, and has none to store, what its tasks have done
+    is not stored, so neither is this."""
     inside = run.journal.take_kept()
     if inside and run.machine.checkpoint_id == run.position.saved_id:
         yield Save(None, inside=inside)

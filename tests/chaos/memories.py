@@ -9,7 +9,15 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Annotated, Any, TypedDict
 
-from stategraph import START, CheckpointConflictError, Command, InMemorySaver, Send, StateGraph, interrupt
+from stategraph import (
+    START,
+    CheckpointConflictError,
+    Command,
+    InMemorySaver,
+    Send,
+    StateGraph,
+    interrupt,
+)
 from stategraph.checkpoint.base import address
 from stategraph.testing import CheckFailed, assert_same
 from stategraph.testing.concurrency import side_by_side
