@@ -93,6 +93,7 @@ PREGEL = """
     drivers.batch
     drivers.pool
     drivers.limit
+    drivers.kept_checkpoints
     drivers.journal
     drivers.ajournal
     drivers.attempt drivers.loading
@@ -141,6 +142,7 @@ DEFERRED = {
     (".pregel.drivers.futures", ".pregel.drivers.call_future"): "loads concurrent.futures and logging: loaded with the first `@task` call",
     (".pregel.drivers.futures", ".pregel.drivers.once"): "loaded with the first effect",
     (".pregel.drivers.futures", ".pregel.drivers.sleeping"): "loaded with the first sleep",
+    (".pregel.drivers.journal", "asyncio"): "asyncio is loaded by those who await",
     (".pregel.drivers.sleeping", "asyncio"): "asyncio is loaded by those who await",
     (".pregel.drivers.futures", ".pregel.drivers.transaction"): "loaded with the first transaction of a node",
     (".pregel.drivers.transaction", ".checkpoint.sql.completions"): "loads sqlite3: loaded with the first transaction of a database of one's own",

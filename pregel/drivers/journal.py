@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from sys import modules
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...checkpoint.base import CheckpointTuple, Commit, RunnableConfig, TaskWrites
 from ...checkpoint.overrides import expecting, records_at_once
@@ -22,11 +22,9 @@ from ...checkpoint.records import TransactionPlace
 from ..errors import CheckpointConflictError
 from ..run.effects import Claim, Entry, InTransaction, Save
 from ..run.run import Run
+from .kept_checkpoints import KeptCheckpoints
 from .pool import HELD, POOL
 from .steps import Steps, run_steps
-
-if TYPE_CHECKING:
-    from .kept_checkpoints import KeptCheckpoints
 
 
 class Journal:
@@ -59,7 +57,7 @@ class Journal:
         at_exit = run.settings.durability == "exit"
         if run.parent is None:
             if at_exit:
-                self._kept = _keep_checkpoints(saver)
+                self._kept = KeptCheckpoints(saver.serde)
         elif at_exit or run.settings.graph.checkpointer is True:
             self._join(run.outermost)
         self._observe(run.settings.observing)
@@ -460,12 +458,6 @@ class LanePosition:
         if self.checkpoint_id is None and found is not None:
             self.checkpoint_id, self.revision = found.checkpoint["id"], found.revision
             self._saver_state = _saver_state_of(found)
-
-
-def _keep_checkpoints(saver: Any) -> KeptCheckpoints:
-    from .kept_checkpoints import KeptCheckpoints
-
-    return KeptCheckpoints(saver.serde)
 
 
 def _list_records(run: Run, entry: Any) -> Mapping[str, Sequence[TaskWrites]]:

@@ -144,4 +144,4 @@ def heads_not_required(stack: ExitStack) -> None:
 @bug("exit_inside_and_outside", 2)
 def memories_stored_first(stack: ExitStack) -> None:
     """With durability "exit" the memory of a nested graph is stored when that ends, and the step around it later."""
-    swap(stack, journal, "_keep_checkpoints", lambda saver: None)
+    swap(stack, journal, "KeptCheckpoints", lambda serde: None)
