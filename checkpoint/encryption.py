@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..extras import install_command
-from .errors import DamagedError
+from .errors import DamagedError, UnknownKeyError
 from .integrity import Integrity
 
 KEY_ID = 4
@@ -116,8 +116,9 @@ class Encryption(Integrity):
         ) in self._ciphers:  # rows of before there were ids of keys begin with the nonce
             if (payload := self._decrypt(cipher, data, place)) is not None:
                 return payload
+        is_mine = data[:KEY_ID] in [id for id, _ in self._ciphers]
         which = "this key" if len(self._ciphers) == 1 else "any of these keys"
-        raise DamagedError(
+        raise (DamagedError if is_mine else UnknownKeyError)(
             f"it cannot be decrypted with {which}: it was altered or moved, or encrypted with "
             "another key"
         )

@@ -55,6 +55,11 @@ class DamagedError(StateGraphError, ValueError):
     """Stored bytes that cannot be read, or that do not fit the type they name."""
 
 
+class UnknownKeyError(DamagedError):
+    """A row was encrypted with a key that is not among those given here, or not encrypted at
+    all."""
+
+
 class StorageError(StateGraphError):
     """The database could not execute the operation: it is full, locked, gone or read-only. Nothing
     was done, not even in part; the cause has the database's own message."""

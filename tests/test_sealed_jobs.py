@@ -146,7 +146,35 @@ def test_the_worker_command_takes_keys_from_a_file_and_from_the_environment(
     assert wrong.returncode == 2 and "key 1 must be 16, 24 or 32 bytes" in wrong.stderr and "abc" not in wrong.stderr
 
 
-def test_a_worker_without_the_key_fails_the_job_and_shows_nothing(postgres: str) -> None:
+def test_a_worker_without_any_key_fails_the_job_and_shows_nothing(postgres: str) -> None:
     with opened(postgres, "counting") as queue, working(counting, postgres):
         queue.submit("t", {"log": ["secret"], "left": 2})
         until(lambda: queue.counts()["counting"].get("failed"))
+
+
+def test_a_worker_with_other_keys_leaves_the_job_to_others(postgres: str, caplog: Any) -> None:
+    with opened(postgres, "counting") as queue:
+        queue.submit("t", {"log": ["secret"], "left": 2})
+        queue.submit("t", {"log": ["secret"], "left": 2}, run_id="next")
+        with working(counting, postgres, integrity=Encryption(OLD)):
+            until(lambda: "left to other workers" in caplog.text)
+            queue.submit("u", {"log": ["secret"], "left": 2})
+            until(lambda: caplog.text.count("left to other workers") == 2)
+            with working(counting, postgres, integrity=Encryption(KEY)):
+                found = [queue.result("t", run_id="next", wait=30), queue.result("u", wait=30)]
+        assert [each.status for each in found] == ["done", "done"]
+        assert found[1].attempts == 2 and caplog.text.count("left to other workers") <= 3
+    assert "secret" not in caplog.text
+
+
+def test_a_worker_with_other_keys_than_the_thread_leaves_the_job_to_others(postgres: str, caplog: Any) -> None:
+    """Keys that are rotated in the wrong order: workers write with the new one while others know only the old one."""
+    with opened(postgres, "pays", OLD) as queue:
+        with working(app("pays"), postgres, integrity=Encryption(KEY, OLD)):
+            queue.submit("t", {"log": [], "left": 2}, run_id="first")
+            until(lambda: queue.counts()["pays"].get("done"))
+        queue.submit("t", {"log": ["more"], "left": 4}, run_id="second")
+        with working(app("pays"), postgres, integrity=Encryption(OLD)):
+            until(lambda: "left to other workers" in caplog.text)
+        with working(app("pays"), postgres, integrity=Encryption(KEY, OLD)):
+            until(lambda: queue.counts()["pays"].get("done") == 2)

@@ -25,7 +25,7 @@ import pytest
 from fleet import Fleet, State, all_ended, counting, judged, looped, until, working
 from psycopg_pool import ConnectionPool
 
-from stategraph import END, START, Command, InMemorySaver, Pregel, StateGraph
+from stategraph import END, START, Command, InMemorySaver, Pregel, StateGraph, interrupt
 from stategraph.__main__ import main
 from stategraph.checkpoint import DamagedError, StorageError, UnserializableError
 from stategraph.checkpoint.encryption import Encryption
@@ -276,6 +276,37 @@ def test_a_row_that_was_altered_is_told(postgres: str, queue: Queue) -> None:
         connection.execute("UPDATE stategraph_jobs SET outcome = set_byte(outcome, 9, get_byte(outcome, 9) # 1)")
     with pytest.raises(DamagedError, match="the outcome of the job 'r' of thread 't'"):
         queue.result("t")
+
+
+def approving(approves: bool) -> Pregel:
+    """A graph of which the newer version asks for an approval at the end."""
+    builder = StateGraph(State)
+    builder.add_node("step", lambda state: {"log": ["step"]})
+    builder.add_edge(START, "step")
+    if approves:
+        builder.add_node("approve", lambda state: {"log": [interrupt("approve?")]})
+        builder.add_edge("step", "approve")
+    return builder.compile(name="approving")
+
+
+def test_a_worker_leaves_a_thread_of_another_version_to_others(postgres: str, caplog: Any) -> None:
+    newer, older = approving(True), approving(False)
+    names = [f"t{number}" for number in range(8)]
+    with Queue.from_conn_string(postgres, newer) as queue:
+        with working(newer, postgres):
+            queue.submit_many([(name, {"log": []}) for name in names])
+            assert {queue.result(name, wait=30).status for name in names} == {"paused"}
+        with working(older, postgres):
+            queue.submit("t0", Command(resume="yes"), run_id="answer")
+            until(lambda: "the job 'answer' of thread 't0' is left to other workers" in caplog.text)
+            queue.submit("free", {"log": []})
+            assert queue.result("free", wait=30).value["log"] == ["step"]
+            assert {(job.status, job.attempts) for job in queue.jobs()} == {("waiting", 1)}
+            with working(newer, postgres):
+                for name in names[1:]:
+                    queue.submit(name, Command(resume="yes"))
+                found = [queue.result(name, wait=30) for name in names]
+        assert all(each.value["log"] == ["step", "yes"] for each in found)
 
 
 # -- order ------------------------------------------------------------------------------------------------------

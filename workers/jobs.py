@@ -139,6 +139,7 @@ class Job:
             thread.
         control: asks its run to stop.
         lost: whether another worker has taken it, so that the outcome of this run no longer counts.
+        left: whether this worker cannot run it and leaves it to others.
     """
 
     id: int
@@ -151,6 +152,7 @@ class Job:
     was_delivered: bool = True
     control: RunControl = field(default_factory=RunControl)
     lost: bool = False
+    left: bool = False
 
 
 class JobEnd(NamedTuple):
@@ -266,7 +268,7 @@ class JobCodec(NamedTuple):
         try:
             return self.serde.loads((FORMAT, self.integrity.unprotect(data, packb([what, *name]))))
         except DamagedError as error:
-            raise DamagedError(f"the {what} of {name}: {error}") from error
+            raise type(error)(f"the {what} of {name}: {error}") from error
 
 
 def read_result(row: Sequence[Any], codec: JobCodec) -> JobResult:

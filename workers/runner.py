@@ -17,11 +17,22 @@ from typing import Any, TypeVar
 
 from ..channels.base import MISSING
 from ..checkpoint.base import NULL_TASK_ID, BaseCheckpointSaver
-from ..checkpoint.errors import CheckpointConflictError, StorageError, UnserializableError
+from ..checkpoint.errors import (
+    CheckpointConflictError,
+    StorageError,
+    UnknownKeyError,
+    UnknownTypeError,
+    UnserializableError,
+)
 from ..checkpoint.sql.postgres_server import OutOfReachError
 from ..pregel.app import Pregel
 from ..pregel.clock import CLOCK
-from ..pregel.errors import GraphDrained, StateGraphError, UnknownInterruptError
+from ..pregel.errors import (
+    GraphChangedError,
+    GraphDrained,
+    StateGraphError,
+    UnknownInterruptError,
+)
 from ..pregel.log import log_failed_run
 from ..pregel.program.program import is_async
 from ..pregel.run.config import merge_configs
@@ -35,6 +46,9 @@ from .turns import find_start
 
 Found = TypeVar("Found")
 LOG = logging.getLogger("stategraph.workers")
+
+_FOR_OTHERS = (GraphChangedError, UnknownKeyError, UnknownTypeError)
+"""What a worker raises that has another version of the graph, or other keys, than a job needs."""
 
 REPEATS = 10
 """How often a run is attempted while it conflicts with another run on its thread, or the database
@@ -92,10 +106,15 @@ class JobRunner:
 
     def run(self, job: Job) -> JobEnd:
         """Run a job until it ends, pauses, sleeps or is drained. An exception from a node ends the
-        job, not the worker."""
+        job, not the worker. A job that only another version of the graph, or a worker with other
+        keys, can run goes back to the queue."""
         try:
             return self._run(job)
         except BaseException as error:
+            if isinstance(error, _FOR_OTHERS):
+                LOG.warning("%s is left to other workers: %s", job.name, error)
+                job.left = True
+                return JobEnd(job.id, job.attempt, "waiting")
             if not job.lost:
                 self._log(job, error)
             return JobEnd(job.id, job.attempt, "failed", self.encode_error(job, error))

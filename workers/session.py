@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import inf
 from secrets import randbits
 from time import monotonic, sleep
@@ -74,6 +74,7 @@ class WorkerSession:
         before: the worker's id in a session that was lost. Its claims are taken over, except those
             that other workers have taken.
         scheduler: fires the schedules of the graph; with None, this worker fires none.
+        left: the ids of jobs that it does not claim.
 
     Attributes:
         worker: the worker's id.
@@ -86,9 +87,10 @@ class WorkerSession:
         terms: Terms,
         before: int | None = None,
         scheduler: Scheduler | None = None,
+        left: Collection[int] = (),
     ) -> None:
         self._conninfo, self._terms, self._before = conninfo, terms, before
-        self._scheduler = scheduler
+        self._scheduler, self._left = scheduler, left
         self._limited = self._listens = self._notified = False
         self._channel = str(hash_name(terms.graph)).encode()
         self._connection: Patient | None = None
@@ -233,7 +235,7 @@ class WorkerSession:
         return int(woken)
 
     def _claim_values(self, room: int) -> tuple[Any, ...]:
-        return self._terms.graph, self.worker, room, self._terms.tries - 1
+        return self._terms.graph, self.worker, room, self._terms.tries - 1, [*self._left]
 
     def _jobs(self, found: list[Any]) -> list[Job]:
         """Return the rows of a claim as jobs, in the order in which they run."""
@@ -331,6 +333,10 @@ class WorkerSession:
         """Return the ids of this worker's jobs that were cancelled."""
         found = self._translate(lambda: self._rows("unwanted", self._terms.graph, self.worker))
         return {id for (id,) in found}
+
+    def still_waiting(self, ids: Collection[int]) -> set[int]:
+        """Return the ids of those of these jobs that wait."""
+        return {id for (id,) in self._translate(lambda: self._rows("still_waiting", [*ids]))}
 
     def leave(self) -> None:
         """Record that this worker is about to end, so that no job is blamed for it."""

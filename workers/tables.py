@@ -107,12 +107,14 @@ _GIVEN_BACK = """
 """
 # A thread's jobs run one after the other: a job may start if no other job of its thread is running
 # or parked, and none that waits or sleeps goes before it. A sleeping job has begun; a delayed one
-# has not, and holds up nobody. A claim also returns the thread's head and whether the run has
-# stored a checkpoint, which saves reads when the run begins.
+# has not, and holds up nobody. A claim leaves out the jobs that the worker has left to others ($5).
+# It also returns the thread's head and whether the run has stored a checkpoint, which saves reads
+# when the run begins.
 _PICKED = """
     WITH picked AS MATERIALIZED (
         SELECT id FROM stategraph_jobs AS job
-        WHERE graph = $1 AND state = 'waiting' AND {condition} AND NOT EXISTS (
+        WHERE graph = $1 AND state = 'waiting' AND {condition} AND id <> ALL($5::bigint[])
+            AND NOT EXISTS (
             SELECT FROM stategraph_jobs AS other
             WHERE other.lane = job.lane AND other.id <> job.id
                 AND other.state IN ('waiting', 'running', 'parked', 'sleeping')
@@ -329,6 +331,9 @@ STATEMENTS = {
     """,
     "claim": _PICKED.format(condition=_UNLIMITED, room="$3") + _UNSYNCED,
     "claim_with_ends": _PICKED.format(condition=_UNLIMITED, room="$3"),
+    "still_waiting": """
+        SELECT id FROM stategraph_jobs WHERE id = ANY($1::bigint[]) AND state = 'waiting'
+    """,
     "lock_limit": "SELECT most FROM stategraph_limits WHERE graph = $1 FOR NO KEY UPDATE",
     "claim_within": _PICKED.format(
         condition="true",

@@ -109,6 +109,8 @@ class Worker:
         # A claimed job whose workers have died. It runs when nothing else does, so that no other
         # job is blamed.
         self._suspect: Job | None = None
+        # The ids of jobs that this worker cannot run: it does not claim them again.
+        self._left: set[int] = set()
         # Ends that are still to be stored, appended by the threads of jobs.
         self._ended: deque[Ended] = deque()
         self._stopping = self._has_left = False
@@ -145,6 +147,7 @@ class Worker:
             ))  # fmt: skip
             queue.setup()
             self._running, self._suspect, self._has_left = set(), None, False
+            self._left = set()
             self._wake_sender, self._wake_receiver = socket.socketpair()
             for end in (self._wake_sender, self._wake_receiver):
                 stack.callback(end.close)
@@ -170,7 +173,7 @@ class Worker:
 
     def _new_session(self, before: int | None = None) -> WorkerSession:
         scheduler = Scheduler(self._terms.graph, self._codec)
-        return WorkerSession(self._conninfo, self._terms, before, scheduler)
+        return WorkerSession(self._conninfo, self._terms, before, scheduler, self._left)
 
     def _abandon(self) -> None:
         """Stop the remaining runs, because the worker failed: other workers continue them."""
@@ -232,6 +235,7 @@ class Worker:
             if now - looked >= self._poll:
                 looked = now
                 freed = session.watch()
+                self._forget_left(session)
                 if self._running:
                     self._cancel(session.find_cancelled())
                 if freed:
@@ -239,6 +243,11 @@ class Worker:
             if not self._ended:
                 session.wait(self._wake_receiver, self._poll)
                 self._clear_wake()
+
+    def _forget_left(self, session: WorkerSession) -> None:
+        """Forget jobs that were left to others and do not wait any more."""
+        if left := self._left - {job.id for job in self._running}:  # those are to be given back
+            self._left -= left - session.still_waiting(left)
 
     def _store_ends(self, session: WorkerSession) -> None:
         """Store how runs ended. Ends leave the list only after that: if the session is lost
@@ -325,7 +334,10 @@ class Worker:
         POOL.submit(partial(self._run_job, job))
 
     def _run_job(self, job: Job) -> None:
-        self._ended.append((job, self._runner.run(job)))
+        end = self._runner.run(job)
+        if job.left:  # noted before the job is given back
+            self._left.add(job.id)
+        self._ended.append((job, end))
         self._wake()
 
     def _drain(self, session: WorkerSession) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..errors import DamagedError
+from ..errors import DamagedError, UnknownKeyError
 from ..integrity import Integrity
 from ..records import TaskWrites, check_names
 from ..serde import Blob
@@ -235,7 +235,7 @@ class ThreadKey:
                 raise ValueError(f"it must be bytes, got {type(data).__name__}")
             return unpackb(self.integrity.unprotect(data, place))
         except ValueError as error:
-            raise self.damage_error(f"{_KINDS[kind]} {name!r}: {error}") from error
+            raise self.damage_error(f"{_KINDS[kind]} {name!r}: {error}", type(error)) from error
 
     def unpack_value(self, place: bytes, channel: str, data: bytes) -> list[Any]:
         """Return the content of a value's row, bound to this place; a long payload is a view into
@@ -247,18 +247,20 @@ class ThreadKey:
         try:
             return unpack_view(self.integrity.unprotect(given, place))
         except ValueError as error:
-            raise self.damage_error(f"{_KINDS['value']} {channel!r}: {error}") from error
+            what = f"{_KINDS['value']} {channel!r}: {error}"
+            raise self.damage_error(what, type(error)) from error
 
     def digest(self, data: bytes) -> bytes:
         """Return the last bytes of a row, which identify it."""
         return data[-self.integrity.digest_size :]
 
-    def damage_error(self, what: str) -> DamagedError:
+    def damage_error(self, what: str, cause: type | None = None) -> DamagedError:
         """Return an error that names this thread and namespace."""
+        kind = UnknownKeyError if cause is UnknownKeyError else DamagedError
         where = f"thread {self.thread_id!r}"
         if self.checkpoint_ns:
             where += f", namespace {self.checkpoint_ns!r}"
-        return DamagedError(
+        return kind(
             f"{where}: {what}. Restore it from a backup, or delete the damaged part"
         )
 
