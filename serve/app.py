@@ -117,7 +117,8 @@ def create_app(
             `store` must use the same database.
         workers: with a queue, how many runs of each graph this process executes at once; 0 leaves
             all runs to other processes (`stategraph work MODULE:GRAPH --as NAME`).
-        integrity: guards the rows of the queue; all workers and servers need the same.
+        integrity: guards the rows of the queue; encrypts what users and nodes say in the server's
+            own records. The saver, all workers and all servers need the same.
         webhooks: prefixes of the addresses that runs may name as webhooks, such as
             "https://example.com/hooks/"; none by default.
         origins: the origins of other sites whose pages may use the server, such as
@@ -143,7 +144,7 @@ def create_app(
     bound = {
         name: graph.copy({"checkpointer": saver, "store": memory}) for name, graph in graphs.items()
     }
-    records = Records(memory)
+    records = Records(memory, integrity)
     open_runs = OpenRuns(most_runs, most_runs_of_one)
     requests = OpenRequests(most_requests, most_requests_of_one)
     if queue is None:

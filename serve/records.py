@@ -11,11 +11,13 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
+from ..checkpoint.integrity import Integrity
 from ..store.base import BaseStore, GetOp, Item, ItemChangedError, Op, PutOp, UnchangedOp
 from ..store.batch import LocalStore
 from ..store.filters import compile_filter
 from ..store.paths import escape
 from .errors import Refused
+from .seals import SEAL, Seals, as_stored
 
 ROOT: Final = "stategraph_serve"
 """The first part of the namespaces in which the server stores its records."""
@@ -47,7 +49,7 @@ DELETED: Final = "is_deleted"
 TAKEN_BACK: Final = "taken_back"
 """On a thread: the run that is being taken back. Another run would begin from what it has done."""
 
-HIDDEN: Final = ("owner", DELETED, TAKEN_BACK)
+HIDDEN: Final = ("owner", DELETED, TAKEN_BACK, SEAL)
 """Fields of records that clients do not see."""
 
 TRIES: Final = 30
@@ -90,14 +92,30 @@ class Records:
     A record is a JSON object. Its `owner` is a user's id, "" where there are no users, or None if
     everybody may read it. Users find their own records and those of everybody.
 
+    Args:
+        integrity: encrypts what users and nodes say (`seals`); without it all is stored in clear.
+
     Attributes:
         deliveries: set when this process has stored a webhook to be sent.
     """
 
-    def __init__(self, store: BaseStore) -> None:
-        self._store = store
+    def __init__(self, store: BaseStore, integrity: Integrity | None = None) -> None:
+        self._store, self._seals = store, Seals(integrity)
         self.deliveries: asyncio.Event = asyncio.Event()
         self._locks: WeakValueDictionary[tuple[Kind, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def open(self, check_threads: Callable[[], Awaitable[None]]) -> None:
+        """Check that the records can be read with the server's keys, and encrypt those that an
+        earlier release has stored in clear.
+
+        Args:
+            check_threads: called before any record is encrypted; it raises if the threads have
+                other keys.
+
+        Raises:
+            StorageError: they cannot.
+        """
+        await self._seals.check(self._store, ROOT, check_threads)
 
     def lock(self, kind: Kind, id: str) -> asyncio.Lock:
         """Return the lock to hold from reading a record until writing it, which keeps out other
@@ -141,14 +159,17 @@ class Records:
     async def find(self, kind: Kind, id: str, *within: str) -> Record | None:
         """Return a record; None if there is none."""
         item = await self._store.aget(_space(kind, *within), id)
-        return None if item is None else dict(item.value)
+        return None if item is None else self._read(item)
 
     async def find_all(self, *places: tuple[Kind, str, *tuple[str, ...]]) -> list[Record | None]:
         """Return several records, each given by its kind, its id and the ids of the records that
         contain it."""
         ops = [GetOp(_space(kind, *within), id) for kind, id, *within in places]
         found = await self._store.abatch(ops)
-        return [dict(item.value) if isinstance(item, Item) else None for item in found]
+        return [self._read(item) if isinstance(item, Item) else None for item in found]
+
+    def _read(self, item: Item) -> Record:
+        return self._seals.open(item.namespace, item.key, item.value)
 
     async def put(self, *records: Put, seen: Sequence[Put] = ()) -> None:
         """Write records, or delete those that are None; all or none.
@@ -168,12 +189,17 @@ class Records:
                 raise Refused(422, f"an id {why}")
         checks: list[Op] = []
         if isinstance(self._store, LocalStore):
-            checks = [UnchangedOp(_space(kind, *more), id, each) for kind, id, each, *more in seen]
+            for kind, id, each, *more in seen:
+                space = _space(kind, *more)
+                checks.append(UnchangedOp(space, id, each and as_stored(space, each)))
         else:
             for kind, id, each, *more in seen:
                 if await self.find(kind, id, *more) != each:
                     raise ItemChangedError(_space(kind, *more), id)
-        puts = [PutOp(_space(kind, *within), id, record) for kind, id, record, *within in records]
+        puts = []
+        for kind, id, record, *within in records:
+            space = _space(kind, *within)
+            puts.append(PutOp(space, id, record and self._seals.close(space, id, record)))
         await self._store.abatch([*checks, *puts])
         if any(kind == "webhooks" and record is not None for kind, _, record, *_ in records):
             self.deliveries.set()
@@ -201,7 +227,7 @@ class Records:
         space = _space(kind, *within)
         if sort_by is None and sort_order is None:
             found = await self._store.asearch(space, filter=wanted, limit=limit, offset=offset)
-            return [dict(item.value) for item in found]
+            return [self._read(item) for item in found]
         best: list[Record] = []  # of the pages so far, never more than are wanted
         async for page in self.pages(kind, *within, filter=filter, owner=owner):
             best = sort([*best, *page], sort_by, sort_order)[: offset + limit]
@@ -226,7 +252,7 @@ class Records:
             items = await self._store.abatch([GetOp(space, id) for id in dict.fromkeys(ids)])
             found = [item for item in items if isinstance(item, Item)]
             found.sort(key=lambda item: item.updated_at, reverse=True)
-            records = [dict(item.value) for item in found]
+            records = [self._read(item) for item in found]
             yield [each for each in records if may_see(each, owner) and has(each)]
             return
         offset, is_last = 0, False

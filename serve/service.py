@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite
@@ -18,7 +19,7 @@ from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from ..checkpoint.errors import DamagedError, StorageError, StoredError
+from ..checkpoint.errors import DamagedError, StorageError, StoredError, UnknownTypeError
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
 from ..store.base import BaseStore
@@ -222,7 +223,12 @@ class Service:
 
     async def open(self) -> None:
         """Create the assistants of the graphs, and continue the runs that an earlier server has
-        left."""
+        left.
+
+        Raises:
+            StorageError: the database was written with other keys, or without.
+        """
+        await self.records.open(self._check_threads)
         for name in self.graphs:
             id = graph_assistant(name)
             record = await self.records.find("assistants", id)
@@ -232,6 +238,22 @@ class Service:
             self._own[id] = record
         await self.runs.open()
         self.is_open = True
+
+    async def _check_threads(self) -> None:
+        """Read the newest checkpoint: it shows whether the threads have the server's keys.
+
+        Raises:
+            StorageError: they do not.
+        """
+        saver: Any = next(iter(self.graphs.values())).checkpointer
+        try:
+            with suppress(UnknownTypeError):
+                [_ async for _ in saver.alist(None, limit=1)]
+        except DamagedError as error:
+            raise StorageError(
+                f"the threads in this database were not stored with the server's keys ({error}): "
+                "start it with theirs, or on a new database"
+            ) from error
 
 
 @cache

@@ -10,10 +10,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # where `cluster` is
 
@@ -66,3 +69,13 @@ def read_cases(output: str) -> dict[str, list[str]]:
     """What each case has printed, without ids."""
     cases: dict[str, list[str]] = json.loads(output.splitlines()[-1])
     return {name: [IDS.sub("ID", line) for line in lines] for name, lines in cases.items()}
+
+
+@pytest.fixture(params=("sqlite", "sqlite with keys", "postgres", "postgres with keys"))
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """The arguments of `create_app` for a server on each database."""
+    from .serving import opened
+
+    place = tmp_path / "served.db" if request.param.startswith("sqlite") else request.getfixturevalue("postgres")
+    with opened(request.param, place) as options:
+        yield options

@@ -6,7 +6,8 @@ import asyncio
 import operator
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -16,6 +17,29 @@ from psycopg.conninfo import conninfo_to_dict
 from typing_extensions import TypedDict
 
 from stategraph import END, START, StateGraph, get_stream_writer, interrupt
+from stategraph.checkpoint.encryption import Encryption
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.store.postgres import PostgresStore
+from stategraph.store.sqlite import SqliteStore
+
+DATABASES = ("sqlite", "sqlite with keys", "postgres", "postgres with keys")
+KEY = bytes(range(32))
+
+
+@contextmanager
+def opened(kind: str, place: str | Path, *keys: bytes) -> Iterator[dict[str, Any]]:
+    """The arguments of `create_app` for one of the `DATABASES`, as the command line gives them."""
+    integrity = Encryption(*(keys or [KEY])) if kind.endswith("keys") else None
+    with ExitStack() as stack:
+        if kind.startswith("sqlite"):
+            saver: Any = stack.enter_context(SqliteSaver.from_conn_string(str(place), integrity=integrity))
+            store: Any = stack.enter_context(SqliteStore.from_conn_string(str(place), saver=saver))
+            yield {"checkpointer": saver, "store": store, "integrity": integrity}
+        else:
+            saver = stack.enter_context(PostgresSaver.from_conn_string(str(place), integrity=integrity))
+            store = stack.enter_context(PostgresStore.from_conn_string(str(place)))
+            yield {"checkpointer": saver, "store": store, "integrity": integrity, "queue": place}
 
 
 class Log(TypedDict, total=False):
