@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,11 @@ from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEnti
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from stategraph import InMemorySaver
-from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.serve import create_app
 from stategraph.serve.records import ROOT
 from stategraph.store import InMemoryStore
-from stategraph.store.postgres import PostgresStore
-from stategraph.store.sqlite import SqliteStore
 
-from .serving import Gates, make_flow, serving
+from .serving import DATABASES, Gates, make_flow, opened, serving
 
 postgres = cluster.postgres
 GONE = "00000000-0000-4000-8000-000000000000"
@@ -37,23 +32,17 @@ def gates() -> Gates:
     return Gates()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres", "fleet"])
+@pytest.fixture(params=["memory", *DATABASES, "postgres without queue"])
 def url(request: pytest.FixtureRequest, gates: Gates, tmp_path: Path) -> Iterator[str]:
-    graphs = {"flow": make_flow(gates)}
-    if request.param == "memory":
-        with serving(create_app(graphs, checkpointer=InMemorySaver(), store=InMemoryStore())) as url:
-            yield url
-        return
-    is_file = request.param == "sqlite"
-    place = str(tmp_path / "served.db") if is_file else request.getfixturevalue("postgres")
-    savers, stores = (SqliteSaver, SqliteStore) if is_file else (PostgresSaver, PostgresStore)
-    queue = place if request.param == "fleet" else None
-    with (
-        savers.from_conn_string(place) as saver,
-        stores.from_conn_string(place) as store,
-        serving(create_app(graphs, checkpointer=saver, store=store, queue=queue)) as url,
-    ):
-        yield url
+    kind = request.param
+    with ExitStack() as stack:
+        options: dict[str, Any] = {}
+        if kind != "memory":
+            place = tmp_path / "served.db" if kind.startswith("sqlite") else request.getfixturevalue("postgres")
+            options = stack.enter_context(opened(kind, place))
+        if kind == "postgres without queue":
+            del options["queue"]
+        yield stack.enter_context(serving(create_app({"flow": make_flow(gates)}, **options)))
 
 
 @pytest.fixture
@@ -140,6 +129,20 @@ def test_a_run_starts_from_an_earlier_checkpoint(client: Any) -> None:
     forked = client.threads.update_state(thread, {"log": ["fork"]}, checkpoint=middle)
     result = client.runs.wait(thread, "flow", input=None, checkpoint=forked["checkpoint"])
     assert result == {"log": ["x", "a", "fork", "b"]}
+
+
+def test_a_fork_that_asks_again_is_open_until_it_is_answered(client: Any) -> None:
+    thread = new_thread(client)
+    client.runs.wait(thread, "flow", input={"topic": "ask"})
+    client.runs.wait(thread, "flow", command={"resume": "Ann"})
+    before = next(each for each in client.threads.get_history(thread) if each["next"] == ["a"])
+    found = events(client.runs.stream(thread, "flow", input=None, checkpoint=before["checkpoint"], stream_mode="updates"))
+    assert [each for _, part in found[1:] for each in part] == ["a", "__interrupt__"]
+    shown = client.threads.get(thread)
+    assert shown["status"] == "interrupted" and len(shown["interrupts"]) == 1
+    assert client.threads.search(status="interrupted", limit=100)[0]["thread_id"] == thread
+    assert client.runs.wait(thread, "flow", command={"resume": "Bob"})["log"] == ["a", "Bob"]
+    assert client.threads.get(thread)["status"] == "idle"
 
 
 def test_threads_are_searched(client: Any) -> None:

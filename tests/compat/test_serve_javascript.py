@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import cluster
 import pytest
 
 from stategraph import entrypoint
@@ -15,8 +16,8 @@ from .javascript import run_client
 from .serving import Gates, make_flow, serving
 
 
-def test_a_session_of_the_javascript_client() -> None:
-    with serving(create_app({"flow": make_flow(Gates())})) as url:
+def test_a_session_of_the_javascript_client(database: dict[str, Any]) -> None:
+    with serving(create_app({"flow": make_flow(Gates())}, **database)) as url:
         found = run_client("flow.mjs", url)
     assert found == {
         "waited": {"log": ["x", "a", "b"]},
@@ -43,6 +44,7 @@ def test_a_session_of_the_javascript_client() -> None:
     }
 
 
+postgres = cluster.postgres
 GUIDE = (Path(__file__).resolve().parents[2] / "docs/how-to/serving.md").read_text()
 REFUSED = {
     "assistants.delete deleteThreads": "delete_threads",
@@ -77,10 +79,10 @@ def test_each_method_of_the_javascript_client_is_called(called: dict[str, Any]) 
     assert sorted(called["methods"]) == sorted(name for name in called["results"] if " " not in name)
 
 
-def test_a_session_of_the_ag_ui_client() -> None:
+def test_a_session_of_the_ag_ui_client(database: dict[str, Any]) -> None:
     gates = Gates()
     gates.close("wait")
-    with serving(create_app({"desk": make_desk(gates)})) as url:
+    with serving(create_app({"desk": make_desk(gates)}, **database)) as url:
         found = run_client("ag_ui.mjs", url)
     answer = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]
     call = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
@@ -113,11 +115,11 @@ def double(number: int) -> int:
     return 2 * number
 
 
-def test_sessions_of_the_mcp_client() -> None:
+def test_sessions_of_the_mcp_client(database: dict[str, Any]) -> None:
     gates = Gates()
     gates.close("wait")
     graphs = {"desk": make_desk(gates), "flow": make_flow(gates), "double": double}
-    with serving(create_app(graphs)) as url:
+    with serving(create_app(graphs, **database)) as url:
         found = run_client("mcp.mjs", url)
     assert [name for name, _ in found["tools"]] == ["desk", "flow", "double", "answer_question"]
     assert found["tools"][2][1] == "Doubles a number."

@@ -6,8 +6,7 @@ import asyncio
 import operator
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import suppress
 from queue import Empty, Queue
 from threading import Thread
 from typing import Annotated, Any, TypedDict
@@ -25,13 +24,9 @@ from websockets.sync.client import connect
 
 from stategraph import END, START, Send, StateGraph, add_messages, get_stream_writer, interrupt
 from stategraph.checkpoint.errors import StorageError
-from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.serve import create_app
 from stategraph.serve.sessions.events import first_seq, moment_of_seq
 from stategraph.store import GetOp, InMemoryStore, SearchOp
-from stategraph.store.postgres import PostgresStore
-from stategraph.store.sqlite import SqliteStore
 
 from .serving import Gates, make_flow, serving
 
@@ -105,23 +100,10 @@ def gates() -> Gates:
     return Gates()
 
 
-@pytest.fixture(params=["memory", "sqlite", "fleet"])
-def url(request: pytest.FixtureRequest, gates: Gates, tmp_path: Path) -> Iterator[str]:
-    graphs = make_graphs(gates)
-    with ExitStack() as stack:
-        if request.param == "memory":
-            app = create_app(graphs)
-        elif request.param == "sqlite":
-            place = str(tmp_path / "served.db")
-            saver: Any = stack.enter_context(SqliteSaver.from_conn_string(place))
-            store: Any = stack.enter_context(SqliteStore.from_conn_string(place))
-            app = create_app(graphs, checkpointer=saver, store=store)
-        else:
-            place = request.getfixturevalue("postgres")
-            saver = stack.enter_context(PostgresSaver.from_conn_string(place))
-            store = stack.enter_context(PostgresStore.from_conn_string(place))
-            app = create_app(graphs, checkpointer=saver, store=store, queue=place)
-        yield stack.enter_context(serving(app))
+@pytest.fixture
+def url(gates: Gates, database: dict[str, Any]) -> Iterator[str]:
+    with serving(create_app(make_graphs(gates), **database)) as url:
+        yield url
 
 
 @pytest.fixture

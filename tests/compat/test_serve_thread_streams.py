@@ -68,9 +68,9 @@ def runs_of(parts: list[Any]) -> list[str]:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
+def scene(database: dict[str, Any]) -> Iterator[Scene]:
     gates = Gates()
-    with serving(create_app({"flow": make_flow(gates)})) as url, get_sync_client(url=url) as client:
+    with serving(create_app({"flow": make_flow(gates)}, **database)) as url, get_sync_client(url=url) as client:
         yield Scene(url, client, gates)
 
 
