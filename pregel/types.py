@@ -331,7 +331,9 @@ class StateSnapshot(NamedTuple, Generic[StateT]):
 
     Attributes:
         values: the state.
-        next: the names of the nodes that would run now; empty when the run has ended.
+        next: the names of the nodes that would run now; empty when the run has ended. If all tasks
+            of a superstep have finished and the process died before it was applied: those that
+            follow it, or if none do, those of the finished tasks, whose superstep the call ends.
         config: identifies this checkpoint; pass it to a call to replay or fork from here.
         metadata: how the checkpoint was made; None for an empty thread.
         created_at: when it was made, as ISO 8601 in UTC.

@@ -12,6 +12,7 @@ things to be stored; no further task starts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from sys import modules
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from ..run.effects import (
     Effects,
     Entry,
     GiveWay,
+    Load,
     Notify,
     ReadPosts,
     RunTasks,
@@ -43,8 +45,9 @@ if TYPE_CHECKING:
     from .racing import Failures, Racers
 
 
-LIVE: set[Driver] = set()
-"""The drivers of the live runs of this process: of whole graphs with a saver."""
+LIVE: dict[Driver, None] = {}
+"""The drivers of the live runs of this process, of whole graphs with a saver, in the order in which
+they have begun."""
 
 WATCHERS: dict[str, list[Callable[[], None]]] = {}
 """Thread id → what is called when a run of it begins or ends; see `turns`."""
@@ -95,7 +98,7 @@ class Driver:
         seconds = run.settings.step_timeout
         self._limit = None if seconds is None else StepLimit(seconds)
         if self._journal is not None and run.parent is None:
-            LIVE.add(self)
+            LIVE[self] = None
             if WATCHERS:
                 self._tell_watchers()
 
@@ -157,10 +160,11 @@ class Driver:
 
     # -- as other calls of the thread see it -------------------------------------------------------
 
-    def works_on(self, saver: Any, thread_id: str) -> bool:
-        """Whether this is a run of that thread."""
+    def works_on(self, saver: Any, thread_id: str, run_id: str | None = None) -> bool:
+        """Whether this is a run of that thread; and, if it is named, that very run."""
         thread = self._run.thread
-        return thread.thread_id == thread_id and thread.saver is saver
+        named = run_id is None or thread.run_id == run_id
+        return thread.thread_id == thread_id and thread.saver is saver and named
 
     def carries(self, run: Run) -> bool:
         """Whether it carries this run."""
@@ -187,7 +191,7 @@ class Driver:
 
     def _leave(self) -> None:
         """Drop out of the live runs: the run has ended, and all is stored."""
-        LIVE.discard(self)
+        LIVE.pop(self, None)
         if WATCHERS:
             self._tell_watchers()
 
@@ -201,7 +205,7 @@ class Driver:
         if isinstance(effect, Entry):  # first, for it comes with each superstep (P4, P5)
             if journal is None:
                 return None
-            if run.saves_in_background and isinstance(effect, Save):
+            if run.saves_in_background and effect.__class__ is Save:
                 return self.waits.run(self._save_in_background(journal, effect))
             return journal.store(effect)  # no generator of its own
         if isinstance(effect, StartTasks):
@@ -226,7 +230,19 @@ class Driver:
             return None  # nothing is stored
         if isinstance(effect, ReadPosts):
             return self.waits.run(read_posts(run, effect, self.waits))
+        if run.may_come_twice:
+            return self.waits.run(self._load(effect))
         return self.waits.run(load(run, effect, self.waits))
+
+    def _load(self, effect: Load) -> Steps[None]:
+        """Load what a call starts from that may come twice, and say whether its first delivery is
+        live: else it must be dead, as far as this process knows, and the call goes on for it."""
+        yield from load(self._run, effect, self.waits)
+        thread = self._run.thread
+        effect.delivered_live = any(
+            driver.works_on(thread.saver, thread.thread_id or "", thread.run_id)
+            for driver in takewhile(lambda driver: driver is not self, tuple(LIVE))
+        )
 
     def _give_way(self) -> Steps[None]:
         self.slice_end = yield self.slices.give_way()

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...channels.base import MISSING
 from ...checkpoint.base import CONTINUES, REWOUND, CheckpointTuple, TaskWrites
+from ...checkpoint.errors import CheckpointConflictError
 from ..errors import EmptyInputError, GraphChangedError, UnknownInterruptError
 from ..names import INSIDE, START
 from ..program.program import CompiledNode
@@ -18,9 +19,10 @@ from ..program.writes import Pair
 from ..superstep.machine import Machine
 from ..superstep.task import Task
 from ..types import Command
-from .effects import Effect, Effects, Save
+from .effects import Effect, Effects, FirstSave, Load, Save
 from .nested import find_made_on, find_route, noted_route, ns_of, rewind_point
 from .resume import (
+    claim_place,
     command_writes,
     move_answers,
     note_deliveries,
@@ -37,16 +39,16 @@ from .start import Meaning, Start, classify_call
 from .task_records import with_handlers
 
 
-def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, None, int | None]:
+def begin(run: Run, machine: Machine, loaded: Load) -> Generator[Effect, None, int | None]:
     """Take the input, or make ready to go on.
 
     Returns:
         The machine's tick up to which breakpoints count as passed; None if there is nothing to do.
     """
     found = run.position.found
-    if found is not None and not followed:
+    if found is not None and not loaded.followed:
         find_route(run, machine)
-    start = classify_call(run, followed=followed)
+    start = classify_call(run, followed=loaded.followed)
     if start.meaning is Meaning.SHOW_AGAIN:
         _show_again(run, machine)
         return None
@@ -63,6 +65,9 @@ def begin(run: Run, machine: Machine, *, followed: bool) -> Generator[Effect, No
         return -1
     if start.meaning is Meaning.REFUSE:
         _refuse(run)
+    if start.meaning is Meaning.GO_ON and loaded.delivered_live:
+        thread, head = run.thread, run.position.head
+        raise CheckpointConflictError(thread.thread_id or "", thread.ns, head, head)
     yield from _go_on(run, machine, start)
     return machine.tick
 
@@ -101,6 +106,8 @@ def _go_on(run: Run, machine: Machine, start: Start) -> Effects:
     # A seeded run does anew what another branch has done; a claim there is not its own.
     elif not replay.seeded:
         take_over(run)
+        if run.may_come_twice and not start.branches:
+            yield from claim_place(run, machine)
     # Deliveries are known by the checkpoints of the whole graph only: it takes the command.
     if not run.ns:
         note_deliveries(run)
@@ -157,7 +164,7 @@ def _fork(run: Run, machine: Machine) -> Effects:
     yield from save(run, machine, "fork")
     # Only the fork leads there. The checkpoints after it have passed it.
     run.commits.describe(INSIDE, None)
-    if run.settings.durability != "exit":  # else it is stored at the end
+    if run.settings.durability != "exit" or run.may_come_twice:  # else it is stored at the end
         run.commits.describe(REWOUND, None)
     # A nested graph may be the one that asks, but the call was made to the outermost.
     whole = run.outermost
@@ -285,13 +292,16 @@ def _take_command(run: Run, machine: Machine, command: Command[Any], *, branches
 
 def save(run: Run, machine: Machine, source: str, *, held: bool = False) -> Effects:
     """Make a checkpoint before the first superstep, unless all saving waits for the end of the
-    call.
+    call. If the call may come twice, it is stored before the first node starts in any case: of two
+    deliveries that begin at the same checkpoint one gets a conflict, and runs nothing.
 
     Args:
         held: store it together with the next one.
     """
     if run.thread.saver is not None:
-        if run.settings.durability == "exit":
+        if run.may_come_twice and not held:
+            yield FirstSave(run.commits.build(machine, source, []))
+        elif run.settings.durability == "exit":
             run.commits.postpone(machine, source)
         else:
             saved = Save(run.commits.build(machine, source, []))

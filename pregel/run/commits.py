@@ -63,6 +63,8 @@ class CommitBuilder:
         holds_input: the first checkpoint of a new thread is stored with the next one, in one
             transaction (benchmark P23). Only the hidden START lies between them.
         holds_start: that of START waits for the first step, too, but only a moment.
+        repeats_input: if the first checkpoints are lost, the same input comes again, and both come
+            about again with the same ids.
         made_new: the last checkpoint of this run got a random id: nothing can have been stored
             beside or under it before.
         exit_records: with durability "exit": records of `@task` calls and failures, stored at the
@@ -73,9 +75,9 @@ class CommitBuilder:
     """
 
     __slots__ = (
-        "_applying", "_blobs", "_exit_source", "_lists", "_may_hold_start", "_position",
-        "_settings", "_thread", "exit_records", "holds_input", "holds_start", "inbox", "inner",
-        "last", "made_new", "metadata", "parents",
+        "_applying", "_blobs", "_exit_source", "_lists", "_may_repeat", "_position", "_settings",
+        "_thread", "exit_records", "holds_input", "holds_start", "inbox", "inner", "last",
+        "made_new", "metadata", "parents", "repeats_input",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +88,8 @@ class CommitBuilder:
         self._position = position
         # Key → what a task of this superstep wrote last, and encoded.
         self._blobs: dict[str, tuple[Any, Blob]] = {}
+        # The next checkpoint may be one that an earlier call has made and lost.
+        self._may_repeat = True
         # A superstep is half applied that is not stored at once: no state counts.
         self._applying = False
         self._exit_source = "loop"
@@ -101,7 +105,7 @@ class CommitBuilder:
         self.holds_input: bool = False
         self.holds_start: bool = False
         self.made_new: bool = False
-        self._may_hold_start = False
+        self.repeats_input: bool = False
         self.exit_records: list[TaskWrites] = []
         self.inner: dict[str, tuple[Task, Commit]] = {}
         self.inbox: Final = inbox
@@ -212,13 +216,10 @@ class CommitBuilder:
         thread, position = self._thread, self._position
         assert thread.saver is not None and thread.thread_id is not None
         values, changed, seen = self._encode_changes(machine)
-        late = self._settings.durability == "async"
         self.made_new = False
         if checkpoint_id is None:
-            if self._may_hold_start and machine.step <= 1:
-                checkpoint_id = self._make_held_id()
-            elif late:
-                checkpoint_id = self._make_late_id(source, values)
+            if self._may_repeat:
+                checkpoint_id = self._make_id(machine, source, values)
             else:
                 checkpoint_id, self.made_new = new_checkpoint_id(), True
         updated = None if machine.changed is None else sorted(machine.changed)
@@ -244,31 +245,39 @@ class CommitBuilder:
         if self.inbox is not None:
             self.inbox.hand_over(commit)
         branches = commit.head != commit.parent_id
+        late = self._settings.durability == "async"
         if late and not thread.saver.in_memory and (branches or stores_by_put(thread.saver)):
             self.freeze(commit)  # it may be asked for the whole state when the run has gone on
         self._blobs.clear()
         position.advance(checkpoint_id)
         return commit
 
-    def _make_held_id(self) -> str:
-        """The id of a checkpoint that may be lost while the first step runs, and come about again
-        in a call that finds the input stored. It is made of the checkpoint's place alone: that
-        names the task, or the run of the whole graph, so nothing else can come to stand there."""
-        thread = self._thread
-        place = thread.ns or f"{thread.thread_id}\0{thread.run_id}"
-        return successor_id(f"{self._position.saved_id}\0{place}", {})
-
-    def _make_late_id(self, source: str, values: Mapping[str, Blob | None]) -> str:
-        """The id of a checkpoint that may be stored late: where the same one can come about again,
-        an id that is the same then."""
-        thread, saved_id = self._thread, self._position.saved_id
-        # Done again from the same checkpoint with the same outcome, it is the same superstep.
-        if source == "loop":
+    def _make_id(self, machine: Machine, source: str, values: Mapping[str, Blob | None]) -> str:
+        """The id of the next checkpoint: the one that an earlier call may have given it. A call may
+        have died when tasks had started from a checkpoint that was not stored. Their ids, and so
+        the keys of their effects, derive from its id; so whatever the durability of that call was
+        and of this one is, the checkpoint gets the same id when it comes about again."""
+        thread, position = self._thread, self._position
+        saved_id, found = position.saved_id, position.found
+        late = self._settings.durability == "async"
+        held = self.repeats_input and machine.step <= 1
+        # Not looked at again once that is ruled out (P4, P5).
+        self._may_repeat = late or held
+        # Made of the checkpoint's place alone: that names the task, or the run of the whole graph,
+        # so nothing else can come to stand there.
+        if held:
+            place = thread.ns or f"{thread.thread_id}\0{thread.run_id}"
+            return successor_id(f"{saved_id}\0{place}", {})
+        # Done again from the same checkpoint with the same outcome, it is the same superstep. That
+        # can happen where this call stores late, or an earlier one did: then it is the first that
+        # is built on what was loaded.
+        if source == "loop" and (late or (found and saved_id == found.checkpoint["id"])):
             return successor_id(saved_id or "", values)
         # The same input is a new one in each unnamed call, and for a memory in each fork around it.
-        if source == "input" and (thread.ns or thread.run_id):
+        if source == "input" and late and (thread.ns or thread.run_id):
             parents = "\0".join(self.parents.values())
             return successor_id(f"{saved_id}\0{thread.ns}\0{thread.run_id}\0{parents}", values)
+        self.made_new = True
         return new_checkpoint_id()
 
     def _encode_changes(
@@ -340,18 +349,19 @@ class CommitBuilder:
         else:
             self.metadata[key] = value
 
-    def allow_holding(self, start: bool) -> None:
-        """Let the first commits wait to be stored together.
+    def allow_holding(self, *, repeats: bool, now: bool) -> None:
+        """Let the first commits of a call wait to be stored together.
 
         Args:
-            start: the commit of START may wait for the first step, too: if it is lost, the same
-                input comes again, and both come about again with the same ids.
+            repeats: if they are lost, the same input comes again.
+            now: in this call; an earlier one may have let them wait all the same.
         """
-        self.holds_input, self._may_hold_start = True, start
+        self.repeats_input, self.holds_input = repeats, now
 
     def hold_start(self) -> bool:
-        """Let the checkpoint of START wait for the first step, if it may: whether it does."""
-        self.holds_start = self._may_hold_start
+        """Let the checkpoint of START wait for the first step, if the input is sure to come again:
+        whether it does."""
+        self.holds_start = self.repeats_input
         return self.holds_start
 
     def stay_inside(self, found: CheckpointTuple) -> None:

@@ -47,6 +47,7 @@ class Load:
         "before",
         "branch",
         "continues",
+        "delivered_live",
         "followed",
         "found",
         "head",
@@ -72,6 +73,8 @@ class Load:
         self.saver: BaseCheckpointSaver | None = saver
         self.may_be_gone: bool = may_be_gone
         self.continues: str | None = continues
+        # Another live run of this process has delivered this very call before.
+        self.delivered_live: bool = False
         self.branch: tuple[RunnableConfig, BaseCheckpointSaver] | None = branch
         self.found: CheckpointTuple | None = None
         self.head: str | None = None
@@ -202,9 +205,16 @@ class Save(Entry):
         return self
 
 
+class FirstSave(Save):
+    """A commit that is stored before anything runs, whatever the durability: another delivery of
+    the same call meets it, and ends with a conflict."""
+
+    __slots__ = ()
+
+
 class Claim(Entry):
-    """Record that this run brings answers to the head, if nobody else has recorded anything since
-    it was loaded, with `revision`."""
+    """Record that this run goes on from the head, perhaps with answers, if nobody else has recorded
+    anything since it was loaded, with `revision`."""
 
     __slots__ = ()
 

@@ -43,7 +43,7 @@ def supersteps(run: Run) -> Effects:
     if run.deadline is not None:
         run.deadline.check()
     machine = load_machine(run, loaded)
-    passed_tick = yield from begin(run, machine, followed=loaded.followed)
+    passed_tick = yield from begin(run, machine, loaded)
     if passed_tick is None:
         return
     flow = run.program.flow

@@ -264,10 +264,27 @@ def record_command(
         pairs = [*pairs, (CLAIM, record.claim)]
     position.note_command(record)
     encoded = run.commits.encode_command(pairs)
-    if claimed is not None:
+    if claimed is not None or run.may_come_twice:
         yield Claim(None, [encoded, *reopened], revision=found.revision)
     else:
         yield Save(None, [encoded], position.saved_id or "")
+
+
+def claim_place(run: Run, machine: Machine) -> Effects:
+    """Record beside the head that a call with a run id, which brings nothing or has come before,
+    runs what is pending there: of several that begin so at the same time one goes on, before any
+    node runs. Nothing is recorded if nothing would run."""
+    position = run.position
+    assert position.found is not None
+    given = given_answers(position.records)
+    records = [position.record_of(task.id) for task in pending_tasks(run, machine)]
+    if all(r.finished or run.answers.still_waits(r, given) is not None for r in records):
+        return
+    claim = claim_of(run) or ClaimRecord(
+        answers={}, run_id=run.thread.run_id, taken=[], before=[], live=False
+    )
+    encoded = run.commits.encode_command([(CLAIM, claim)])
+    yield Claim(None, [encoded], revision=position.found.revision)
 
 
 def claim_end(run: Run, tasks: Sequence[Task] = ()) -> list[TaskWrites]:

@@ -66,6 +66,7 @@ class Run:
         "hook",
         "journal",
         "machine",
+        "may_come_twice",
         "ns",
         "output",
         "parent",
@@ -118,11 +119,19 @@ class Run:
         slow = thread.saver is not None and not thread.saver.in_memory
         self.saves_in_background: Final = slow and self.settings.durability == "async"
         self.records_early: Final = slow and self.settings.durability != "exit"
+        # A queue that keeps the input delivers a call once, until the lease of its worker ends.
+        self.may_come_twice: Final = (
+            thread.run_id is not None
+            and thread.saver is not None
+            and task is None
+            and not thread.saver.keeps_input(thread.thread_id or "", thread.run_id)
+        )
         self.position: Final = Position()
         inbox = _make_inbox(thread) if self.settings.inbox else None
         self.commits: Final = CommitBuilder(self.settings, thread, self.position, inbox)
-        if thread.saver is not None and self._may_hold_commits(thread.saver):
-            self.commits.allow_holding(_repeats_input(graph, thread, task))
+        if slow and commits_at_once(thread.saver):
+            repeats = _repeats_input(graph, thread, task)
+            self.commits.allow_holding(repeats=repeats, now=self._may_hold_commits())
         if task is not None and graph.checkpointer is True:
             self.commits.describe(OF_TASK, list_lineage(task))
         self.answers: Final[Answers] = Answers(task, self.position)
@@ -143,14 +152,13 @@ class Run:
         self._cut: Final[list[bool]] = []
         self.payload_cache: Final[dict[Any, Any]] = {}
 
-    def _may_hold_commits(self, saver: BaseCheckpointSaver) -> bool:
+    def _may_hold_commits(self) -> bool:
         """Whether the first commits may wait to be stored together; see "The commit is stored" in
         docs/explanation/architecture.md."""
         return (
             self.records_early
             and self.settings.durability == "sync"
             and self.deadline is None  # else the run may be abandoned with something held
-            and commits_at_once(saver)
         )
 
     def _streams_around(self, around: Run, graph: Graph) -> tuple[Stream, ...]:

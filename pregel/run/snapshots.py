@@ -142,9 +142,12 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
         for described, task in zip(tasks, planned, strict=True)
         if (_is_open(seen, task, handled) if live else task.cause is None)
     ]
+    following: Sequence[Task | PregelTask] = open_tasks
+    if live and planned and not open_tasks:
+        following = _find_following(seen, where[2])
     return StateSnapshot(
         values=_values(program, seen),
-        next=tuple(t.name for t in open_tasks),
+        next=tuple(t.name for t in following),
         config=found.config,
         metadata=found.metadata,
         created_at=found.checkpoint["ts"],
@@ -196,6 +199,20 @@ def _plan_order(task: Task) -> tuple[bool, int]:
 def _is_open(seen: View, task: Task, handled: Collection[Task | None]) -> bool:
     """Whether a resume would run a task."""
     return not _finished(seen, task.id) and task not in handled and task not in seen.lost
+
+
+def _find_following(seen: View, ns: str) -> list[Task]:
+    """What the next call runs where all tasks of a superstep have finished and their process died
+    before it was applied. If nothing follows, these tasks: the call ends their superstep."""
+    tasks = [task for task in seen.tasks if _finished(seen, task.id) and task not in seen.lost]
+    machine = seen.machine.as_superstep().copy()
+    for task in tasks:
+        task.restore(seen.records[task.id].writes)
+    try:
+        machine.apply(tasks)
+    except Exception:  # the next call will raise it, and they run again
+        return tasks
+    return plan_to_look(machine, ns) or tasks
 
 
 def empty_snapshot(config: RunnableConfig) -> StateSnapshot:

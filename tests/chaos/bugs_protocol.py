@@ -19,7 +19,10 @@ import stategraph.pregel.run.start as start
 import stategraph.pregel.run.task_records as task_records
 import stategraph.pregel.run.update_state as update_state
 import stategraph.pregel.run.update_tasks as update_tasks
+from stategraph.checkpoint.base import BaseCheckpointSaver
 from stategraph.pregel.run.answers import Answers
+from stategraph.pregel.run.commits import CommitBuilder
+from stategraph.pregel.superstep.ids import new_checkpoint_id
 from stategraph.pregel.superstep.machine import in_path_order
 from stategraph.pregel.superstep.state import LiveState
 
@@ -202,3 +205,26 @@ def posts_left_in_the_table(stack: ExitStack) -> None:
 def turns_not_waited_for(stack: ExitStack) -> None:
     """A call that would wait for the live run of its thread starts at once."""
     swap(stack, turns.Turn, "_may_start", lambda self: True)
+
+
+@bug("deaths_amid_races", 40)
+def finished_supersteps_are_over(stack: ExitStack) -> None:
+    """A superstep whose tasks have all finished counts as over, though it was not applied."""
+    swap(stack, snapshots, "_find_following", lambda seen, ns: [])
+
+
+@bug("run_ids_together_on_sqlite", 1)
+def named_calls_store_late(stack: ExitStack) -> None:
+    """The input of a call with a run id is stored as late as that of any other."""
+    swap(stack, BaseCheckpointSaver, "keeps_input", lambda self, thread_id, run_id: True)
+
+
+@bug("keys_of_mixed_durabilities", 20)
+def ids_by_durability(stack: ExitStack) -> None:
+    """A call with durability "sync" gives each checkpoint a new id, though a call with "async" may have made and lost it."""
+    real = CommitBuilder._make_id
+
+    def make_id(self: Any, *given: Any) -> str:
+        return real(self, *given) if self._settings.durability == "async" else new_checkpoint_id()
+
+    swap(stack, CommitBuilder, "_make_id", make_id)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import operator
+import threading
 from random import Random
 from typing import Annotated, Any, TypedDict
+
+from mortal import Death, Died, dying
 
 from stategraph import (
     END,
@@ -21,7 +24,7 @@ from stategraph import (
 from stategraph.testing import CheckFailed, assert_same
 
 from .campaign import Round, trial
-from .stages import config
+from .stages import config, sqlite
 
 AGAIN = RetryPolicy(initial_interval=0, max_attempts=3, jitter=False, retry_on=Exception)
 
@@ -149,3 +152,85 @@ def children_are_not_repeated(round: Round) -> None:
             given = None
     assert_same({n: len(keys) for n, keys in ran.items()}, dict.fromkeys(range(count), 1), "how often each child ran")
     round.count("children", count)
+
+
+class Noted:
+    """The keys under which each place was passed; says when one is passed."""
+
+    def __init__(self) -> None:
+        self.keys: dict[Any, set[str]] = {}
+        self.passed = threading.Event()
+
+    def node(self, name: str) -> Any:
+        def run(state: State, runtime: Runtime) -> Any:
+            self.passed.set()
+            self.keys.setdefault((name, state["left"]), set()).add(runtime.idempotency_key)
+            return {"log": [name]}
+
+        return run
+
+    def wait(self) -> None:
+        """The call that dies takes until another node has begun, if one can."""
+        self.passed.clear()
+        self.passed.wait(0.02)
+
+
+def nested_in_a_loop(noted: Noted, saver: Any, random: Random) -> Any:
+    """Twice: a node, then one beside a graph of three, one of which is a graph, then one that joins them."""
+    schedule: Any = random.choice(["supersteps", "ready"])
+
+    def graph(*names: str) -> Any:
+        builder = StateGraph(State)
+        for name in names:
+            builder.add_node(name, noted.node(name))
+        return builder
+
+    deep = graph("d1", "d2").add_edge(START, "d1").add_edge("d1", "d2").compile(schedule=schedule)
+    inner = graph("i1", "i2").add_node("deep", deep).add_edge(START, "i1").add_edge("i1", "deep").add_edge("deep", "i2")
+    below = inner.compile(schedule=schedule, checkpointer=random.choice([None, None, True]))
+
+    def call(state: State) -> Any:
+        return {"log": below.invoke({"left": state["left"], "log": []})["log"]}
+
+    def count(state: State) -> Any:
+        return {**noted.node("count")(state, get_runtime()), "left": state["left"] - 1}
+
+    outer = graph("a", "b").add_node("inner", random.choice([below, call])).add_node("count", count)
+    if schedule == "supersteps":  # "ready" starts by which of two ends first, and that is chance
+        outer.add_edge("a", "b").add_edge(["b", "inner"], "count")
+    else:
+        outer.add_edge("inner", "b").add_edge("b", "count")
+    outer.add_edge(START, "a").add_edge("a", "inner")
+    outer.add_conditional_edges("count", lambda state: "a" if state["left"] else END, ["a", END])
+    return outer.compile(checkpointer=saver, schedule=schedule)
+
+
+@trial("R3", quick=40, full=50_000)
+def keys_of_mixed_durabilities(round: Round) -> None:
+    """Nested graphs run in calls that die at a storing call while the next node begins, one to three of them, each with
+    durability "sync" or "async": each place has one key."""
+    random, noted = round.random, Noted()
+    named = random.random() < 0.3
+    at = config(run_id="r") if named else config()
+    given: Any = {"left": 2, "log": []}
+    with sqlite(round).open() as saver:
+        app = nested_in_a_loop(noted, saver, random)
+        modes: list[Any] = []
+        deaths = random.choice([1, 1, 2, 3])
+        for last in [False] * deaths + [True]:
+            if app.get_state(config()).created_at is None:
+                call = given
+                if not named:
+                    noted.keys.clear()  # another run
+            else:
+                call = given if named and random.random() < 0.5 else None
+            modes.append(random.choice(["sync", "async"]))
+            death = Death(10**9 if last else random.randrange(1, 14), stores_first=random.random() < 0.3, meanwhile=noted.wait)
+            with dying(saver, death):
+                try:
+                    app.invoke(call, at, durability=modes[-1])
+                except Died:
+                    round.count("deaths")
+    several = {place: len(keys) for place, keys in noted.keys.items() if len(keys) > 1}
+    assert_same(several, {}, f"{modes}: places with several keys")
+    round.count("keys", len(noted.keys))

@@ -4,9 +4,12 @@ that was recorded is done twice."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from mortal import Death, Died, dying
 
 from stategraph import START, InMemorySaver, Send, StateGraph
 from stategraph.checkpoint.base import CONTROL_WRITES, NULL_TASK_ID
@@ -198,3 +201,59 @@ def failed_siblings(round: Round) -> None:
         assert_same(result["log"], [*range(5)], f"{kind}, {durability}: log")
         assert_same(dict(sorted(ended.items())), dict.fromkeys(range(5), 1), f"{kind}, {durability}: how often each task ended")
     round.count("tasks", 5)
+
+
+@trial("R26", quick=10, full=10_000)
+def deaths_amid_races(round: Round) -> None:
+    """A process dies at one of its storing calls, between a win and the end of the losers among others: `next` is empty
+    only if the next call does nothing, and names what that call runs."""
+    random, ran, release = round.random, list[str](), threading.Event()
+    schedule: Any = random.choice(["supersteps", "ready"])
+
+    def act(name: str) -> Any:
+        def run(state: Any) -> Any:
+            ran.append(name)
+            if state.get("what") == "hang":
+                release.wait(20)
+            if state.get("what") == "fail":
+                raise ValueError
+            return {"log": [name]}
+
+        return run
+
+    handler = random.choice([None, lambda state: {"log": ["mended"]}])
+    acts = ["win", "hang", random.choice(["hang", "win", "fail"])]
+    random.shuffle(acts)
+    graph = StateGraph(State).add_node("run", act("run"), error_handler=handler).add_node("after", act("after"))
+    graph.add_node("first", act("first")).add_node("beside", act("beside")).add_edge(START, "first")
+    graph.add_conditional_edges("first", lambda state: [Send("run", {"what": each}, race="r") for each in acts], ["run"])
+    if random.random() < 0.7:
+        graph.add_edge("run", "after")
+    else:
+        graph.add_edge("beside", "after")
+    graph.add_edge("first", "beside")
+    durability: Any = random.choice(["sync", "sync", "async"])
+    with sqlite(round).open() as saver:
+        app = graph.compile(checkpointer=saver, schedule=schedule)
+        for at in range(1, 12):
+            release.clear()
+            thread = config(f"{at}")
+            death = Death(at, stores_first=random.random() < 0.3, meanwhile=release.set)
+            with dying(saver, death):
+                try:
+                    app.invoke({"log": []}, thread, durability=durability)
+                except Died:
+                    round.count("deaths")
+            release.set()
+            before = app.get_state(thread)
+            if before.created_at is None:
+                continue
+            ran.clear()
+            app.invoke(None, thread)
+            after = app.get_state(thread)
+            where = f"{schedule}, {durability}, {acts}, died at {at}: next was {before.next}, then {ran} ran"
+            named = {name for name in before.next if name != START}
+            if (before.next == ()) != (before.config == after.config) or after.next:
+                raise CheckFailed(where)
+            if ran and not (before.next and named <= {*ran}):
+                raise CheckFailed(where)

@@ -238,3 +238,65 @@ def delivered_again(round: Round) -> None:
             one.invoke(Command(resume="yes"), config("q", run_id="answer"))
         assert_same(one.get_state(config("q")).values["log"], ["yes"], "log after one answer")
         assert_same(len(paid.read()), 1, "how often the effect of the answer fired")
+
+
+def delivered_together(storage: Storage, folder: Path, name: str, threads: list[str], how: list[tuple[str, str]]) -> int:
+    """Deliver a call to each thread, when the other process has loaded the same; how often this one was refused."""
+    gate, bodies, refused = Gate(folder / "gate", 2), Ledger(folder / "bodies"), 0
+    with storage.open() as saver:
+        load, waits = saver.get_tuple, [False]
+
+        def get_tuple(*given: Any) -> Any:
+            found = load(*given)
+            if waits[0]:
+                waits[0] = False
+                gate()
+            return found
+
+        saver.get_tuple = get_tuple
+        for thread, (durability, schedule) in zip(threads, how, strict=True):
+
+            def node(state: Asked, thread: str = thread) -> Any:
+                bodies.note(thread, name)
+                return {"log": ["x"]}
+
+            graph = StateGraph(Asked).add_node("node", node).add_edge(START, "node")
+            app = graph.compile(checkpointer=saver, schedule=schedule)  # type: ignore[arg-type]
+            waits[0] = True
+            try:
+                app.invoke({"log": [1]}, config(thread, run_id="r"), durability=durability)  # type: ignore[arg-type]
+            except CheckpointConflictError:
+                refused += 1
+            gate()
+            assert_same(app.invoke({"log": [1]}, config(thread, run_id="r"))["log"], [1, "x"], "what comes again")
+            gate()
+    return refused
+
+
+def run_ids_together(round: Round, storage: Storage) -> None:
+    threads = [f"{n}" for n in range(20)]
+    how = [(round.random.choice(["sync", "async", "exit"]), round.random.choice(["supersteps", "ready"])) for _ in threads]
+    with storage.open():
+        pass
+    jobs = ((delivered_together, storage, round.folder, f"p{n}", threads, how) for n in range(2))
+    ended = round.bench.run(*jobs)
+    for each in ended:
+        assert_same(each.error, "", "error of a process that delivers")
+    ran = [thread for thread, _ in Ledger(round.folder / "bodies").read()]
+    several = {thread: how[int(thread)] for thread in threads if ran.count(thread) != 1}
+    assert_same(several, {}, "threads whose node did not run once")
+    assert_same(sum(each.result for each in ended), len(threads), "deliveries that were refused")
+    round.count("calls delivered together", len(threads))
+
+
+@trial("R8", quick=1, full=500)
+def run_ids_together_on_sqlite(round: Round) -> None:
+    """Two processes deliver the same call with a run id, and have both loaded the thread before either stores: the node
+    runs once, one delivery is refused, and it is recognized when it comes again."""
+    run_ids_together(round, sqlite(round))
+
+
+@trial("R8", quick=1, full=100)
+def run_ids_together_on_postgres(round: Round) -> None:
+    """The same on Postgres."""
+    run_ids_together(round, postgres(round))
