@@ -5,14 +5,16 @@ Which annotation becomes such a channel is decided when a graph is built.
 
 from __future__ import annotations
 
+import inspect
 import operator as op
-from collections import abc
+from collections import OrderedDict, abc, deque
 from collections.abc import Callable, Sequence
 from copy import Error as CopyError
 from copy import copy as shallow_copy
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain
+from types import CoroutineType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -28,8 +30,8 @@ from typing import (
     get_origin,
 )
 
-from .base import MISSING, BaseChannel, Missing, Value
-from .common import CONCURRENT, SingleValue, clone, too_many_error
+from .base import MISSING, BaseChannel, InvalidUpdateError, Missing, Value
+from .common import CONCURRENT, SingleValue, clone, name_key, too_many_error
 
 New = TypeVar("New")
 
@@ -46,6 +48,14 @@ _CONCRETE: dict[Any, Callable[[], Any]] = {
 
 
 _IMMUTABLE = frozenset((int, float, str, bool, tuple, frozenset, bytes, type(None)))
+_MUTABLE = (list, set, dict, bytearray, deque, OrderedDict)
+_IN_PLACE = frozenset(
+    (
+        "add", "append", "appendleft", "difference_update", "discard", "extend", "extendleft",
+        "intersection_update", "remove", "symmetric_difference_update", "update",
+    )
+)  # fmt: skip
+"""Methods of builtin types that change their object and return None."""
 _PURE = (op.add, op.or_, op.and_, op.mul, op.sub, op.xor, op.concat, max, min)
 """Reducers known to return a new value, so that they can be given the live one."""
 
@@ -104,6 +114,20 @@ def reducer_for(reducer: Any, annotation: Any) -> Any:
     return (choose and choose(reducer, annotation)) or reducer
 
 
+def reducer_fault(reducer: Any) -> str:
+    """Why a function cannot be a reducer, as the end of a sentence; empty if nothing is known."""
+    function = reducer.func if isinstance(reducer, partial) else reducer
+    called = function if inspect.isroutine(function) else type(function).__call__
+    if inspect.iscoroutinefunction(called):
+        return "must not be an async function: it is called between supersteps, without an await"
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        return "must not be a generator function: it must return the new value"
+    owner = getattr(function, "__objclass__", None)
+    if owner in _MUTABLE and function.__name__ in _IN_PLACE:
+        return "changes the value in place and returns None; it must return the new value"
+    return ""
+
+
 def make_folding(reducer: Any) -> Folding | None:
     """A new `Folding` of this reducer, if it has one."""
     make: Callable[[Any], Folding | None] | None = getattr(reducer, "__dict__", {}).get(FOLDING)
@@ -148,6 +172,8 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         key: str = "",
     ) -> None:
         super().__init__(typ, key)
+        if fault := reducer_fault(operator):
+            raise TypeError(f"the reducer {operator!r} {fault}")
         self.dropped: int = 0
         self.operator: Callable[[Any, Any], Value] = operator
         self.folding: Folding | None = make_folding(operator)
@@ -184,7 +210,8 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         """Fold `values`, or take the one `Overwrite` among them.
 
         Raises:
-            InvalidUpdateError: two overwrites in one superstep.
+            InvalidUpdateError: two overwrites in one superstep; or the operator returned None for
+                two values though the type of the key does not allow it, or returned a coroutine.
             Exception: whatever the operator raises.
         """
         self.dropped = 0
@@ -209,8 +236,35 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         # The channel that this one was copied from shares the value: a reducer that works in place
         # is given a copy.
         start = value if self.pure or value.__class__ in _IMMUTABLE else own_copy(value)
-        self.value = fold(self.operator, values, start)
+        self.value = self._fold(values, start)
         return True
+
+    def _fold(self, values: Sequence[Any], start: Any) -> Any:
+        """The value after these writes, one by one."""
+        if self.pure:
+            return fold_pure(self.operator, values, start)
+        value, operator = start, self.operator
+        for write in values:
+            old, value = value, operator(value, write)
+            if value is None or value.__class__ is CoroutineType:
+                self._check_result(old, write, value)
+        return value
+
+    def _check_result(self, old: Any, write: Any, result: Any) -> None:
+        name = getattr(self.operator, "__qualname__", None) or repr(self.operator)
+        if result is not None:
+            result.close()
+            text = f"the reducer {name} returned a coroutine; it must return the new value"
+        elif old is None or write is None or not _excludes_none(self.typ):
+            return
+        else:
+            given = f"a {type(old).__name__} and a {type(write).__name__}"
+            text = (
+                f"the reducer {name} returned None for {given}; it must return the new value, even "
+                "if it changes the first argument in place. If None is meant, annotate the key "
+                f"with `{getattr(concrete_type(self.typ), '__name__', '...')} | None`"
+            )
+        raise InvalidUpdateError(name_key(self, text))
 
     def identify(self, write: Any) -> Any:
         """A write as `update` takes it, with the ids that its items would otherwise be given then,
@@ -224,7 +278,7 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         if len(values) == 1:
             return values[0]
         # The first write becomes the value, but it still belongs to its node: work on a copy.
-        return fold(self.operator, values[1:], own_copy(values[0]))
+        return self._fold(values[1:], own_copy(values[0]))
 
     def copy(self) -> Self:
         """A second channel with the same value (shared, not copied)."""
@@ -250,13 +304,24 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         return self.operator is other.operator or bool(self.operator == other.operator)
 
 
-def fold(operator: Callable[[Any, Any], Any], values: Sequence[Any], start: Any) -> Any:
+def fold_pure(operator: Callable[[Any, Any], Any], values: Sequence[Any], start: Any) -> Any:
     """`reduce`, but many lists are added up in one new list (benchmark P8)."""
     # One by one each sum copies all before it: n lists would cost n² (benchmark P8).
     lists = operator is op.add and start.__class__ is list and len(values) > 1
     if lists and all(value.__class__ is list for value in values):
         return [*start, *chain.from_iterable(values)]
     return reduce(operator, values, start)
+
+
+def _excludes_none(typ: Any) -> bool:
+    """Whether None is surely no value of a type."""
+    bare = concrete_type(typ)
+    if not isinstance(bare, type) or bare in (Any, UnionType):
+        return False
+    try:
+        return not isinstance(None, bare)
+    except TypeError:  # a TypedDict or a protocol
+        return False
 
 
 def concrete_type(typ: Any) -> Any:

@@ -287,6 +287,7 @@ def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
 
     Raises:
         ValueError: the config has no thread_id, or one of these is not valid Unicode.
+        TypeError: the thread_id is no name, but a list, for instance.
     """
     configurable = config.get("configurable") or {}
     thread_id = configurable.get("thread_id")
@@ -295,6 +296,8 @@ def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
             "a graph with a checkpointer needs a thread_id: "
             'pass config={"configurable": {"thread_id": "..."}}'
         )
+    if not isinstance(thread_id, (str, int, UUID)) or isinstance(thread_id, bool):
+        raise TypeError(f"thread_id must be a string, an integer or a UUID, got {thread_id!r:.200}")
     found = (
         str(thread_id),
         configurable.get("checkpoint_ns") or "",

@@ -3,11 +3,13 @@ graph."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import typing
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from ..pregel.errors import InvalidGraphError
+from ..pregel.errors import InvalidGraphError, nearest
 from ..pregel.names import END, NS_END, NS_SEP, START, is_handler, is_reserved
 from ..pregel.program.callables import NodeBody, infer_name, read_callable
 from ..pregel.types import All, Command, RetryPolicy, Validated
@@ -16,7 +18,38 @@ from .branch import literals
 if TYPE_CHECKING:
     from ..pregel.drivers.limit import Limit
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 VALIDATED: tuple[str, ...] = get_args(Validated)
+
+
+def known_keywords(*others: Callable[..., Any]) -> Callable[[F], F]:
+    """Make a function that names the nearest keyword when it is given an unknown one.
+
+    Args:
+        others: the functions to which it passes on the keywords that it does not have itself.
+    """
+
+    def decorate(function: F) -> F:
+        names = set[str]().union(*map(_keywords_of, (function, *others)))
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for name in kwargs:
+                if name not in names:
+                    where = function.__qualname__.removesuffix(".__init__")
+                    raise TypeError(f"{where}() has no argument {name!r}; {nearest(name, names)}")
+            return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]  # `wraps` keeps its signature
+
+    return decorate
+
+
+def _keywords_of(function: Any) -> Iterable[str]:
+    code = inspect.unwrap(function).__code__
+    given = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
+    return (name for name in given if name != "self")
 
 
 def plain_name(where: str, name: Any) -> str:

@@ -34,6 +34,7 @@ from ..pregel.types import (
 )
 from .arguments import (
     check_new_name,
+    known_keywords,
     name_action,
     read_action,
     read_breakpoints,
@@ -119,6 +120,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         extra_keys: Literal["error", "ignore"] = "error",
         validate: Validated | Sequence[Validated] = (),
     ) -> None: ...
+    @known_keywords()
     def __init__(
         self,
         state_schema: Any,
@@ -183,6 +185,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         input_schema: type[NodeInputT] | None = None,
         **options: Unpack[NodeOptions],
     ) -> Self: ...
+    @known_keywords()
     def add_node(
         self,
         node: str | Callable[..., Any] | Any,
@@ -330,6 +333,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         check_graph(self.snapshot(), read_breakpoints("interrupt", interrupt))
         return self
 
+    @known_keywords()
     def compile(
         self,
         checkpointer: BaseCheckpointSaver | bool | None = None,

@@ -11,7 +11,14 @@ from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, START
 from ..pregel.program.callables import read_callable
 from ..pregel.program.join import Join
-from .arguments import check_join, infer_router_name, number_name, plain_name, read_wait
+from .arguments import (
+    check_join,
+    infer_router_name,
+    known_keywords,
+    number_name,
+    plain_name,
+    read_wait,
+)
 from .branch import BranchSpec, read_ends
 from .schema import is_schema
 from .spec import GraphSpec, NodeSpec
@@ -116,6 +123,7 @@ class Edges:
         """The joins, each as (the nodes waited for, the node that waits)."""
         return {(join.sources, join.target) for join in self.joins}
 
+    @known_keywords()
     def add_conditional_edges(
         self,
         source: str,

@@ -45,7 +45,7 @@ from ..pregel.running import running
 from ..pregel.runtime import Running
 from ..pregel.superstep.outcome import cache_namespace
 from ..pregel.types import LOCAL, CachePolicy, ContextT, RetryPolicy, TimeoutPolicy
-from .arguments import read_policies
+from .arguments import known_keywords, read_policies
 
 if TYPE_CHECKING:
     from ..pregel.observer import AnyObserver
@@ -175,6 +175,7 @@ def task(
     timeout: float | timedelta | TimeoutPolicy | None = None,
     executor: Any = None,
 ) -> TaskDecorator: ...
+@known_keywords()
 def task(
     function: Callable[..., Any] | None = None,
     /,
@@ -298,6 +299,7 @@ class entrypoint(Generic[ContextT]):
         value: R
         save: S
 
+    @known_keywords()
     def __init__(
         self,
         checkpointer: BaseCheckpointSaver | bool | None = None,

@@ -17,7 +17,7 @@ import typing_extensions
 from typing_extensions import Format, get_annotations
 
 from ..channels import BaseChannel, BinaryOperatorAggregate, LastValue
-from ..channels.aggregate import reducer_for
+from ..channels.aggregate import reducer_fault, reducer_for
 from ..pregel.errors import InvalidGraphError
 from ..pregel.names import ROOT
 from ..pregel.program.callables import is_managed, signature_of
@@ -254,6 +254,8 @@ def _reducer(key: str, metadata: tuple[Any, ...]) -> Callable[[Any, Any], Any] |
             f"key {key!r}: the reducer {candidates[-1]!r} must take exactly two positional "
             "arguments (value, update)"
         )
+    if fitting and (fault := reducer_fault(fitting[0])):
+        raise InvalidGraphError(f"key {key!r}: the reducer {fitting[0]!r} {fault}")
     return fitting[0] if fitting else None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..graph import CompiledStateGraph, MessagesState, StateGraph, acall_model, call_model
+from ..graph.arguments import known_keywords
 from ..pregel.names import END, START
 from ..pregel.types import LOCAL
 from .openai_model import OpenAIModel
@@ -17,6 +18,7 @@ from .tool import Tool, ToolCallError
 from .tool_node import Approval, ErrorPolicy, Message, ToolNode, tools_condition
 
 
+@known_keywords(StateGraph.compile)
 def create_agent(
     model: Any,
     tools: ToolNode | Sequence[Tool | Callable[..., Any]] = (),

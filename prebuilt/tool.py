@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
+from ..graph.arguments import known_keywords
+from ..pregel.errors import warn
 from ..pregel.program.callables import (
     GETTERS,
     Getter,
@@ -71,6 +73,7 @@ class Tool:
     {'x': {'type': 'integer'}}
     """
 
+    @known_keywords()
     def __init__(
         self,
         function: Callable[..., Any],
@@ -81,6 +84,11 @@ class Tool:
         self.function = function
         self.name: str = name or infer_name(function)
         self.description: str = description or inspect.getdoc(_code_of(function)) or ""
+        if not self.description:
+            warn(
+                f"tool {self.name!r} has no description, by which a model chooses its tools: give "
+                "the function a docstring, or use Tool(function, description=...)"
+            )
         self.is_async: bool = inspect.iscoroutinefunction(_code_of(function))
         self._given: dict[str, Getter] = {}
         self._states: dict[str, str | None] = {}

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self, TypeAlias
 from pydantic import BaseModel, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import PydanticCustomError, to_json
 
+from ..graph.arguments import known_keywords
 from ..graph.functional import TaskFunction, task
 from ..graph.messages.operations import describe_tool
 from ..pregel.errors import nearest, repr_of
@@ -77,6 +78,7 @@ class ToolNode:
         TypeError: a tool has a parameter that a model cannot fill.
     """
 
+    @known_keywords()
     def __init__(
         self,
         tools: Sequence[Tool | Callable[..., Any]],

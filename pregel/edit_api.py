@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from .drivers import threads
+from .errors import GraphBubbleUp
 from .run.config import Call
-from .run.nested import ns_of
+from .run.nested import leaving, ns_of
 from .run.run import Run
 from .thread_api import StoredThreads, ValuesT
 from .types import AnyConfig, RunnableConfig, StateUpdate, Subgraph
@@ -77,7 +78,10 @@ class EditableThreads(StoredThreads[ValuesT]):
 
         steps = read_supersteps(supersteps)
         run = self._editing(config)
-        threads.drive(run, edits(run, steps))
+        try:
+            threads.drive(run, edits(run, steps))
+        except GraphBubbleUp as signal:
+            raise leaving(run, signal) from None
         return run.thread.config_of(run.position.saved_id)
 
     async def abulk_update_state(
@@ -89,7 +93,10 @@ class EditableThreads(StoredThreads[ValuesT]):
 
         steps = read_supersteps(supersteps)
         run = self._editing(config)
-        await aio.drive(run, edits(run, steps))
+        try:
+            await aio.drive(run, edits(run, steps))
+        except GraphBubbleUp as signal:
+            raise leaving(run, signal) from None
         return run.thread.config_of(run.position.saved_id)
 
     def _editing(self, config: AnyConfig) -> Run:

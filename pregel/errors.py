@@ -2,7 +2,8 @@
 engine.
 
 Signals (pause, stop, a command for the parent graph) are not errors. They derive from
-BaseException, so that `except Exception` in a node cannot swallow one.
+BaseException, so that `except Exception` in a node cannot swallow one. None leaves the outermost
+call: its caller gets an Exception.
 """
 
 from __future__ import annotations
@@ -361,8 +362,25 @@ class GraphAbandoned(GraphBubbleUp):
     attempt."""
 
 
-class GraphDrained(GraphBubbleUp):
-    """The run stopped between two supersteps on a drain request; `invoke(None)` continues it.
+class DrainSignal(GraphBubbleUp):
+    """Ends a run that is to stop between two supersteps, and the runs around it. It leaves the
+    outermost call as `GraphDrained`.
+
+    Attributes:
+        reason: as in `GraphDrained`.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class GraphDrained(GraphBubbleUp, StateGraphError):
+    """The run stopped between two supersteps, because a drain was requested or its deadline has
+    passed; `invoke(None)` continues it.
+
+    An `Exception`, which the caller of the outermost graph gets. The call of a graph in a node
+    raises a signal instead, which derives from BaseException and ends the run around it, too.
 
     Attributes:
         reason: the reason passed to `request_drain`.
@@ -391,6 +409,8 @@ def nearest(name: object, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: a likely correction, or what there is."""
     names = sorted(known)
     close = closest(name, names)
+    if close is None and len(str(name)) > 2:  # "retry" for "retry_policy"
+        close = next((each for each in names if each.startswith(str(name))), None)
     if close is not None:
         return f"did you mean {close!r}?"
     shown = ", ".join(repr(n) for n in names[:10]) + (", ..." if len(names) > 10 else "")

@@ -15,10 +15,10 @@ from typing import Any, Generic, Literal, Self, overload
 from typing_extensions import TypeVar, Unpack
 
 from .drivers import threads
-from .errors import ParentCommand
+from .errors import GraphBubbleUp
 from .program.program import Program, with_debug
 from .run.config import Call, CallOptions, Options, read_options
-from .run.nested import in_parent, is_graph_node, pause_parent
+from .run.nested import is_graph_node, leaving, pause_parent
 from .run.run import Run
 from .run.stream import Form, rename, show_pause
 from .stream_parts import StreamPart
@@ -117,8 +117,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         run = self._run(input, config, call)
         try:
             threads.drive(run)
-        except ParentCommand as signal:
-            raise in_parent(run, signal) from None
+        except GraphBubbleUp as signal:
+            raise leaving(run, signal) from None
         return self._result(run, call)
 
     @overload
@@ -165,8 +165,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         run = self._run(input, config, call)
         try:
             await aio.drive(run)
-        except ParentCommand as signal:
-            raise in_parent(run, signal) from None
+        except GraphBubbleUp as signal:
+            raise leaving(run, signal) from None
         return self._result(run, call)
 
     @overload
@@ -259,8 +259,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         run = self._open(input, config, call)
         try:
             yield from threads.stream(run)
-        except ParentCommand as signal:
-            raise in_parent(run, signal) from None
+        except GraphBubbleUp as signal:
+            raise leaving(run, signal) from None
         pause_parent(run)
 
     @overload
@@ -355,8 +355,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         try:
             async for chunk in chunks:
                 yield chunk
-        except ParentCommand as signal:
-            raise in_parent(run, signal) from None
+        except GraphBubbleUp as signal:
+            raise leaving(run, signal) from None
         finally:
             await chunks.aclose()
         pause_parent(run)

@@ -19,6 +19,13 @@ RUNNING: ContextVar[Any] = ContextVar("stategraph_running", default=None)
 """The task whose code is running in this context, or None."""
 
 
+def note_coroutine(name: str, coroutine: Any) -> None:
+    """Let the running task see in the end whether somebody has awaited a coroutine."""
+    attempt = getattr(RUNNING.get(), "current", None)
+    if attempt is not None:
+        attempt.coroutines = (*attempt.coroutines, (name, coroutine))
+
+
 def running(what: str) -> Any:
     """The current task, which `what` needs.
 

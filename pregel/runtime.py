@@ -6,9 +6,10 @@ starts, waits or stores.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Coroutine
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import wraps
 from typing import Annotated, Any, ClassVar, Generic, ParamSpec, Protocol, overload
 
 from typing_extensions import TypeVar
@@ -24,6 +25,7 @@ from .running import (
     begin_sleep,
     begin_transaction,
     effect,
+    note_coroutine,
     running,
 )
 from .types import RunnableConfig, StreamMode, StreamWriter
@@ -32,6 +34,20 @@ ContextT_co = TypeVar("ContextT_co", default=Any, covariant=True)
 SchemaT = TypeVar("SchemaT", default=Any)
 ResultT = TypeVar("ResultT")
 P = ParamSpec("P")
+
+
+def _noted(
+    method: Callable[P, Coroutine[Any, Any, ResultT]],
+) -> Callable[P, Coroutine[Any, Any, ResultT]]:
+    """Let the task refuse to end while what this method returns has not been awaited."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, ResultT]:
+        coroutine = method(*args, **kwargs)
+        note_coroutine(method.__name__, coroutine)
+        return coroutine
+
+    return call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +223,7 @@ class Runtime(Generic[ContextT_co]):
     async def aonce(
         self, key: str, function: Callable[P, ResultT], /, *args: P.args, **kwargs: P.kwargs
     ) -> ResultT: ...
+    @_noted
     async def aonce(
         self, key: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
@@ -268,6 +285,7 @@ class Runtime(Generic[ContextT_co]):
         """
         begin_sleep(SleepRequest(seconds, until, key, durable_after), awaits=False).wait()
 
+    @_noted
     async def asleep(
         self,
         seconds: float | timedelta | None = None,
@@ -321,6 +339,7 @@ class Runtime(Generic[ContextT_co]):
         record.run(Transaction(key, function, args, kwargs, on, isolation))
         return record.result  # type: ignore[no-any-return]
 
+    @_noted
     async def atransaction(
         self,
         key: str,

@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
+import pickle
+import threading
+from contextvars import copy_context
+from datetime import UTC, datetime
+from functools import partial
 from operator import add
 from typing import Annotated, Any, TypedDict
+from uuid import UUID
 
 import pytest
 from conftest import each_case
 
 from stategraph import (
+    END,
     START,
     CachePolicy,
     Command,
+    GraphBubbleUp,
+    GraphDrained,
     InMemoryCache,
     InMemorySaver,
     Limit,
+    MessagesState,
     Observer,
+    Overwrite,
+    ParentCommand,
+    RunControl,
     Runtime,
     Send,
     StateGraph,
     TimeoutPolicy,
+    add_messages,
+    entrypoint,
     interrupt,
+    task,
 )
+from stategraph.channels import BinaryOperatorAggregate
+from stategraph.prebuilt import Tool, ToolNode, create_agent
 from stategraph.pregel.errors import (
     EmptyInputError,
     GraphWarning,
@@ -251,3 +271,284 @@ def test_an_error_whose_text_fails_is_raised_as_it_is(drive: Any, local_saver: A
         assert any("task with name 'a'" in note for note in error.__notes__)
         assert any("'b' failed as well" in note for note in error.__notes__)
     assert drive.get_state(app, thread).next == ("a", "b")
+
+
+# -- reducers ----------------------------------------------------------------------------------------------
+
+
+async def areduce(old: list[int], new: list[int]) -> list[int]:
+    return old + new
+
+
+def yield_all(old: list[int], new: list[int]) -> Any:
+    yield from (old, new)
+
+
+def extend(old: list[int], new: list[int]) -> Any:
+    old.extend(new)
+
+
+class AsyncReducer:
+    async def __call__(self, old: list[int], new: list[int]) -> list[int]:
+        return old + new
+
+
+def reduced(hint: Any, reducer: Any, first: Any, second: Any) -> Any:
+    fields = {"x": Annotated[hint, reducer]}
+    schema: Any = TypedDict("schema", fields)
+    app = StateGraph(schema).add_node("a", lambda state: {"x": second}).add_edge(START, "a").compile()
+    return app.invoke({"x": first})["x"]
+
+
+@each_case(
+    "reducer, text",
+    [
+        (areduce, "must not be an async function"),
+        (partial(areduce), "must not be an async function"),
+        (AsyncReducer(), "must not be an async function"),
+        (yield_all, "must not be a generator function"),
+        (list.extend, "changes the value in place and returns None"),
+        (list.append, "changes the value in place and returns None"),
+        (set.update, "changes the value in place and returns None"),
+        (dict.update, "changes the value in place and returns None"),
+    ],
+)
+def test_a_reducer_that_cannot_return_a_value_is_refused_where_it_is_declared(reducer: Any, text: str) -> None:
+    with pytest.raises(InvalidGraphError, match=f"key 'x': the reducer .* {text}"):
+        reduced(list, reducer, [1], [2])
+    with pytest.raises(TypeError, match=text):
+        BinaryOperatorAggregate(list, reducer)
+
+
+def test_a_reducer_that_returns_None_or_a_coroutine_is_refused_at_the_first_fold() -> None:
+    with pytest.raises(InvalidUpdateError, match="key 'x': the reducer extend returned None for a list and a list; it must return"):
+        reduced(list, extend, [1], [2])
+    with pytest.raises(InvalidUpdateError, match=r"annotate the key with `list \| None`"):
+        reduced(list, lambda old, new: None, [1], [2])
+    with pytest.raises(InvalidUpdateError, match="returned a coroutine"):
+        reduced(list, lambda old, new: areduce(old, new), [1], [2])
+
+
+def test_a_reducer_may_return_None_where_None_is_written_or_its_type_has_None() -> None:
+    assert reduced(list, lambda old, new: new, [1], None) is None
+    for hint in (int | None, Any, object):
+        assert reduced(hint, lambda old, new: None if new == 2 else new, 1, 2) is None
+
+
+# -- what a node forgets, or should not do -----------------------------------------------------------------
+
+
+@each_case("thread_id", [["a"], ("a",), {"a": 1}, 1.5, True, b"a"])
+def test_a_thread_id_must_be_a_name(drive: Any, thread_id: Any) -> None:
+    app, thread = one(lambda state: {"n": 1}).compile(InMemorySaver()), {"configurable": {"thread_id": thread_id}}
+    with pytest.raises(TypeError, match="thread_id must be a string, an integer or a UUID, got"):
+        drive.invoke(app, {"n": 1}, thread)
+    with pytest.raises(TypeError, match="thread_id must be"):
+        drive.get_state(app, thread)
+    with pytest.raises(TypeError, match="thread_id must be"):
+        drive.update_state(app, thread, {"n": 1})
+
+
+def test_an_integer_and_a_uuid_are_thread_ids(drive: Any) -> None:
+    for thread_id in (1, UUID(int=1)):
+        app, thread = one(lambda state: {"n": 1}).compile(InMemorySaver()), {"configurable": {"thread_id": thread_id}}
+        assert drive.invoke(app, {"n": 0}, thread)["n"] == 1
+
+
+@each_case("method, arguments", [("aonce", ("key", print)), ("asleep", (1,)), ("atransaction", ("key", print))])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_an_effect_that_is_not_awaited_fails_the_node(drive: Any, schedule: Any, method: str, arguments: Any) -> None:
+    def forget(state: State, runtime: Runtime) -> dict[str, Any]:
+        getattr(runtime, method)(*arguments)
+        return {"n": 1}
+
+    with pytest.raises(RuntimeError, match=rf"node 'a' called runtime.{method}\(...\) without await, so it was not done"):
+        drive.invoke(one(forget).compile(schedule=schedule), {"n": 0})
+
+
+def test_an_effect_that_is_awaited_does_not_fail_the_node() -> None:
+    async def do(state: State, runtime: Runtime) -> dict[str, Any]:
+        await runtime.asleep(0)
+        return {"n": await runtime.aonce("key", lambda: 7)}
+
+    assert asyncio.run(one(do).compile().ainvoke({"n": 0}))["n"] == 7
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_a_node_that_writes_to_the_thread_of_its_own_run_is_told_so(drive: Any, local_saver: Any, schedule: Any) -> None:
+    apps = {}
+
+    def update(state: State) -> None:
+        apps["update"].update_state(THREAD, {"n": 5})
+
+    def invoke(state: State) -> None:
+        apps["invoke"].invoke({"n": 5}, THREAD)
+
+    for node in (update, invoke):
+        app = apps[node.__name__] = one(node).compile(local_saver, schedule=schedule)
+        with pytest.raises(RuntimeError, match="node 'a' writes to thread 't-1', on which its own run is at work"):
+            drive.invoke(app, {"n": 1}, THREAD)
+        assert drive.get_state(app, THREAD).values["n"] == 1
+
+
+def test_a_node_may_write_to_another_thread_and_code_that_outlives_it_to_its_own(local_saver: Any) -> None:
+    ended, other = threading.Event(), {"configurable": {"thread_id": "other"}}
+    later: list[Any] = []
+
+    def write(state: State) -> dict[str, Any]:
+        app.update_state(other, {"n": 5}, as_node="a")
+
+        def wait() -> None:
+            ended.wait(10)
+            app.update_state(THREAD, {"n": 7}, as_node="a")
+
+        later.append(threading.Thread(target=copy_context().run, args=(wait,)))
+        later[0].start()
+        return {"n": 1}
+
+    app = one(write).compile(local_saver)
+    app.invoke({"n": 0}, THREAD)
+    ended.set()
+    later[0].join()
+    assert (app.get_state(other).values["n"], app.get_state(THREAD).values["n"]) == (5, 7)
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_a_node_that_writes_a_key_twice_itself_is_named(drive: Any, schedule: Any) -> None:
+    def twice(state: State) -> Any:
+        yield {"n": 1}
+        yield {"n": 2}
+
+    for node in (twice, lambda state: [{"n": 1}, {"n": 2}]):
+        with pytest.raises(InvalidUpdateError) as caught:
+            drive.invoke(one(node).compile(schedule=schedule), {"n": 0})
+        assert "a alone wrote it 2 times: each update that a node yields, or returns in a list" in told(caught.value)
+
+
+def test_the_warning_about_an_overwrite_names_only_nodes_whose_writes_were_dropped(drive: Any) -> None:
+    app = one(lambda state: {"log": Overwrite(["a"])}).add_node("b", lambda state: {"log": ["b"]}).add_edge(START, "b").compile()
+    with pytest.warns(GraphWarning, match="the other writes of the superstep were dropped; they came from 'b'. "):
+        drive.invoke(app, {"n": 1})
+
+
+# -- slips of the pen --------------------------------------------------------------------------------------
+
+
+@each_case(
+    "call, text",
+    [
+        (lambda: StateGraph(State, context_shema=int), r"StateGraph\(\) has no argument 'context_shema'; did you mean 'context_schema'"),
+        (lambda: one(print).add_node("b", print, retry=1), r"add_node\(\) has no argument 'retry'; did you mean 'retry_policy'"),
+        (lambda: one(print).compile(checkpoint=1), r"compile\(\) has no argument 'checkpoint'; did you mean 'checkpointer'"),
+        (lambda: one(print).add_conditional_edges("a", print, path_mapp={}), "did you mean 'path_map'"),
+        (lambda: task(retry=1), r"task\(\) has no argument 'retry'; did you mean 'retry_policy'"),
+        (lambda: entrypoint(checkpoint=1), r"entrypoint\(\) has no argument 'checkpoint'; did you mean 'checkpointer'"),
+        (lambda: create_agent(None, sytem_prompt="x"), r"create_agent\(\) has no argument 'sytem_prompt'; did you mean 'system_prompt'"),
+        (lambda: create_agent(None, checkpoint=1), "did you mean 'checkpointer'"),
+        (lambda: ToolNode([], aprove=()), "did you mean 'approve'"),
+        (lambda: Tool(print, descripton="x"), "did you mean 'description'"),
+    ],
+)
+def test_an_unknown_argument_is_answered_with_the_nearest_one(call: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        call()
+
+
+@each_case(
+    "message, role",
+    [({"role": "usr", "content": "x"}, "user"), ({"role": "User", "content": "x"}, "user"), ({"type": "humn", "content": "x"}, "human")],
+)
+def test_a_message_with_a_misspelt_role_is_refused(drive: Any, message: Any, role: str) -> None:
+    app = StateGraph(MessagesState).add_node("a", lambda state: {"messages": [message]}).add_edge(START, "a").compile()
+    with pytest.raises(ValueError, match=f"a message must have a known role, got dict: .*; did you mean '{role}'"):
+        drive.invoke(app, {"messages": []})
+
+
+def test_a_message_may_have_a_role_of_its_own_and_a_stored_one_stays() -> None:
+    stored = {"role": "usr", "content": "x", "id": "1"}  # an earlier version took it
+    assert add_messages([stored], [{"role": "customer", "content": "y", "id": "2"}])[0] == stored
+    for role in ("customer", "tester", "planner", "assistant_1"):
+        assert add_messages([], [{"role": role, "content": "y"}])[0]["role"] == role
+
+
+def test_a_tool_without_a_description_is_told_at_its_declaration() -> None:
+    def double(x: int) -> int:
+        return 2 * x
+
+    for declare in (Tool, lambda function: ToolNode([function])):
+        with pytest.warns(GraphWarning, match="tool 'double' has no description, by which a model chooses its tools"):
+            declare(double)
+    Tool(double, description="Twice x.")
+
+
+# -- what leaves a call ------------------------------------------------------------------------------------
+
+
+@each_case("signal", [GraphDrained("x"), GraphBubbleUp(), ParentCommand(Command(update={"n": 3}, graph=Command.PARENT))])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_no_signal_leaves_the_outermost_call(drive: Any, schedule: Any, signal: BaseException) -> None:
+    def node(state: State) -> Any:
+        if isinstance(signal, ParentCommand):
+            return signal.command
+        raise signal
+
+    def route(state: State) -> Any:
+        raise signal
+
+    app = one(node).add_conditional_edges("a", route, [END]).compile(InMemorySaver(), schedule=schedule)
+    calls = (
+        lambda: drive.invoke(app, {"n": 0}, THREAD),
+        lambda: drive.stream(app, {"n": 0}, THREAD),
+        lambda: drive.batch(app, [{"n": 0}], THREAD),
+        lambda: drive.update_state(app, {"configurable": {"thread_id": "edited"}}, {"n": 1}, as_node="a"),
+    )
+    for call in calls:
+        with pytest.raises(Exception) as caught:  # a signal is a BaseException
+            call()
+        assert isinstance(caught.value, GraphDrained if isinstance(signal, GraphDrained) else InvalidUpdateError)
+
+
+@pytest.mark.parametrize("stop", ["drain", "deadline", "step"])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_a_drain_is_an_exception_for_the_caller_and_none_for_a_node_around_it(drive: Any, schedule: Any, stop: str) -> None:
+    control = RunControl()
+    caught: list[str] = []
+
+    def stop_run(state: State) -> None:
+        control.request_drain("deploy")
+
+    inside = one(stop_run).add_node("b", lambda state: {"n": 2}).add_edge("a", "b").compile()
+
+    def call(state: State) -> Any:
+        try:
+            return inside.invoke(state)
+        except Exception as error:
+            caught.append(repr(error))
+            return {"n": -1}
+
+    async def acall(state: State) -> Any:
+        try:
+            return await inside.ainvoke(state)
+        except Exception as error:
+            caught.append(repr(error))
+            return {"n": -1}
+
+    node = stop_run if stop == "step" else acall if drive.is_async else call
+    app = one(node).add_node("c", lambda state: {"n": 3}).add_edge("a", "c").compile(InMemorySaver(), schedule=schedule)
+    late = {**THREAD, "deadline": datetime(2000, 1, 1, tzinfo=UTC)} if stop == "deadline" else THREAD
+    for call_app in (drive.invoke, drive.stream):
+        try:
+            call_app(app, {"n": 0}, late, control=control)
+        except Exception as error:
+            assert isinstance(error, GraphDrained)
+            assert issubclass(type(error), Exception)
+        else:
+            raise AssertionError("not drained")
+        assert not caught
+        assert drive.get_state(app, THREAD).next
+
+
+def test_a_drained_error_keeps_its_reason_in_a_copy_and_in_a_pickle() -> None:
+    error = GraphDrained("deploy")
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert (type(again), again.reason) == (GraphDrained, "deploy")

@@ -7,6 +7,7 @@ with an `id`. No model library is loaded here.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from ...checkpoint import register
@@ -108,6 +109,18 @@ def normalize(given: Any, rewrite: bool) -> Any:
     return to_openai(message) if rewrite else message
 
 
+@lru_cache(100)
+def _likely_role(role: str) -> str:
+    """The role that was probably meant, as the end of a sentence. Empty for a known role, and for
+    one of the user's own, such as "customer"."""
+    from difflib import get_close_matches
+
+    if role in _KNOWN_ROLES or not role.isalpha():
+        return ""
+    close = get_close_matches(role.lower(), _KNOWN_ROLES, n=1, cutoff=0.8)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
 def to_message(given: Any) -> Any:
     """A dict or an object from any of the short forms.
 
@@ -118,6 +131,9 @@ def to_message(given: Any) -> Any:
     if isinstance(given, dict):
         if not isinstance(given.get("role", given.get("type")), str):
             raise ValueError(f"a message must have a role, got {show(given)}")
+        # What has an id may have been stored already: it must be possible to load and extend that.
+        if not given.get("id") and (meant := _likely_role(given.get("role", given.get("type")))):
+            raise ValueError(f"a message must have a known role, got {show(given)}{meant}")
         return given
     if isinstance(given, str):
         return {"role": "user", "content": given}

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from ..clock import CLOCK
-from ..errors import GraphAbandoned, GraphDrained
+from ..errors import DrainSignal, GraphAbandoned
 from ..run.effects import Effects
 from ..run.run import Run
 from ..superstep.task import Task
@@ -165,13 +165,13 @@ class AsyncDriver(Driver):
         """End as a run that was drained, if `cut` has cancelled it and nobody else.
 
         Raises:
-            GraphDrained: it has.
+            DrainSignal: it has.
         """
         if self._cut_reason is None or self.host is None:
             return
         others = self.host.uncancel()
         if not others and isinstance(error, asyncio.CancelledError):
-            raise GraphDrained(self._cut_reason) from None
+            raise DrainSignal(self._cut_reason) from None
 
     async def abort_whole(self, error: BaseException) -> None:
         """`abort` to its end, even if this task is being cancelled."""

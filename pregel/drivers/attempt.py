@@ -18,8 +18,8 @@ from typing import Any
 
 from ..control import TimedControl
 from ..errors import (
+    DrainSignal,
     GraphBubbleUp,
-    GraphDrained,
     GraphInterrupt,
     GraphWarning,
     InvalidUpdateError,
@@ -49,11 +49,11 @@ def refuse_late(task: Task) -> None:
     """Let no further task of a run start whose deadline has come.
 
     Raises:
-        GraphDrained: it has.
+        DrainSignal: it has.
     """
     control = task.run.settings.control
     if isinstance(control, TimedControl) and control.is_late:
-        raise GraphDrained(control.drain_reason or "deadline")
+        raise DrainSignal(control.drain_reason or "deadline")
 
 
 def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:

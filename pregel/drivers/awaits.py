@@ -12,10 +12,15 @@ from time import perf_counter
 from types import coroutine
 from typing import Any
 
-from ..errors import GraphBubbleUp, GraphDrained
+from ..errors import DrainSignal, GraphBubbleUp
 from ..running import RUNNING
 from ..superstep.hooks import Span
-from ..superstep.outcome import failure_of, warn_of_lost_questions, warn_of_unasked
+from ..superstep.outcome import (
+    failure_of,
+    refuse_unawaited,
+    warn_of_lost_questions,
+    warn_of_unasked,
+)
 from ..superstep.task import Task
 from .abackpressure import keep_pace
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover, refuse_late
@@ -29,7 +34,7 @@ async def arun_in_time(task: Task) -> None:
     """`arun_task`, in a run that starts no further task when its deadline has come."""
     try:
         refuse_late(task)
-    except GraphDrained as drained:
+    except DrainSignal as drained:
         task.fail(drained)
     else:
         await arun_task(task)
@@ -85,6 +90,8 @@ async def aattempt(task: Task) -> None:
         else:
             writer.write(result, task)
     if task.noted is not None:
+        if task.noted.coroutines:
+            refuse_unawaited(task)
         if task.noted.calls:
             await arun_steps(join_calls(task, AWAITS))
         if task.noted.questions:

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..clock import CLOCK
 from ..control import TimedControl
-from ..errors import GraphAbandoned, GraphDrained, GraphInterrupt
+from ..errors import DrainSignal, GraphAbandoned, GraphInterrupt
 from ..run.run import Run
 from ..running import SleepRequest
 from ..superstep.interrupts import asking
@@ -62,7 +62,7 @@ class Sleep:
 
         Raises:
             GraphInterrupt: the task pauses.
-            GraphDrained: its run is to stop. The time is recorded.
+            DrainSignal: its run is to stop. The time is recorded.
             GraphAbandoned: nobody waits for it any longer.
         """
         at = self._wake_at.timestamp()
@@ -202,4 +202,4 @@ def _refuse_stopped(task: Task) -> None:
     if (deadline is not None and deadline.abandoned) or task.is_cut_short():
         raise GraphAbandoned
     if (isinstance(control, TimedControl) and control.is_late) or control.drain_reason is not None:
-        raise GraphDrained(control.drain_reason or "deadline")
+        raise DrainSignal(control.drain_reason or "deadline")

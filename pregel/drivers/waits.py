@@ -13,10 +13,15 @@ from time import perf_counter
 from typing import Any
 
 from ..clock import CLOCK
-from ..errors import GraphBubbleUp, GraphDrained
+from ..errors import DrainSignal, GraphBubbleUp
 from ..running import RUNNING
 from ..superstep.hooks import Span
-from ..superstep.outcome import failure_of, warn_of_lost_questions, warn_of_unasked
+from ..superstep.outcome import (
+    failure_of,
+    refuse_unawaited,
+    warn_of_lost_questions,
+    warn_of_unasked,
+)
 from ..superstep.task import Task
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover, refuse_late
 from .forks import FORKS, end_child
@@ -53,7 +58,7 @@ def run_in_time(task: Task) -> None:
     """`run_task`, in a run that starts no further task when its deadline has come."""
     try:
         refuse_late(task)
-    except GraphDrained as drained:
+    except DrainSignal as drained:
         task.fail(drained)
     else:
         run_task(task)
@@ -76,6 +81,8 @@ def attempt(task: Task) -> None:
     for writer in node.writers:
         writer.write(result, task)
     if task.noted is not None:
+        if task.noted.coroutines:
+            refuse_unawaited(task)
         if task.noted.calls:
             run_steps(join_calls(task, WAITS))
         if task.noted.questions:

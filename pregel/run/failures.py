@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import GraphDrained, GraphRecursionError, ParentCommand, repr_of
+from ..errors import DrainSignal, GraphRecursionError, ParentCommand, repr_of
 from ..superstep.task import Task
 from .run import Run
 
@@ -19,7 +19,7 @@ def choose_error(failed: Sequence[Task]) -> BaseException:
     """
     errors = [t for t in failed if isinstance(t.error, Exception)]
     signals = [
-        t for t in failed if not isinstance(t.error, (Exception, ParentCommand, GraphDrained))
+        t for t in failed if not isinstance(t.error, (Exception, ParentCommand, DrainSignal))
     ]
     # A cancellation is most often the consequence of a failure beside it.
     first, *others = [*(t for t in signals if not _is_cancelled(t)), *errors, *failed]

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...checkpoint.base import ERROR
-from ..errors import GraphDrained
+from ..errors import DrainSignal
 from ..superstep.interrupts import is_listed
 from ..superstep.machine import Machine, handler_of, in_path_order
 from ..superstep.task import Task
@@ -106,9 +106,9 @@ def _loop(run: Run, machine: Machine, passed_tick: int) -> Effects:
         if before and machine.tick > passed_tick and _stops_before(run, tasks):
             return
         if settings.control.drain_reason is not None:
-            raise GraphDrained(settings.control.drain_reason)
+            raise DrainSignal(settings.control.drain_reason)
         if settings.ending.reason is not None and not tasks[0].node.hidden:  # the input comes in
-            raise GraphDrained(settings.ending.reason)
+            raise DrainSignal(settings.ending.reason)
         # Run. The records are of the checkpoint that was loaded; later tasks find none there.
         if position.records:
             restore(run, tasks)

@@ -21,7 +21,13 @@ from ...checkpoint.base import (
     address,
     coordinates,
 )
-from ..errors import InvalidUpdateError, ParentCommand
+from ..errors import (
+    DrainSignal,
+    GraphBubbleUp,
+    GraphDrained,
+    InvalidUpdateError,
+    ParentCommand,
+)
 from ..names import (
     INSIDE,
     child_ns,
@@ -34,6 +40,7 @@ from ..names import (
     without_ids,
 )
 from ..program.program import Program
+from ..running import RUNNING
 from ..superstep.interrupts import asking
 from ..superstep.machine import Machine
 from ..superstep.task import Task
@@ -328,11 +335,21 @@ def pause_parent(run: Run) -> None:
         raise signal
 
 
-def in_parent(run: Run, signal: ParentCommand) -> BaseException:
-    """What a command for the parent graph becomes there: itself, or a mistake if there is none."""
-    if run.parent is not None:
+def leaving(run: Run, signal: GraphBubbleUp) -> BaseException:
+    """What a signal that ends a call is to its caller: itself in a node, whose run it ends as well;
+    else an Exception."""
+    if isinstance(signal, ParentCommand) and run.parent is None:
+        return InvalidUpdateError(
+            f"{run.program.name}: a node returned Command(graph=Command.PARENT), but there is no "
+            "parent graph"
+        )
+    if RUNNING.get() is not None:
         return signal
-    return InvalidUpdateError(
-        f"{run.program.name}: a node returned Command(graph=Command.PARENT), but there is no "
-        "parent graph"
+    if isinstance(signal, DrainSignal):
+        return GraphDrained(signal.reason)
+    error = InvalidUpdateError(
+        f"{run.program.name}: a signal that no graph knows ended the call, {signal!r}. Raise an "
+        "Exception to fail"
     )
+    error.__cause__ = signal
+    return error

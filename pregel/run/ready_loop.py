@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from ...checkpoint.base import TaskWrites
-from ..errors import ConcurrentUpdateError, GraphDrained
+from ..errors import ConcurrentUpdateError, DrainSignal
 from ..superstep.machine import handler_of, in_path_order
 from ..superstep.outcome import end_with_error
 from ..superstep.race import has_ended
@@ -309,7 +309,7 @@ def _end(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
     if progress.start_error is not None:
         raise progress.start_error
     if drained is not None:
-        raise GraphDrained(drained)
+        raise DrainSignal(drained)
     if unfinished:
         pause(run, unfinished)
     elif machine.held or machine.waiting_sends:  # at a breakpoint

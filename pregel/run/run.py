@@ -109,6 +109,8 @@ class Run:
             thread = _nested_thread(graph, merged, task)
         else:
             thread = _root_thread(graph, merged, ns)
+            if running is not None:
+                _refuse_own_thread(running, thread)
             if config and thread.saver is None:
                 warn_of_coordinates(config)
         self.thread: Final[Thread] = thread
@@ -329,6 +331,24 @@ def _find_parent(
     if is_own(config, running):
         return running, inheritable(config)  # the node passes on the config it was given
     return None, config  # a lineage of its own: nothing of the enclosing run reaches it
+
+
+def _refuse_own_thread(running: Task, thread: Thread) -> None:
+    """Let no node write to the thread on which its own run works: the run could store nothing more.
+
+    Raises:
+        RuntimeError: it would.
+    """
+    own = run_of(running).outermost.thread
+    same = own.saver is thread.saver is not None and own.thread_id == thread.thread_id
+    # The context of a node that has ended may live on, in a thread that it started.
+    at_work = not (running.finished or running.paused or running.error is not None)
+    if same and at_work and not thread.ns:
+        raise RuntimeError(
+            f"node {running.name!r} writes to {thread}, on which its own run is at work: that run "
+            "could not be stored any more. To update the state, return the update from the node; a "
+            "graph that the node runs must be given the node's own config, or another thread_id"
+        )
 
 
 def _make_inbox(thread: Thread) -> Inbox:

@@ -27,6 +27,7 @@ class AttemptState:
         slept, sleep_keys: how many sleeps without a key, and under which keys, it has come to.
         wake_at: when the first of the sleeps ends for which it pauses, in UTC.
         questions: (order, question) of what it has asked without an answer.
+        coroutines: (name, coroutine) of the methods of its `Runtime` that must be awaited.
         calls: what it has called with `@task`.
         equal_calls: how many calls of each kind it has made.
         graphs: how many graphs it has run.
@@ -53,6 +54,7 @@ class AttemptState:
     sleep_keys: tuple[str, ...] = ()
     wake_at: datetime | None = None
     questions: Sequence[Any] = ()
+    coroutines: tuple[tuple[str, Any], ...] = ()
     calls: list[Any] | None = None
     equal_calls: dict[str, int] | None = None
     graphs: int = 0

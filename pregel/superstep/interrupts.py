@@ -9,7 +9,14 @@ from threading import Lock
 from typing import Any, NamedTuple, overload
 
 from ...channels.base import MISSING
-from ..errors import GraphAbandoned, GraphBubbleUp, GraphDrained, GraphInterrupt, warn
+from ..errors import (
+    DrainSignal,
+    GraphAbandoned,
+    GraphBubbleUp,
+    GraphDrained,
+    GraphInterrupt,
+    warn,
+)
 from ..running import AnswerLookup, refuse_in_effect, running
 from ..runtime import Running
 from ..types import Interrupt, ValueT
@@ -244,7 +251,7 @@ def unwrap_signals(task: Any, error: BaseException) -> BaseException:
     signals = list(_leaves(found))
     # The run ends anyway, so what the others ask is asked again when it goes on.
     for signal in signals:
-        if isinstance(signal, (GraphAbandoned, GraphDrained)):
+        if isinstance(signal, (GraphAbandoned, DrainSignal, GraphDrained)):
             return signal
     pauses = [signal for signal in signals if isinstance(signal, GraphInterrupt)]
     if not pauses:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, Final
 
 from ...checkpoint.keys import KeyWatch, canonical_key, function_identity
 from ..clock import CLOCK
 from ..errors import (
+    DrainSignal,
     GraphBubbleUp,
+    GraphDrained,
     GraphInterrupt,
     InPlaceEditError,
     NodeCancelledError,
@@ -53,6 +56,8 @@ def end_with_signal(task: Task, signal: GraphBubbleUp) -> None:
     """Note that a task pauses, or hands over to the graph around it."""
     # A pause is no result: the node runs again from its start, and its writes with it.
     task.discard()
+    if isinstance(signal, GraphDrained):  # raised by hand, or in another run that the node made
+        signal = DrainSignal(signal.reason)
     if not isinstance(signal, GraphInterrupt):
         task.fail(signal)
         return
@@ -137,6 +142,20 @@ def warn_of_lost_questions(task: Task) -> None:
             "the question is dropped: something in it catches BaseException (a bare `except:`, "
             "gather(return_exceptions=True)); catch Exception, or raise GraphInterrupt again"
         )
+
+
+def refuse_unawaited(task: Task) -> None:
+    """Refuse that a node has ended without awaiting what it called.
+
+    Raises:
+        RuntimeError: it has.
+    """
+    for name, coroutine in task.current.coroutines:
+        if getcoroutinestate(coroutine) == CORO_CREATED:
+            coroutine.close()  # or Python would warn as well
+            raise RuntimeError(
+                f"node {task.name!r} called runtime.{name}(...) without await, so it was not done"
+            )
 
 
 def end_with_error(task: Task, error: BaseException) -> None:

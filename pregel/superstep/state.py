@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from ...channels.aggregate import is_overwrite
 from ...channels.base import Channel, EmptyChannelError
 from ..errors import InternalError, StateGraphError, warn
 from ..names import RAN, TASKS, trigger_name
@@ -210,6 +211,7 @@ class LiveState(StateView):
             except Exception as error:
                 writers = ", ".join(writers_of(name, tasks))
                 by = f", written by {writers}" if writers else ""
+                by += _repeats_note(name, tasks)
                 error.add_note(
                     f"At step {self.step}, key {name!r}{by}.{reducer_note(error, channel, values)}"
                     " No write of this superstep was applied."
@@ -381,9 +383,31 @@ def group_by_channel(writes: Iterable[Pair]) -> dict[str, list[Any]]:
     return found
 
 
-def writers_of(key: str, tasks: Sequence[Task]) -> list[str]:
-    """The names of the nodes that wrote to a channel, sorted."""
-    return sorted({task.name for task in tasks if any(name == key for name, _ in task.writes)})
+def writers_of(key: str, tasks: Sequence[Task], *, overwrites: bool = True) -> list[str]:
+    """The names of the nodes that wrote to a channel, sorted.
+
+    Args:
+        overwrites: count those that wrote an `Overwrite`, too.
+    """
+    return sorted(
+        {
+            task.name
+            for task in tasks
+            if any(n == key and (overwrites or not is_overwrite(v)) for n, v in task.writes)
+        }
+    )
+
+
+def _repeats_note(key: str, tasks: Sequence[Task]) -> str:
+    """Which task wrote a key several times, and how it came to that."""
+    for task in tasks:
+        count = sum(name == key for name, _ in task.writes)
+        if count > 1:
+            return (
+                f". {task.name} alone wrote it {count} times: each update that a node yields, or "
+                "returns in a list, is a write of its own"
+            )
+    return ""
 
 
 def reducer_note(error: Exception, channel: Channel, values: Any) -> str:
@@ -399,7 +423,7 @@ def reducer_note(error: Exception, channel: Channel, values: Any) -> str:
 
 def overwrite_warning(key: str, tasks: Sequence[Task]) -> str:
     """Without step or count: Python shows a warning once for each text."""
-    writers = ", ".join(map(repr, writers_of(key, tasks)))
+    writers = ", ".join(map(repr, writers_of(key, tasks, overwrites=False)))
     by = f"; they came from {writers}" if writers else ""
     return (
         f"key {key!r}: an Overwrite replaced the value, and the other writes of the superstep were "
