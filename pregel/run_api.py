@@ -6,8 +6,7 @@ of `version="v2"` come first, for checkers that take any further option as fitti
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, Literal, Self, overload
@@ -337,29 +336,42 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         config: AnyConfig | None = None,
         **options: Unpack[Options[ContextT]],
     ) -> AsyncIterator[Any]: ...
-    async def astream(
+    def astream(
         self, input: Any, config: AnyConfig | None = None, **options: Unpack[Options[Any]]
     ) -> AsyncIterator[Any]:
-        """`stream` for coroutines."""
+        """`stream` for coroutines. A stream is read in one event loop."""
+        from .drivers.aio import Chunks
+
+        return Chunks(partial(self._astream, input, config, options))
+
+    async def _astream(
+        self, input: Any, config: AnyConfig | None, options: Any, end: Callable[[], None]
+    ) -> AsyncGenerator[Any, None]:
+        """The chunks of `astream`; calls `end` when there are no more."""
         from .drivers import aio
 
         call = read_options(options)
+        run: Run | None = None
         if call.multitask is not None or call.progress:
-            detour = find_detour(call).astream(self, input, config, options)
-            async with aclosing(detour) as parts:
-                async for chunk in parts:
-                    yield chunk
-            return
-        run = self._open(input, config, call)
-        chunks = aio.stream(run)
+            chunks = find_detour(call).astream(self, input, config, options)
+        else:
+            run = self._open(input, config, call)
+            chunks = aio.stream(run)
         try:
             async for chunk in chunks:
                 yield chunk
-        except GraphBubbleUp as signal:
-            raise leaving(run, signal) from None
+        except GeneratorExit:
+            raise  # closed by the reader, or by its event loop
+        except BaseException as error:
+            end()
+            if run is None or not isinstance(error, GraphBubbleUp):
+                raise
+            raise leaving(run, error) from None
         finally:
             await chunks.aclose()
-        pause_parent(run)
+        end()
+        if run is not None:
+            pause_parent(run)
 
     def _run(self, input: Any, config: AnyConfig | None, call: Call) -> Run:
         """One call of this graph, with the `debug` that the call sets."""

@@ -552,3 +552,96 @@ def test_a_drained_error_keeps_its_reason_in_a_copy_and_in_a_pickle() -> None:
     error = GraphDrained("deploy")
     for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert (type(again), again.reason) == (GraphDrained, "deploy")
+
+
+# -- event loops -------------------------------------------------------------------------------------------
+
+
+WAITS: list[Any] = []
+"""What to call when the node waits."""
+
+
+async def time_out(work: Any) -> Any:
+    """Await, under a timeout that is over as soon as the node waits."""
+    async with asyncio.timeout(None) as limit:
+        WAITS[:] = [lambda: limit.reschedule(0)]
+        return await work
+
+
+async def cancel(work: Any) -> Any:
+    task = asyncio.ensure_future(work)
+    WAITS[:] = [lambda: asyncio.get_running_loop().call_soon(task.cancel)]
+    return await task
+
+
+async def keep_cancellation(state: State) -> dict[str, Any]:
+    WAITS[0]()
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return {"n": 1}
+    raise AssertionError
+
+
+async def read(app: Any, thread: Any) -> list[Any]:
+    return [chunk async for chunk in app.astream({"n": 0}, thread)]
+
+
+@each_case("end, error", [(time_out, TimeoutError), (cancel, asyncio.CancelledError)])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("place", ["first", "last", "nested"])
+def test_a_node_that_catches_a_cancellation_does_not_keep_it_from_the_caller(
+    local_saver: Any, schedule: Any, place: str, end: Any, error: Any
+) -> None:
+    ran: list[str] = []
+    builder = one(keep_cancellation)
+    if place != "last":
+        builder.add_node("b", lambda state: ran.append("b")).add_edge("a", "b")
+    if place == "nested":
+        builder = one(builder.compile()).add_node("c", lambda state: ran.append("c")).add_edge("a", "c")
+    app = builder.compile(local_saver, schedule=schedule)
+    thread = {"configurable": {"thread_id": end.__name__}}
+    with pytest.raises(error):
+        asyncio.run(end(app.ainvoke({"n": 0}, thread)))
+    with pytest.raises(error):
+        asyncio.run(end(read(app, thread)))
+    assert not ran
+    assert app.get_state(thread).next == {"first": ("b",), "last": (), "nested": ("a",)}[place]  # what was done is kept
+
+
+def test_a_cancellation_that_the_node_takes_back_is_none() -> None:
+    async def limit(state: State) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return {"n": 1}
+        raise AssertionError
+
+    assert asyncio.run(one(limit).compile().ainvoke({"n": 0}))["n"] == 1
+
+
+def test_a_stream_goes_on_in_no_other_event_loop() -> None:
+    async def take(stream: Any) -> Any:
+        return await anext(stream)
+
+    app = one(lambda state: {"n": 1}).compile(InMemorySaver())
+    stream = app.astream({"n": 0}, THREAD, stream_mode="values")
+    assert asyncio.run(take(stream))["n"] == 0
+    with pytest.raises(RuntimeError, match="this stream began in another event loop"):
+        asyncio.run(take(stream))
+
+
+def test_a_stream_that_has_ended_or_was_closed_is_at_its_end_in_any_event_loop() -> None:
+    async def take(stream: Any) -> Any:
+        return [chunk async for chunk in stream]
+
+    async def close(stream: Any) -> None:
+        await anext(stream)
+        await stream.aclose()
+
+    app = one(lambda state: {"n": 1}).compile()
+    for begin in (take, close):
+        stream = app.astream({"n": 0})
+        asyncio.run(begin(stream))
+        assert asyncio.run(take(stream)) == []

@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, NoReturn
 
 from ..clock import CLOCK
 from ..errors import DrainSignal, GraphAbandoned
@@ -99,6 +99,51 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
             driver.slice_end = await driver.slices.give_way()
 
 
+class Chunks(AsyncGenerator[Any, None]):
+    """What `astream` returns: its generator, which goes on in no other event loop.
+
+    The first loop closes the generator when it ends, and a closed generator looks like one that
+    has come to its end.
+
+    Args:
+        read: makes the generator; it calls what it is given when the stream has ended by itself.
+    """
+
+    __slots__ = ("_chunks", "_ended", "_loop")
+
+    def __init__(self, read: Callable[[Callable[[], None]], AsyncGenerator[Any, None]]) -> None:
+        self._chunks = read(self._end)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = False
+
+    def _end(self) -> None:
+        self._ended = True
+
+    def __anext__(self) -> Coroutine[Any, Any, Any]:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._move(loop)
+        return self._chunks.__anext__()
+
+    def _move(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not None and not self._ended:
+            raise RuntimeError(
+                "this stream began in another event loop and cannot go on in this one: read it in "
+                "one loop. What was stored is kept: astream(None, config) continues the thread"
+            )
+        self._loop = loop
+
+    def asend(self, value: Any) -> Coroutine[Any, Any, Any]:
+        return self._chunks.asend(value)
+
+    def athrow(self, *error: Any) -> Coroutine[Any, Any, Any]:
+        return self._chunks.athrow(*error)
+
+    def aclose(self) -> Coroutine[Any, Any, None]:
+        self._ended = True
+        return self._chunks.aclose()
+
+
 class AsyncDriver(Driver):
     """Answers the effects of one loop on an event loop."""
 
@@ -109,6 +154,7 @@ class AsyncDriver(Driver):
     reader may be anywhere."""
 
     _cut_reason: str | None = None
+    _cancels: int = 0
 
     def __init__(self, run: Run, effects: Effects | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -125,7 +171,17 @@ class AsyncDriver(Driver):
         return AsyncCalls(run, self._loop)
 
     def run_alone(self, task: Task) -> Any:
+        self._cancels = _count_cancels()
         return in_context(copy_context(), self._execute(task))
+
+    def look_for_cancel(self) -> None:
+        # It runs in the caller's own asyncio task, so `asyncio.timeout` and `cancel()` reach the
+        # node first. Of a batch the caller waits itself.
+        if _count_cancels() > self._cancels:
+            self.lost_cancel = True
+
+    def raise_cancel(self) -> NoReturn:
+        raise asyncio.CancelledError("a node caught the cancellation of its run")
 
     def make_batch(self, tasks: Sequence[Task]) -> AsyncBatch[Task]:
         limit = self._run.settings.config.get("max_concurrency") or _width(tasks)
@@ -185,6 +241,12 @@ class AsyncDriver(Driver):
                 cancelled = True  # later: it is quick, and half a save helps nobody
         if cancelled and not isinstance(error, asyncio.CancelledError):
             raise asyncio.CancelledError
+
+
+def _count_cancels() -> int:
+    """How often the current asyncio task was asked to end, and has not taken it back."""
+    current = asyncio.current_task()
+    return 0 if current is None else current.cancelling()
 
 
 def _is_spared(task: Task) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from sys import modules
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import GraphBubbleUp, repr_of
 from ..run.effects import (
@@ -80,6 +80,8 @@ class Driver:
     executes: tuple[Callable[[Task], Any], Callable[[Task], Any]]
     slices: Any = None
     slice_end: float = 0.0
+    lost_cancel: bool = False
+    """A node has caught the cancellation of the task that carries the run."""
 
     def __init__(self, run: Run, effects: Effects | None = None) -> None:
         self._run = run
@@ -116,6 +118,15 @@ class Driver:
         """Tasks that are to run side by side; tells `end` of each."""
         raise NotImplementedError
 
+    def look_for_cancel(self) -> None:
+        """See whether the only task of a superstep has kept the cancellation of its caller to
+        itself."""
+        raise NotImplementedError
+
+    def raise_cancel(self) -> NoReturn:
+        """End the run as the caller's cancellation would have."""
+        raise NotImplementedError
+
     # -- what they have in common ------------------------------------------------------------------
 
     def advance(self) -> Steps[Any]:
@@ -132,6 +143,8 @@ class Driver:
                 if waited is not None:
                     yield waited
                 continue
+            if self.lost_cancel:
+                self.raise_cancel()
             if self.slices is not None and monotonic() > self.slice_end:
                 # Here all is stored and nothing runs: a good place to be cancelled.
                 self.slice_end = yield self.slices.give_way()
@@ -147,12 +160,16 @@ class Driver:
                 waited = run_alone(effect.tasks[0])
                 if waited is not None:
                     yield waited
+                    if self.slices is not None:
+                        self.look_for_cancel()
                 effect.finished = effect.tasks
                 continue
             yield from self._run_batch(effect)
             while not effect.finished:  # woken by a chunk
                 yield PAUSE
                 yield from self._run_batch(effect)
+        if self.lost_cancel:
+            self.raise_cancel()
         if journal is not None:
             yield journal.flush()
             self._run.settings.control.end(paused=output.questions is not None)
@@ -286,6 +303,8 @@ class Driver:
     def _start_tasks(self, effect: StartTasks) -> Steps[None]:
         """Start tasks beside those at work, and wait until one of all has ended."""
         run, journal = self._run, self._journal
+        if self.lost_cancel and effect.tasks:
+            self.raise_cancel()
         if self.slices is not None and monotonic() > self.slice_end:
             self.slice_end = yield self.slices.give_way()
         if journal is not None and journal.unreported is not None:
@@ -293,6 +312,8 @@ class Driver:
         batch = self._batch
         if len(effect.tasks) == 1 and not run.output.live and (batch is None or not batch.open):
             yield self.run_alone(effect.tasks[0])
+            if self.slices is not None:
+                self.look_for_cancel()
             effect.finished, effect.tasks, effect.open = effect.tasks, (), 0
             return
         batch = self._add_to_batch(effect)
