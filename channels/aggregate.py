@@ -14,7 +14,7 @@ from copy import copy as shallow_copy
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import chain
-from types import CoroutineType, UnionType
+from types import CoroutineType
 from typing import (
     Annotated,
     Any,
@@ -210,8 +210,8 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         """Fold `values`, or take the one `Overwrite` among them.
 
         Raises:
-            InvalidUpdateError: two overwrites in one superstep; or the operator returned None for
-                two values though the type of the key does not allow it, or returned a coroutine.
+            InvalidUpdateError: two overwrites in one superstep; or the operator changed the value
+                in place and returned None, or returned a coroutine.
             Exception: whatever the operator raises.
         """
         self.dropped = 0
@@ -236,34 +236,39 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         # The channel that this one was copied from shares the value: a reducer that works in place
         # is given a copy.
         start = value if self.pure or value.__class__ in _IMMUTABLE else own_copy(value)
-        self.value = self._fold(values, start)
+        self.value = self._fold(values, start, value)
         return True
 
-    def _fold(self, values: Sequence[Any], start: Any) -> Any:
-        """The value after these writes, one by one."""
+    def _fold(self, values: Sequence[Any], start: Any, before: Any) -> Any:
+        """The value after these writes, one by one.
+
+        Args:
+            start: with what to begin; the operator may change it.
+            before: the same, which nobody changes.
+        """
         if self.pure:
             return fold_pure(self.operator, values, start)
         value, operator = start, self.operator
         for write in values:
-            old, value = value, operator(value, write)
+            value = operator(value, write)
             if value is None or value.__class__ is CoroutineType:
-                self._check_result(old, write, value)
+                self._check_result(value, start, before)
         return value
 
-    def _check_result(self, old: Any, write: Any, result: Any) -> None:
+    def _check_result(self, result: Any, start: Any, before: Any) -> None:
+        """Refuse what an operator returns that has forgotten its `return`, or an `await`."""
         name = getattr(self.operator, "__qualname__", None) or repr(self.operator)
         if result is not None:
             result.close()
             text = f"the reducer {name} returned a coroutine; it must return the new value"
-        elif old is None or write is None or not _excludes_none(self.typ):
-            return
-        else:
-            given = f"a {type(old).__name__} and a {type(write).__name__}"
+        # None may be meant, unless the operator has done its work on the old value.
+        elif isinstance(start, _MUTABLE) and start != before:
             text = (
-                f"the reducer {name} returned None for {given}; it must return the new value, even "
-                "if it changes the first argument in place. If None is meant, annotate the key "
-                f"with `{getattr(concrete_type(self.typ), '__name__', '...')} | None`"
+                f"the reducer {name} changed the {type(start).__name__} in place and returned "
+                "None; it must return the new value"
             )
+        else:
+            return
         raise InvalidUpdateError(name_key(self, text))
 
     def identify(self, write: Any) -> Any:
@@ -278,7 +283,7 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         if len(values) == 1:
             return values[0]
         # The first write becomes the value, but it still belongs to its node: work on a copy.
-        return self._fold(values[1:], own_copy(values[0]))
+        return self._fold(values[1:], own_copy(values[0]), values[0])
 
     def copy(self) -> Self:
         """A second channel with the same value (shared, not copied)."""
@@ -311,17 +316,6 @@ def fold_pure(operator: Callable[[Any, Any], Any], values: Sequence[Any], start:
     if lists and all(value.__class__ is list for value in values):
         return [*start, *chain.from_iterable(values)]
     return reduce(operator, values, start)
-
-
-def _excludes_none(typ: Any) -> bool:
-    """Whether None is surely no value of a type."""
-    bare = concrete_type(typ)
-    if not isinstance(bare, type) or bare in (Any, UnionType):
-        return False
-    try:
-        return not isinstance(None, bare)
-    except TypeError:  # a TypedDict or a protocol
-        return False
 
 
 def concrete_type(typ: Any) -> Any:

@@ -3,11 +3,10 @@ that."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from ..pregel.errors import InvalidGraphError
+from ..pregel.errors import InvalidGraphError, warn
 from ..pregel.names import END, START
 from ..pregel.program.callables import read_callable
 from ..pregel.program.join import Join
@@ -178,6 +177,4 @@ class Edges:
 
     def _warn_if_compiled(self, what: str) -> None:
         if self.compiled:
-            warnings.warn(
-                f"this {what} was added after compile(): compile again to run it", stacklevel=3
-            )
+            warn(f"this {what} was added after compile(): compile again to run it")

@@ -5,12 +5,11 @@ Loaded by graphs that use it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..pregel.errors import GraphWarning
+from ..pregel.errors import warn
 from ..pregel.names import END, START
 from ..pregel.program.flow import find_gathering, find_holders, make_flow, walk
 from ..pregel.run.checks import check_schedule
@@ -43,7 +42,7 @@ def check_ready(
     stops = [node for names in breakpoints if names != "*" for node in names]
     check_graph(spec, stops, in_supersteps=False)
     for sentence in _find_advice(spec):
-        warnings.warn(sentence, GraphWarning, stacklevel=3)
+        warn(sentence)
     return ReadyCompiler
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 
-from ..pregel.errors import GraphWarning, InvalidGraphError, nearest
+from ..pregel.errors import InvalidGraphError, nearest, warn
 from ..pregel.names import END, ROOT, ROUTING, START, is_reserved, is_routing
 from ..pregel.program.flow import walk
 from ..pregel.program.program import Program
@@ -43,7 +42,7 @@ def check_graph(
     if mistakes:
         raise InvalidGraphError(mistakes)
     for advice in _find_advice(graph, in_supersteps) if advise else ():
-        warnings.warn(advice, GraphWarning, stacklevel=4)
+        warn(advice)
 
 
 def _find_advice(graph: GraphSpec, in_supersteps: bool) -> list[str]:

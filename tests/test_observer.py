@@ -496,6 +496,8 @@ def test_an_observer_of_the_process_hears_of_all_runs(drive: Drive) -> None:
     drive.invoke(app, {"x": []})
     assert len(log.events) == 6
 
+pytestmark = pytest.mark.filterwarnings("ignore:tool .* has no description:stategraph.GraphWarning")
+
 
 NAMED = Around("named")
 

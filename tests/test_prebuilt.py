@@ -41,6 +41,8 @@ from stategraph.prebuilt import (
 from stategraph.store.base import BaseStore
 from stategraph.testing import CheckFailed, ScriptedModel, tool_call
 
+pytestmark = pytest.mark.filterwarnings("ignore:tool .* has no description:stategraph.GraphWarning")
+
 THREAD = {"configurable": {"thread_id": "1"}}
 
 

@@ -17,7 +17,7 @@ from sys import modules
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..errors import GraphBubbleUp, repr_of
+from ..errors import CheckpointConflictError, GraphBubbleUp, repr_of
 from ..run.effects import (
     Abandon,
     Effects,
@@ -413,6 +413,14 @@ class Driver:
     def _end_by(self, error: BaseException) -> Steps[None]:
         """Let running tasks end, then let the loop keep what was done. Its own end is not our
         concern."""
+        writer = None if self._journal is None else self._journal.own_writer
+        if writer and isinstance(error, CheckpointConflictError):
+            error.add_note(
+                f"The other run was made by node {writer!r} of this one: it has "
+                "called update_state or run a graph on the thread of its own run. Return the "
+                "update from the node; give a graph that the node runs the node's own config, or "
+                "another thread_id"
+            )
         if self._batch is not None:
             # A function on a thread cannot be stopped. What it returns is still kept, so it is
             # waited for.

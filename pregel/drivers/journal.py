@@ -41,6 +41,12 @@ class Journal:
     """
 
     face = ""
+    own_writer: str = ""
+    """The node that has written to the thread of its own run, by another run."""
+
+    def note_own_writer(self, node: str) -> None:
+        """Note that a node has done so: a conflict then comes from there."""
+        self.own_writer = node
 
     def __init__(self, run: Run) -> None:
         saver = run.thread.saver

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from ...checkpoint.base import Commit
 from ...checkpoint.errors import CheckpointConflictError
-from ..errors import ParentCommand
+from ..errors import DrainSignal, GraphDrained, ParentCommand
 from ..observer import EndStatus, RunInfo, TaskInfo
 from ..observers import Watcher, ask, carry, defines
 from ..superstep.observed import ObservedAttempt
@@ -83,7 +83,10 @@ class Observing:
             step.end()
             stopped = not isinstance(error, Exception)
             status: EndStatus = "stopped" if stopped else "failed"
-            self.tell("run_ended", info, status, perf_counter() - began, error)
+            raised = error
+            if isinstance(error, DrainSignal) and run.parent is None:
+                raised = GraphDrained(error.reason)
+            self.tell("run_ended", info, status, perf_counter() - began, raised)
             raise
         step.end()
         if run.output.breakpoint:

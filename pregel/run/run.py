@@ -110,7 +110,7 @@ class Run:
         else:
             thread = _root_thread(graph, merged, ns)
             if running is not None:
-                _refuse_own_thread(running, thread)
+                _note_own_write(running, thread)
             if config and thread.saver is None:
                 warn_of_coordinates(config)
         self.thread: Final[Thread] = thread
@@ -333,22 +333,14 @@ def _find_parent(
     return None, config  # a lineage of its own: nothing of the enclosing run reaches it
 
 
-def _refuse_own_thread(running: Task, thread: Thread) -> None:
-    """Let no node write to the thread on which its own run works: the run could store nothing more.
-
-    Raises:
-        RuntimeError: it would.
-    """
-    own = run_of(running).outermost.thread
+def _note_own_write(running: Task, thread: Thread) -> None:
+    """Note that a node writes to the thread on which its own run is at work: that run meets a
+    conflict, and its caller is told where this comes from."""
+    root = run_of(running).outermost
+    own, journal = root.thread, root.journal
     same = own.saver is thread.saver is not None and own.thread_id == thread.thread_id
-    # The context of a node that has ended may live on, in a thread that it started.
-    at_work = not (running.finished or running.paused or running.error is not None)
-    if same and at_work and not thread.ns:
-        raise RuntimeError(
-            f"node {running.name!r} writes to {thread}, on which its own run is at work: that run "
-            "could not be stored any more. To update the state, return the update from the node; a "
-            "graph that the node runs must be given the node's own config, or another thread_id"
-        )
+    if same and journal is not None:
+        journal.note_own_writer(running.name)
 
 
 def _make_inbox(thread: Thread) -> Inbox:

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import Any, Literal, Protocol
 
 from ...extras import install_command
-from ...pregel.errors import GraphInterrupt, ParentCommand
+from ...pregel.errors import GraphDrained, GraphInterrupt, ParentCommand
 from ..extract import extract
 from ..model import GraphModel
 from .live_notebook import Picture
@@ -205,4 +205,5 @@ def state_after(error: BaseException | None) -> RunState | None:
     """Return the state of a run that ended with this error; None if it returned."""
     if error is None or isinstance(error, SIGNALS):
         return None
-    return "failed" if isinstance(error, Exception) else "stopped"
+    stopped = isinstance(error, GraphDrained) or not isinstance(error, Exception)
+    return "stopped" if stopped else "failed"
