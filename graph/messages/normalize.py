@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from ...checkpoint import register
-from ...pregel.errors import nearest
+from ...pregel.errors import closest, nearest
 from ...pregel.run.tokens import is_removal, message_id, with_id
 from .contents import ROLES, to_openai
 
@@ -113,12 +113,10 @@ def normalize(given: Any, rewrite: bool) -> Any:
 def _likely_role(role: str) -> str:
     """The role that was probably meant, as the end of a sentence. Empty for a known role, and for
     one of the user's own, such as "customer"."""
-    from difflib import get_close_matches
-
     if role in _KNOWN_ROLES or not role.isalpha():
         return ""
-    close = get_close_matches(role.lower(), _KNOWN_ROLES, n=1, cutoff=0.8)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = closest(role.lower(), _KNOWN_ROLES, cutoff=0.8)
+    return f"; did you mean {close!r}?" if close else ""
 
 
 def to_message(given: Any) -> Any:
