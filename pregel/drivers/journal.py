@@ -19,6 +19,7 @@ from typing import Any
 from ...checkpoint.base import CheckpointTuple, Commit, RunnableConfig, TaskWrites
 from ...checkpoint.overrides import expecting, records_at_once
 from ...checkpoint.records import TransactionPlace
+from ...checkpoint.threads import call_on_thread
 from ..errors import CheckpointConflictError
 from ..run.effects import Claim, Entry, InTransaction, Save
 from ..run.run import Run
@@ -122,9 +123,7 @@ class Journal:
         steps = self._commit_inside_lane(stored)
         if not awaits:
             return self._take_turn(steps)
-        from asyncio import to_thread
-
-        return to_thread(self._take_turn, steps)
+        return call_on_thread(self._take_turn, steps)
 
     def _take_turn(self, steps: Steps[None]) -> None:
         with self._lane:
