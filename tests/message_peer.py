@@ -105,8 +105,12 @@ def chatted(engine: Engine, writes: list[Any], edits: list[Any], nested: bool, f
         history = [past for past in app.get_state_history(thread) if past.next and past.metadata["step"] >= 0]
         if history:
             past = history[fork[0] % len(history)]
+            before = len(seen)
+            turn["n"] = 1  # the router decides as it did there
+            edited = app.update_state(past.config, {"messages": built(fork[1])}, as_node=None)
+            del seen[before:]  # ours may ask the router twice, to see what the edit changes
             turn["n"] = 0
-            app.invoke(None, app.update_state(past.config, {"messages": built(fork[1])}, as_node=None), durability="sync")
+            app.invoke(None, edited, durability="sync")
             turn["n"] = 0
             app.invoke(None, past.config, durability="sync")
     except ValueError as error:

@@ -409,6 +409,7 @@ def test_killed_before_any_storing_call_and_resumed(
         assert result["log"][0] in ("win1", "win2") and len(result["log"]) == len(result["after"])
 
 
+@pytest.mark.filterwarnings("ignore:.*has ended without asking")  # a racer that had asked wins when it runs again
 @pytest.mark.parametrize("seed", range(40))
 def test_random_races_have_one_winner_each_and_the_state_is_that_of_the_winners(drive: Any, seed: int, track: Track) -> None:
     chance = random.Random(seed)
