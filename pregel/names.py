@@ -326,6 +326,12 @@ def memory_below(ns: str, around: str) -> list[tuple[str, str | None]] | None:
     return [split_key(level) for level in levels]
 
 
+def join_id(inside: str, name: str) -> str:
+    """Return the id of a node in a drawing, given that of the enclosing node, which is empty at the
+    top."""
+    return f"{inside}{NS_END}{name}" if inside else name
+
+
 def join_ns(ns: str, level: str) -> str:
     """A namespace with one more level.
 

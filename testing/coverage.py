@@ -73,7 +73,7 @@ class GraphCoverage:
 
     def start(self) -> None:
         """A run begins: it takes the edges from START that are always taken."""
-        for edge in self.model.edges:
+        for edge in self.model.edge_records:
             if edge.source == START and edge.certain:
                 self.edges[edge.source, edge.target] += 1
 
@@ -85,14 +85,14 @@ class GraphCoverage:
         handled = handled_node(name)
         if handled is not None:
             self.edges[handled, name] += 1
-        for edge in self.model.edges:
+        for edge in self.model.edge_records:
             if edge.target == name and edge.kind == "join":
                 self.edges[edge.source, name] += 1
 
     def take_edges(self, name: str, steps: Iterable[str | Send]) -> None:
         """A node has led to these."""
         targets = {step.node if isinstance(step, Send) else step for step in steps}
-        for edge in self.model.edges:
+        for edge in self.model.edge_records:
             is_join = edge.target == name and edge.kind == "join"
             if edge.source == name and not is_join and _is_taken(edge, targets):
                 self.edges[name, edge.target] += 1
@@ -103,12 +103,12 @@ class GraphCoverage:
     def missed_nodes(self) -> list[str]:
         """Return the ids of the nodes that never ran."""
         kinds = ("node", "subgraph")
-        return [n.id for n in self.model.nodes if n.kind in kinds and not self.nodes[n.id]]
+        return [n.id for n in self.model.node_records if n.kind in kinds and not self.nodes[n.id]]
 
     @property
     def missed_edges(self) -> list[tuple[str, str]]:
         """Return the ends of the edges that were never taken."""
-        ends = ((edge.source, edge.target) for edge in self.model.edges)
+        ends = ((edge.source, edge.target) for edge in self.model.edge_records)
         return [each for each in ends if not self.edges[each]]
 
     @property
@@ -119,12 +119,12 @@ class GraphCoverage:
     @property
     def percent(self) -> float:
         """How much of the nodes, edges and declared answers has run, from 0 to 100."""
-        everything = [*self._all_nodes(), *self.model.edges, *self.declared]
+        everything = [*self._all_nodes(), *self.model.edge_records, *self.declared]
         missed = [*self.missed_nodes, *self.missed_edges, *self.missed_outcomes]
         return 100 * (1 - len(missed) / len(everything)) if everything else 100.0
 
     def _all_nodes(self) -> list[GraphNode]:
-        return [node for node in self.model.nodes if node.kind in ("node", "subgraph")]
+        return [node for node in self.model.node_records if node.kind in ("node", "subgraph")]
 
     def missed(self) -> list[str]:
         """All that has not run, in words."""
@@ -139,7 +139,7 @@ class GraphCoverage:
         handled = handled_node(id)
         if handled is None:
             return _shown(id)
-        label = next((node.label for node in self.model.nodes if node.id == id), id)
+        label = next((node.label for node in self.model.node_records if node.id == id), id)
         return f"{label!r}, which handles the errors of {handled!r}"
 
     def draw_svg(self, path: str | Path | None = None) -> str:
@@ -163,18 +163,18 @@ class GraphCoverage:
             node._replace(label=f"{node.label} {self._times(self.nodes[node.id], 'x')}")
             if node.kind in ("node", "subgraph")
             else node
-            for node in model.nodes
+            for node in model.node_records
         ]
-        return draw_ascii(GraphModel(model.name, tuple(nodes), model.edges), width=width)
+        return draw_ascii(GraphModel(model.name, nodes, model.edge_records), width=width)
 
     def _labelled(self, sign: str) -> GraphModel:
-        edges = []
-        for edge in self.model.edges:
+        model, edges = self.model, []
+        for edge in model.edge_records:
             count = self.edges[edge.source, edge.target]
             certain = edge.certain and count
             times = "" if certain else self._times(count, sign)
             edges.append(edge._replace(label=" ".join(filter(None, (edge.label, times)))))
-        return GraphModel(self.model.name, self.model.nodes, tuple(edges), self.model.clusters)
+        return GraphModel(model.name, model.node_records, edges, model.clusters)
 
     @staticmethod
     def _times(count: int, sign: str) -> str:
@@ -186,8 +186,8 @@ class GraphCoverage:
         """As plain values, for another process to add."""
         return {
             "name": self.model.name,
-            "drawn": [list(node[:9]) for node in self.model.nodes],
-            "edges": [list(edge) for edge in self.model.edges],
+            "drawn": [list(node[:9]) for node in self.model.node_records],
+            "edges": [list(edge) for edge in self.model.edge_records],
             "declared": [list(each) for each in self.declared],
             "ran": dict(self.nodes),
             "taken": [[*ends, count] for ends, count in self.edges.items()],
@@ -290,7 +290,7 @@ class Coverage:
         """What has run, and what has not, as text."""
         lines = []
         for graph in self.graphs.values():
-            edges, declared = len(graph.model.edges), len(graph.declared)
+            edges, declared = len(graph.model.edge_records), len(graph.declared)
             nodes = len(graph._all_nodes())
             lines.append(
                 f"{graph.model.name}: {graph.percent:.0f} %, "

@@ -13,7 +13,7 @@ from stategraph.visualize.runs.report import draw_report
 
 
 def labels(made: told.Told) -> list[str]:
-    return [node.label.replace("\n", " | ") for node in branches(*made).model.nodes]
+    return [node.label.replace("\n", " | ") for node in branches(*made).model.node_records]
 
 
 def test_a_thread_without_forks_is_one_branch() -> None:
@@ -27,7 +27,7 @@ def test_a_fork_is_a_branch_that_leaves_where_it_was_made() -> None:
         "branch 1 | steps 2 to 3 | ask, check, publish",
         "branch 2, the newest | steps 2 to 4 | update_state, ask, check, publish",
     ]
-    stem, one, other = (node.id for node in tree.model.nodes)
+    stem, one, other = (node.id for node in tree.model.node_records)
     assert [edge[:2] for edge in tree.edges] == [(stem, one), (stem, other)]
 
 
@@ -38,7 +38,7 @@ def test_a_fork_of_a_fork_leaves_its_own_branch() -> None:
     assert before is not None
     app.invoke(None, app.update_state(before, {"log": ["third"]}, as_node="draft"))
     tree = branches(app, thread)
-    assert sorted(tree.tips) == [1, 2, 3] and len(tree.model.nodes) == 5
+    assert sorted(tree.tips) == [1, 2, 3] and len(tree.model.node_records) == 5
     parents = {edge.target: edge.source for edge in tree.edges}
     [stem] = {*parents.values()} - parents.keys()
     [inner] = {*parents.values()} - {stem}

@@ -23,9 +23,9 @@ FLAT = [
 
 
 def in_cells(model: GraphModel, widest: int = 1000) -> GraphLayout:
-    edges = tuple(edge for edge in model.edges if edge.source != edge.target)
-    sizes = {node.id: Size(9, 3) for node in model.nodes}
-    model = GraphModel(model.name, model.nodes, edges)
+    edges = tuple(edge for edge in model.edge_records if edge.source != edge.target)
+    sizes = {node.id: Size(9, 3) for node in model.node_records}
+    model = GraphModel(model.name, model.node_records, edges)
     return arrange_cells(model, CellSizes(sizes, [len(edge.label) for edge in edges]), widest)
 
 

@@ -98,12 +98,12 @@ def test_a_layout_by_graphviz_has_a_place_for_everything(described: Described) -
     model = build(described, stategraph).get_graph(xray=True).model
     layout = arrange_with_graphviz(model)
     assert layout is not None
-    assert list(layout.boxes) == [node.id for node in model.nodes]
+    assert list(layout.boxes) == [node.id for node in model.node_records]
     assert list(layout.clusters) == [cluster.id for cluster in model.clusters]
-    assert [route.edge for route in layout.routes] == list(model.edges)
+    assert [route.edge for route in layout.routes] == list(model.edge_records)
     whole = Box("", 0, 0, layout.width, layout.height)
     boxes = list(layout.boxes.values())
-    for number, (node, box) in enumerate(zip(model.nodes, boxes, strict=True)):
+    for number, (node, box) in enumerate(zip(model.node_records, boxes, strict=True)):
         assert (box.width, box.height) == node_size(node)
         assert inside(box, layout.clusters[node.inside] if node.inside else whole)
         assert all(apart(box, other) for other in boxes[:number])

@@ -179,13 +179,13 @@ def test_a_graph_and_its_builder_and_its_drawing_show_alike() -> None:
 def test_a_builder_has_a_drawing_of_what_there_is_so_far() -> None:
     builder = joined(graph("a", "b"), ("a", "b"))
     assert builder.get_graph().model == make_draft(builder.snapshot()).model
-    assert {"c"} == {node.id for node in joined(builder, ("b", "c")).get_graph().model.nodes if node.kind == "unknown"}
+    assert {"c"} == {node.id for node in joined(builder, ("b", "c")).get_graph().model.node_records if node.kind == "unknown"}
     assert len(nested().get_graph(xray=True).clusters) == len(nested().compile().get_graph(xray=True).clusters) > 0
 
 
 def test_a_builder_with_an_error_handler_that_goes_somewhere_has_no_unknown_node() -> None:
     builder = StateGraph(State).add_node("a", node, error_handler=router("mend", Command[Literal["b"]])).add_node("b", node)
-    assert "unknown" not in {drawn.kind for drawn in builder.add_edge(START, "a").get_graph().model.nodes}
+    assert "unknown" not in {drawn.kind for drawn in builder.add_edge(START, "a").get_graph().model.node_records}
 
 
 def test_showing_a_builder_leaves_it_as_it_was() -> None:
@@ -222,7 +222,7 @@ def test_mistakes_are_told_with_a_picture_of_what_there_is() -> None:
     for sentence in ("'a' -> 'bee' leads to an unknown node", "its router 'r' leads to unknown node 'sea'"):
         assert sentence in shown[PLAIN] and sentence.replace("'", "&#x27;").replace(">", "&gt;") in shown[HTML]
     assert "< bee? >" in shown[PLAIN] and "<img" in shown[HTML]
-    assert [n.id for n in make_draft(builder.snapshot()).model.nodes if n.kind == "unknown"] == ["bee", "sea"]
+    assert [n.id for n in make_draft(builder.snapshot()).model.node_records if n.kind == "unknown"] == ["bee", "sea"]
     assert len(find_mistakes(builder.snapshot())) == 2
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import pickle
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NoReturn, TypedDict
 
+import networkx
 import pytest
 from described import Described, build
 from drawn import DRAWN, State, graph, inner, joined, nested, node, router
@@ -76,10 +78,10 @@ def declared(described: Described, levels: int, inside: str = "") -> tuple[set[s
 def test_a_drawing_shows_what_was_declared_and_nothing_else(described: Described, xray: bool | int) -> None:
     drawing = build(described, stategraph, probe=refuse).get_graph(xray=xray)
     ids, edges = declared(described, -1 if xray is True else xray)
-    assert set(drawing.nodes) == ids and len(drawing.model.nodes) == len(ids)
+    assert set(drawing.nodes) == ids and len(drawing.model.node_records) == len(ids)
     assert {tuple(edge) for edge in drawing.edges} == edges and len(drawing.edges) == len(edges)
     assert set(drawing.clusters) == {holder for name in ids for holder in holders(name)}
-    assert {node.inside for node in drawing.model.nodes} <= {None, *drawing.clusters}
+    assert {node.inside for node in drawing.model.node_records} <= {None, *drawing.clusters}
 
 
 def holders(name: str) -> list[str]:
@@ -101,6 +103,26 @@ def test_the_networkx_graph_is_the_same(described: Described) -> None:
         assert {"id": name, **fields} == drawing.nodes[name]._asdict()
 
 
+def test_the_model_is_a_networkx_graph() -> None:
+    """Its algorithms run on it; it is frozen, but copies, pickled ones and views of parts work."""
+    app = joined(graph("a", "b", "c"), ("a", "b"), ("b", "c"), ("c", "a")).compile()
+    found = app.get_graph().model
+    assert networkx.descendants(found, "b") == {"a", "c"}
+    assert [sorted(part) for part in networkx.strongly_connected_components(found) if len(part) > 1] == [["a", "b", "c"]]
+    assert pickle.loads(pickle.dumps(replaced(found))) == replaced(found) == found == found.copy()
+    assert [node.id for node in found.subgraph("ab").node_records] == ["a", "b"]
+    assert found.subgraph("ab").edge_records == (GraphEdge("a", "b"),)
+    with pytest.raises(networkx.NetworkXError, match="Frozen"):
+        found.remove_node("a")
+    app.get_graph().nx.remove_node("a")
+    assert found == app.get_graph().model != joined(graph("a"), ("a", "a")).compile().get_graph().model
+
+
+def replaced(found: GraphModel) -> GraphModel:
+    """The same without the user's functions, which cannot be pickled."""
+    return GraphModel(found.name, [node._replace(data=None) for node in found.node_records], found.edge_records, found.clusters)
+
+
 @pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.filterwarnings("ignore")
 def test_drawing_twice_gives_the_same(name: str) -> None:
@@ -115,7 +137,7 @@ def model(built: StateGraph | Pregel, xray: bool | int = False, **options: Any) 
 
 
 def edges(built: StateGraph | Pregel, xray: bool | int = False) -> list[GraphEdge]:
-    return list(model(built, xray).edges)
+    return list(model(built, xray).edge_records)
 
 
 def kinds(built: StateGraph) -> dict[str, str]:
@@ -140,23 +162,23 @@ def test_a_router_that_returns_names_and_sends() -> None:
 def test_sends_beside_declared_names_may_go_anywhere() -> None:
     for hint in (Literal["b"] | Send, Literal["b"] | list[Send]):
         drawn = model(graph("a", "b", "c").add_conditional_edges("a", router("r", hint)))
-        assert [edge for edge in drawn.edges if edge.source != "__start__" and edge.target != END] == [
+        assert [edge for edge in drawn.edge_records if edge.source != "__start__" and edge.target != END] == [
             GraphEdge("a", "b", "conditional"), GraphEdge("a", "a|?", "send", "r"), GraphEdge("a|?", "c", "send", "perhaps"),
         ], hint  # fmt: skip
-        assert all(node.reached for node in drawn.nodes)
+        assert all(node.reached for node in drawn.node_records)
 
 
 def test_where_a_router_may_go_that_does_not_say_so_is_a_guess() -> None:
     drawn = model(graph("a", "b").add_conditional_edges("a", router("r")))
-    assert [node.label for node in drawn.nodes if node.kind == "unknown"] == ["any node"]
-    assert [edge for edge in drawn.edges if edge.source == "a|?"] == [GraphEdge("a|?", "b", "conditional", "perhaps")]
+    assert [node.label for node in drawn.node_records if node.kind == "unknown"] == ["any node"]
+    assert [edge for edge in drawn.edge_records if edge.source == "a|?"] == [GraphEdge("a|?", "b", "conditional", "perhaps")]
     drawn = model(graph("a", "b").add_conditional_edges("a", router("r", list[Send])))
-    assert [edge for edge in drawn.edges if edge.source == "a|?"] == [GraphEdge("a|?", "b", "send", "perhaps")]
+    assert [edge for edge in drawn.edge_records if edge.source == "a|?"] == [GraphEdge("a|?", "b", "send", "perhaps")]
 
 
 def test_a_router_that_does_not_say_where_it_goes_may_end_the_run() -> None:
     drawn = model(joined(graph("a", "b"), ("b", "a")).add_conditional_edges("a", router("r")))
-    assert [edge.target for edge in drawn.edges if edge.source == "a|?"] == ["b", END]
+    assert [edge.target for edge in drawn.edge_records if edge.source == "a|?"] == ["b", END]
 
 
 def test_a_join_into_the_end() -> None:
@@ -186,12 +208,12 @@ def test_an_edge_of_each_kind_may_lead_between_two_nodes() -> None:
 
 
 def test_breakpoints_of_all_nodes() -> None:
-    drawn = {node.id: (node.before, node.after) for node in model(graph("a"), interrupt_before="*").nodes}
+    drawn = {node.id: (node.before, node.after) for node in model(graph("a"), interrupt_before="*").node_records}
     assert drawn["a"] == (True, False)
 
 
 def test_start_and_end_have_no_breakpoint() -> None:
-    nodes = model(graph("a"), interrupt_before="*", interrupt_after="*").nodes
+    nodes = model(graph("a"), interrupt_before="*", interrupt_after="*").node_records
     assert [node.id for node in nodes if node.before or node.after] == ["a"]
 
 
@@ -200,20 +222,20 @@ def test_an_error_handler_is_drawn_beside_its_node() -> None:
         raise AssertionError("a handler was called")
 
     drawn = model(StateGraph(State).add_node("a", node, error_handler=mend).add_edge(START, "a"))
-    (handler,) = [node for node in drawn.nodes if node.handler]
+    (handler,) = [node for node in drawn.node_records if node.handler]
     assert (handler.label, handler.reached) == ("mend", True)
-    assert [edge for edge in drawn.edges if edge.target == handler.id] == [GraphEdge("a", handler.id, "error")]
+    assert [edge for edge in drawn.edge_records if edge.target == handler.id] == [GraphEdge("a", handler.id, "error")]
 
 
 def test_arrows_lead_to_where_an_error_handler_says_that_its_command_goes() -> None:
     rescue = router("rescue", Command[Literal["other"]])
     builder = StateGraph(State).add_node("a", node, error_handler=rescue).add_node("other", node).add_edge(START, "a")
     drawn = model(builder)  # without a warning that nothing leads to other
-    assert GraphEdge("__error_handler__a", "other", "goto") in drawn.edges
-    assert all(node.reached for node in drawn.nodes)
+    assert GraphEdge("__error_handler__a", "other", "goto") in drawn.edge_records
+    assert all(node.reached for node in drawn.node_records)
     builder = graph("a", "other")
     builder.set_node_defaults(error_handler=rescue)
-    assert GraphEdge("__default_error_handler__", "other", "goto") in model(builder).edges
+    assert GraphEdge("__default_error_handler__", "other", "goto") in model(builder).edge_records
 
 
 def test_an_error_handler_that_goes_to_no_node_is_refused() -> None:
@@ -230,11 +252,11 @@ def test_no_arrow_leads_from_an_error_handler_that_has_no_edges() -> None:
 def test_what_is_not_reached_is_marked() -> None:
     with pytest.warns(stategraph.graph.GraphWarning):
         drawn = model(joined(graph("a", "b", "c"), ("b", "c"), ("c", "b")))
-    assert [node.id for node in drawn.nodes if not node.reached] == ["b", "c"]
+    assert [node.id for node in drawn.node_records if not node.reached] == ["b", "c"]
 
 
 def test_metadata_goes_along() -> None:
-    (drawn,) = [node for node in model(graph("a", metadata={"owner": "Ada"})).nodes if node.id == "a"]
+    (drawn,) = [node for node in model(graph("a", metadata={"owner": "Ada"})).node_records if node.id == "a"]
     assert drawn.metadata == {"owner": "Ada"}
 
 
@@ -282,7 +304,7 @@ def test_a_graph_that_runs_itself_is_opened_once() -> None:
 
     app = StateGraph(Depth).add_node("again", again).add_edge(START, "again").compile()
     app.invoke({"n": 2})
-    assert len(model(app, xray=True).nodes) <= 5
+    assert len(model(app, xray=True).node_records) <= 5
 
 
 def test_a_wrong_number_of_levels_is_refused() -> None:
@@ -340,7 +362,7 @@ def test_the_edge_to_the_error_handler_of_a_graph_shown_inside_leaves_from_its_b
     builder.set_node_defaults(error_handler=router("other")).add_edge("b", "sub")
     drawing = builder.compile().get_graph(xray=True)
     assert GraphEdge("sub", "__error_handler__sub", "error") in drawing.edges
-    assert all(node.reached for node in drawing.model.nodes)
+    assert all(node.reached for node in drawing.model.node_records)
     assert drawing.nx.nodes["sub"]["kind"] == "cluster"
     for form in (drawing.draw_mermaid(), drawing.draw_ascii(), drawing.draw_svg(), drawing.draw_html()):
         assert "rescue" in form

@@ -461,7 +461,7 @@ def test_a_join_that_does_not_wait_for_all_starves_nobody() -> None:
 def test_every_drawing_says_what_a_join_waits_for() -> None:
     graph = build("S>a S>b S>c [a,b,c]2>d [a,b]any>e [b,c]reachable>f [d,e]all>g").compile().get_graph()
     shown = {"2 of 3", "any", "reachable", "all"}
-    assert {node.label for node in graph.model.nodes if node.kind == "join"} == shown
+    assert {node.label for node in graph.model.node_records if node.kind == "join"} == shown
     for text in (graph.draw_mermaid(), graph.draw_ascii(), graph.draw_svg(), graph.draw_dot(), graph.draw_html()):
         assert all(label in text for label in shown)
     svg = graph.draw_svg()

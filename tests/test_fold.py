@@ -45,31 +45,31 @@ def words(svg: str) -> list[str]:
 
 def test_a_wide_fan_out_is_one_node_with_its_count_and_names() -> None:
     folded, homes = fold(drawing(fan(200)).model)
-    assert [n.id for n in folded.nodes] == ["__start__", "plan", "gather", "a0 … a199", "__end__"]
-    assert [tuple(edge[:2]) for edge in folded.edges] == [
+    assert [n.id for n in folded.node_records] == ["__start__", "plan", "gather", "a0 … a199", "__end__"]
+    assert [tuple(edge[:2]) for edge in folded.edge_records] == [
         ("__start__", "plan"), ("plan", "a0 … a199"), ("gather", "__end__"), ("a0 … a199", "gather")
     ]  # fmt: skip
     assert len(homes) == 200 and set(homes.values()) == {"a0 … a199"}
-    label = next(n.label for n in folded.nodes if n.kind == "folded").split("\n")
+    label = next(n.label for n in folded.node_records if n.kind == "folded").split("\n")
     assert label[0] == "200 nodes" and label[1].startswith("a0, a1, a2, a3") and label[-1] == "... a199"
 
 
 def test_names_stand_in_the_order_of_their_numbers() -> None:
-    label = next(n.label for n in fold(drawing(fan(12)).model)[0].nodes if n.kind == "folded")
+    label = next(n.label for n in fold(drawing(fan(12)).model)[0].node_records if n.kind == "folded")
     assert label == "12 nodes\na0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10,\na11"
 
 
 def test_branches_of_several_nodes_are_folded_layer_by_layer() -> None:
     folded, _ = fold(drawing(fan(40, depth=3)).model)
-    assert ("a0 … a39", "b0 … b39") in [edge[:2] for edge in folded.edges]
-    assert len(folded.nodes) == 7
+    assert ("a0 … a39", "b0 … b39") in [edge[:2] for edge in folded.edge_records]
+    assert len(folded.node_records) == 7
 
 
 def test_what_has_an_edge_of_its_own_stays_by_itself() -> None:
     builder = fan(30).add_edge("a7", END)
     folded, homes = fold(drawing(builder).model)
     assert "a7" not in homes and len(homes) == 29
-    assert ("plan", "a7") in [edge[:2] for edge in folded.edges]
+    assert ("plan", "a7") in [edge[:2] for edge in folded.edge_records]
 
 
 def test_a_long_chain_has_no_two_nodes_in_the_same_place() -> None:
@@ -89,7 +89,7 @@ def test_labels_that_differ_are_left_out_and_common_ones_stay() -> None:
         builder.add_node(f"tool{number}", node).add_edge(f"tool{number}", "route")
     builder.add_conditional_edges("route", node, {f"use {n}": f"tool{n}" for n in range(20)} | {"done": END})
     folded, _ = fold(drawing(builder).model)
-    assert [(e.target, e.kind, e.label) for e in folded.edges if e.source == "route"] == [
+    assert [(e.target, e.kind, e.label) for e in folded.edge_records if e.source == "route"] == [
         ("tool0 … tool19", "conditional", ""), ("__end__", "conditional", "done")
     ]  # fmt: skip
 

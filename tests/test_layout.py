@@ -95,9 +95,9 @@ def test_nothing_lies_on_anything_else_in_drawings_of_compiled_graphs(described:
 
 def check(model: GraphModel, layout: GraphLayout) -> None:
     """All that holds for any layout."""
-    assert list(layout.boxes) == [node.id for node in model.nodes]
+    assert list(layout.boxes) == [node.id for node in model.node_records]
     assert list(layout.clusters) == [node.id for node in model.clusters]
-    assert [route.edge for route in layout.routes] == list(model.edges)
+    assert [route.edge for route in layout.routes] == list(model.edge_records)
     whole = Box("", 0, 0, layout.width, layout.height)
     for box in (*layout.boxes.values(), *layout.clusters.values()):
         assert holds(whole, box), f"{box} is outside of the drawing"
@@ -109,7 +109,7 @@ def check(model: GraphModel, layout: GraphLayout) -> None:
 
 
 def check_clusters(model: GraphModel, layout: GraphLayout) -> None:
-    around = {node.id: above(node, model) for node in (*model.nodes, *model.clusters)}
+    around = {node.id: above(node, model) for node in (*model.node_records, *model.clusters)}
     everything = {**layout.boxes, **layout.clusters}
     for cluster, box in layout.clusters.items():
         for other, room in everything.items():
@@ -129,7 +129,7 @@ def check_labels(layout: GraphLayout) -> None:
 
 
 def check_routes(model: GraphModel, layout: GraphLayout) -> None:
-    around = {node.id: above(node, model) for node in model.nodes}
+    around = {node.id: above(node, model) for node in model.node_records}
     labels = [label_box(route) for route in layout.routes if route.label_at]
     for route in layout.routes:
         line = route.line(8)
@@ -234,8 +234,8 @@ def drawn(text: str, **kinds: str) -> GraphModel:
 
 
 def labelled(model: GraphModel, **labels: str) -> GraphModel:
-    edges = [edge._replace(label=labels.get(edge.source + edge.target, "")) for edge in model.edges]
-    return GraphModel(model.name, model.nodes, tuple(edges))
+    edges = [edge._replace(label=labels.get(edge.source + edge.target, "")) for edge in model.edge_records]
+    return GraphModel(model.name, model.node_records, tuple(edges))
 
 
 PLANAR = {
@@ -300,7 +300,7 @@ def test_edges_lead_down_and_loops_up() -> None:
 def test_parallel_nodes_stand_side_by_side_though_a_router_leads_back_to_some() -> None:
     model = drawn("S a j, S b j, S c j, j E", j="join")
     again = (GraphEdge("j", "a", "conditional"), GraphEdge("j", "b", "conditional"))
-    layout = arrange(GraphModel("", model.nodes, (*model.edges, *again)))
+    layout = arrange(GraphModel("", model.node_records, (*model.edge_records, *again)))
     assert len({layout.boxes[name].middle[1] for name in "abc"}) == 1
     assert {route.edge for route in layout.routes if route.points[0][1] > route.points[-1][1]} == set(again)
 
@@ -361,12 +361,12 @@ def test_the_error_handler_of_a_nested_graph_stands_beside_its_box() -> None:
 
 def test_a_handler_of_several_nodes_stands_below_them() -> None:
     model = drawn("S a b E, a h, b h")
-    edges = tuple(e._replace(kind="error") if e.target == "h" else e for e in model.edges)
-    layout = arrange(GraphModel("", model.nodes, edges))
+    edges = tuple(e._replace(kind="error") if e.target == "h" else e for e in model.edge_records)
+    layout = arrange(GraphModel("", model.node_records, edges))
     assert layout.boxes["h"].y > layout.boxes["a"].y
     check(
         model,
-        layout._replace(routes=tuple(Route(e, r.points) for e, r in zip(model.edges, layout.routes, strict=True))),
+        layout._replace(routes=tuple(Route(e, r.points) for e, r in zip(model.edge_records, layout.routes, strict=True))),
     )
 
 
@@ -441,7 +441,7 @@ def spent(work: Callable[[], Any]) -> float:
 def test_500_nodes_are_laid_out_within_two_seconds(reach: int) -> None:
     model = big(500, reach)
     assert lasts(lambda: arrange(model)) < 2
-    assert len(arrange(model).routes) == len(model.edges)
+    assert len(arrange(model).routes) == len(model.edge_records)
 
 
 def tangled(count: int, more: int) -> GraphModel:
@@ -456,4 +456,4 @@ def tangled(count: int, more: int) -> GraphModel:
 def test_500_nodes_with_200_edges_to_anywhere_are_laid_out_within_two_seconds() -> None:
     model = tangled(500, 200)
     assert lasts(lambda: arrange(model)) < 2
-    assert len(arrange(model).routes) == len(model.edges)
+    assert len(arrange(model).routes) == len(model.edge_records)

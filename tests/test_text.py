@@ -132,12 +132,12 @@ def test_every_line_leads_from_a_box_to_a_box(described: Described) -> None:
     """Follows each line of the drawing from its arrow's tip, cell by cell, to where it comes from."""
     model = build(described, stategraph).get_graph(xray=1).model
     text = draw_ascii(model, unicode=True)
-    if "──▶" in text:
-        return  # told as a list
+    if "──▶" in text or " nodes " in text:
+        return  # told as a list, or folded
     cells = drawn_cells(text)
     tips = [place for place, c in cells.items() if c in "▼▲"]
     loops = [place for place, c in cells.items() if c == "◀"]
-    assert len(tips) + len(loops) == len(model.edges)
+    assert len(tips) + len(loops) == len(model.edge_records)
     for place in tips:
         assert follow(cells, place) is not None, text
 
@@ -154,7 +154,7 @@ def test_no_line_gets_lost_however_the_edges_lie() -> None:
         text = "\n".join("".join(row) for row in draw_rows(model, UNICODE, widest=10_000))
         cells = drawn_cells(text)
         tips = [place for place, c in cells.items() if c in "▼▲"]
-        assert len(tips) + text.count("◀") == len(model.edges), text
+        assert len(tips) + text.count("◀") == len(model.edge_records), text
         begins = [follow(cells, tip) for tip in tips]
         assert None not in begins and len(set(begins)) == len(begins), text
 

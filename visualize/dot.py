@@ -179,7 +179,7 @@ def _digraph(model: GraphModel) -> Any:
     feet = _find_feet(model)
     if feet:
         graph.attr("graph", compound="true")
-    for edge in model.edges:
+    for edge in model.edge_records:
         source, target = ids[feet.get(edge.source, edge.source)], ids[edge.target]
         style = dict(_EDGES.get(edge.kind, {}))
         if edge_text(edge):
@@ -197,9 +197,9 @@ def _find_feet(model: GraphModel) -> dict[str, str]:
     """Return a node inside each cluster that an edge leaves from: DOT has no edges of clusters, but
     clips edges of such nodes at the cluster."""
     # The last part of each cluster, which is a node if it has any.
-    inside = {part.inside: part.id for part in (*model.clusters, *model.nodes)}
+    inside = {part.inside: part.id for part in (*model.clusters, *model.node_records)}
     found = {}
-    for source in {edge.source for edge in model.edges}.intersection(inside):
+    for source in {edge.source for edge in model.edge_records}.intersection(inside):
         foot = source
         while foot in inside:
             foot = inside[foot]
@@ -244,7 +244,7 @@ def _write_sizes(model: GraphModel) -> str:
         'node [shape=box fixedsize=true label=""];',
         *_write_parts(model, names, None),
     ]
-    for number, edge in enumerate(model.edges):
+    for number, edge in enumerate(model.edge_records):
         options = f"id=e{number}"
         if edge.label:
             options += f" label={_write_room(*label_size(edge.label))}"
@@ -293,7 +293,7 @@ def _read_layout(model: GraphModel, plan: dict[str, Any]) -> GraphLayout:
     items = {item["name"]: item for item in plan["objects"]}
     names = _number_parts(model)
     boxes, clusters = {}, {}
-    for node in model.nodes:
+    for node in model.node_records:
         (x, y), size = flip(items[names[node.id]]["pos"]), node_size(node)
         boxes[node.id] = Box(node.id, x - size.width / 2, y - size.height / 2, *size)
     for cluster in model.clusters:
@@ -302,7 +302,7 @@ def _read_layout(model: GraphModel, plan: dict[str, Any]) -> GraphLayout:
         clusters[cluster.id] = Box(cluster.id, *corner, right - left, top - low)
     lines = {item["id"]: item for item in plan.get("edges", ())}
     routes, reverse = [], find_reversed(model)
-    for number, edge in enumerate(model.edges):
+    for number, edge in enumerate(model.edge_records):
         item = lines[f"e{number}"]
         points = [flip(point) for point in item["pos"].split()]
         if edge in reverse:

@@ -14,6 +14,7 @@ from ..pregel.names import END, START
 from ..pregel.program.callables import read_callable
 from .drawing import Drawing, bundle
 from .extract import extract
+from .model import GraphModel
 
 
 def find_mistakes(spec: GraphSpec) -> tuple[str, ...]:
@@ -45,15 +46,15 @@ def make_draft(spec: GraphSpec, xray: bool | int = False) -> Drawing:
     model = extract(compile_graph(filled, None, "StateGraph", ((), ())), xray)
     # In a drawing, a node without edges leads to END; here it may still get some.
     open_ends = {*missing, START} - {source for source, ends in leads.items() if END in ends}
-    edges = [e for e in model.edges if e.source not in open_ends or e.target != END]
+    edges = [e for e in model.edge_records if e.source not in open_ends or e.target != END]
     targets = {edge.target for edge in edges}
     nodes = []
-    for node in model.nodes:
+    for node in model.node_records:
         if node.id in missing:
             nodes.append(node._replace(kind="unknown", label=f"{node.label}?"))
         elif node.kind != "end" or node.id in targets:
             nodes.append(node)
-    return Drawing(replace(model, nodes=tuple(nodes), edges=tuple(edges)))
+    return Drawing(GraphModel(model.name, nodes, edges, model.clusters))
 
 
 def show(

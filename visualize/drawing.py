@@ -11,7 +11,9 @@ from contextlib import suppress
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
+
+import networkx
 
 from ..pregel.errors import nearest
 from .dot import GraphvizMissingError, arrange_with_graphviz, draw_dot, draw_png
@@ -25,9 +27,6 @@ from .page import draw_html
 from .svg import draw_svg
 from .text import draw_ascii, terminal_width
 from .theme import Theme
-
-if TYPE_CHECKING:
-    import networkx
 
 Made = TypeVar("Made", str, bytes)
 LayoutEngine = Literal["builtin", "graphviz"]
@@ -43,7 +42,8 @@ class Drawing:
     """The result of `app.get_graph()`: nodes and edges to inspect, and to draw in many formats.
 
     Attributes:
-        model: the source of all formats.
+        model: the source of all formats, a `networkx.MultiDiGraph`: all algorithms of networkx work
+            on it, as in `networkx.descendants(drawing.model, "a")`.
 
     >>> from stategraph import START, StateGraph
     >>> builder = StateGraph(int).add_node("twice", lambda n: 2 * n).add_edge(START, "twice")
@@ -75,12 +75,12 @@ class Drawing:
     @cached_property
     def nodes(self) -> dict[str, GraphNode]:
         """The nodes by id, in the order of declaration; without clusters."""
-        return {node.id: node for node in self.model.nodes}
+        return {node.id: node for node in self.model.node_records}
 
     @property
     def edges(self) -> list[GraphEdge]:
         """The edges, in the order of the nodes they start from."""
-        return list(self.model.edges)
+        return list(self.model.edge_records)
 
     @cached_property
     def clusters(self) -> dict[str, GraphNode]:
@@ -89,15 +89,16 @@ class Drawing:
 
     @property
     def nx(self) -> networkx.MultiDiGraph[str]:
-        """The same as a `networkx.MultiDiGraph`; see `GraphModel.nx`."""
-        return self.model.nx
+        """A copy of the model as a `networkx.MultiDiGraph`, to change: the fields of nodes and
+        edges are attributes, see `GraphModel`."""
+        return networkx.MultiDiGraph(self.model)
 
     def to_json(self) -> dict[str, Any]:
         """Return the drawing as a dict for `json.dumps`: name, nodes, edges, clusters."""
         return {
             "name": self.name,
-            "nodes": [_record(node) for node in self.model.nodes],
-            "edges": [edge._asdict() for edge in self.model.edges],
+            "nodes": [_record(node) for node in self.model.node_records],
+            "edges": [edge._asdict() for edge in self.model.edge_records],
             "clusters": [_record(cluster) for cluster in self.model.clusters],
         }
 

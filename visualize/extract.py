@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+import networkx
+
 from ..graph.branch import BranchWriter, literals, sends, sends_anywhere
 from ..graph.spec import GraphSpec
-from ..pregel.names import END, NS_SEP, START, TASKS, split_number, triggered_node
+from ..pregel.names import END, NS_SEP, START, TASKS, join_id, split_number, triggered_node
 from ..pregel.program.channel_writes import (
     ChannelWrite,
     ChannelWriteEntry,
@@ -22,7 +24,7 @@ from ..pregel.program.writes import StateWriter
 from ..pregel.types import All, Send
 from .group import group
 from .labels import ANY_NODE, PERHAPS, visible
-from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind, join_id
+from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind
 
 
 class CompiledGraph(Protocol):
@@ -59,15 +61,15 @@ def extract(app: CompiledGraph, xray: bool | int = False) -> GraphModel:
         raise ValueError(f"xray must be False, True or a number of levels, got {xray!r}")
     found = _Extraction()
     found.add_graph(app, "", levels, (app.program,))
-    edges = [_draw_edge(edge) for edge in _merge(found.edges)]
-    reached = found.find_reached(edges)
-    nodes: list[GraphNode] = []
-    clusters: list[GraphNode] = []
-    for node in found.nodes:
-        is_cluster = node.kind == "cluster"
-        drawn = _draw_node(node, is_cluster or node.id in reached)
-        (clusters if is_cluster else nodes).append(drawn)
-    return GraphModel(visible(app.program.name), tuple(nodes), tuple(edges), tuple(clusters))
+    nodes = group((node.kind == "cluster", _draw_node(node)) for node in found.nodes)
+    model = GraphModel(
+        visible(app.program.name),
+        nodes[False],
+        map(_draw_edge, _merge(found.edges)),
+        nodes.get(True, ()),
+    )
+    _mark_unreached(model)
+    return model
 
 
 def _draw_edge(edge: GraphEdge) -> GraphEdge:
@@ -76,11 +78,28 @@ def _draw_edge(edge: GraphEdge) -> GraphEdge:
     return edge if label == edge.label else edge._replace(label=label)
 
 
-def _draw_node(node: GraphNode, reached: bool) -> GraphNode:
-    """Return the node with a printable label, marked if nothing leads to it."""
+def _draw_node(node: GraphNode) -> GraphNode:
+    """Return the node with a printable label."""
     label = visible(node.label)
-    same = label == node.label and reached == node.reached
-    return node if same else node._replace(label=label, reached=reached)
+    return node if label == node.label else node._replace(label=label)
+
+
+def _mark_unreached(model: GraphModel) -> None:
+    """Mark the nodes to which nothing leads from the start."""
+    clusters = model.graph["clusters"]
+
+    def find_next(id: str) -> Iterator[str]:
+        yield from model.successors(id)
+        # Edges leave from a cluster only to its error handler; the start inside it reaches it.
+        inside = model.nodes[id]["kind"] == "start" and model.nodes[id]["inside"]
+        while inside:
+            if inside in model:
+                yield inside
+            inside = clusters[inside]["inside"]
+
+    ways = networkx.generic_bfs_edges(model, START, find_next if clusters else model.successors)
+    for id in model.nodes - {START, *(end for _, end in ways)} - clusters.keys():
+        model.nodes[id]["reached"] = False
 
 
 class _Extraction:
@@ -146,18 +165,6 @@ class _Extraction:
         if holders.get(edge.target):
             targets = [join_id(holder, START) for holder in holders[edge.target]]
         self.edges += [GraphEdge(a, b, *edge[2:]) for a in sources for b in targets]
-
-    def find_reached(self, edges: Iterable[GraphEdge]) -> set[str]:
-        """Return the ids that can be reached from the start, including the start."""
-        import networkx
-
-        graph = networkx.DiGraph([edge[:2] for edge in edges])
-        for node in self.nodes:
-            # An edge to the start inside a cluster, or to a cluster in it, reaches the cluster.
-            if node.kind in ("start", "cluster") and node.inside:
-                graph.add_edge(node.id, node.inside)
-        graph.add_node(START)
-        return {START, *networkx.descendants(graph, START)}
 
 
 def _build_node(app: CompiledGraph, node: CompiledNode, inside: str) -> GraphNode:

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import networkx
 
-from ..pregel.names import NS_END
+from ..pregel.names import NS_END, join_id
 from .group import group
 from .labels import label_lines, natural_key
 from .layout.geometry import GraphLayout
 from .layout.measure import one_line
 from .layout.pixels import arrange
-from .model import GraphEdge, GraphModel, GraphNode, join_id
+from .model import GraphEdge, GraphModel, GraphNode
 
 WIDEST = 1080.0
 """The widest drawing that is not folded, in pixels. A notebook cell has about 900; wider drawings
@@ -68,16 +68,16 @@ def fold(model: GraphModel) -> tuple[GraphModel, dict[str, str]]:
         drawn[home] = ordered[0]._replace(
             id=home, label=_list_names(ordered), kind="folded", metadata={}, data=None
         )
-    nodes = dict.fromkeys(homes.get(node.id, node.id) for node in model.nodes)
-    whole = {node.id: node for node in model.nodes} | drawn
+    nodes = dict.fromkeys(homes.get(node.id, node.id) for node in model.node_records)
+    whole = {node.id: node for node in model.node_records} | drawn
     labels = group(
         ((homes.get(e.source, e.source), homes.get(e.target, e.target), e.kind), e.label)
-        for e in model.edges
+        for e in model.edge_records
     )
     edges = (
         GraphEdge(*ends, found[0] if len(set(found)) == 1 else "") for ends, found in labels.items()
     )
-    folded = GraphModel(model.name, tuple(whole[id] for id in nodes), tuple(edges), model.clusters)
+    folded = GraphModel(model.name, [whole[id] for id in nodes], edges, model.clusters)
     return folded, homes
 
 
@@ -114,7 +114,7 @@ def _find_alike(model: GraphModel) -> Iterable[list[GraphNode]]:
     while True:
         ends = group(
             pair
-            for edge in model.edges
+            for edge in model.edge_records
             for pair in (
                 (edge.source, ("to", edge.kind, colours[edge.target])),
                 (edge.target, ("from", edge.kind, colours[edge.source])),
@@ -124,7 +124,7 @@ def _find_alike(model: GraphModel) -> Iterable[list[GraphNode]]:
         if len(set(finer.values())) == len(set(colours.values())):
             break
         colours = finer
-    alike = group((colours[node.id], node) for node in model.nodes)
+    alike = group((colours[node.id], node) for node in model.node_records)
     return [nodes for nodes in alike.values() if len(nodes) >= FEWEST]
 
 
@@ -132,9 +132,9 @@ def _count_steps(model: GraphModel) -> dict[str, int]:
     """Return the least number of edges from the start to each node. Without these, each round of
     refinement would tell only one more node of a long chain apart."""
     found: dict[str, int] = {}
-    for node in model.nodes:
+    for node in model.node_records:
         if node.kind == "start" and node.inside is None:
-            found |= networkx.single_source_shortest_path_length(model.nx, node.id)
+            found |= networkx.single_source_shortest_path_length(model, node.id)
     return found
 
 

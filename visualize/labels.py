@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .model import GraphEdge, GraphNode
+if TYPE_CHECKING:
+    from .model import GraphEdge, GraphNode
 
 # Keywords of Mermaid or DOT, in lower case; they are case-insensitive.
 RESERVED = {

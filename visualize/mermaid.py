@@ -114,7 +114,7 @@ def draw_mermaid(model: GraphModel, style: MermaidStyle | None = None) -> str:
     style = style or MermaidStyle()
     ids = make_ids(node.id for node in model.parts)
     lines = [*style.frontmatter(), "graph TD", *_write_nodes(model, ids, None)]
-    lines += [f"    {_arrow(edge, ids, style.wrap_label_n_words)}" for edge in model.edges]
+    lines += [f"    {_arrow(edge, ids, style.wrap_label_n_words)}" for edge in model.edge_records]
     if style.with_styles:
         lines += _write_styles(model, ids, style.css())
     return "\n".join(lines) + "\n"
@@ -125,7 +125,7 @@ def _write_styles(
 ) -> Iterator[str]:
     """Yield the lines that set the styles of nodes."""
     for style, css in styles.items():
-        names = [ids[node.id] for node in model.nodes if style in traits(node)]
+        names = [ids[node.id] for node in model.node_records if style in traits(node)]
         if style == "default" or names:
             yield f"    classDef {_class(style)} {css}"
         if names:

@@ -1,4 +1,4 @@
-"""The content of a drawing, as plain records: nodes, edges and the boxes around nested graphs.
+"""The content of a drawing as a networkx graph: nodes, edges and the boxes around nested graphs.
 
 This module reads no graph and renders nothing: `extract` makes a GraphModel, the renderers take
 one.
@@ -6,16 +6,18 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from ..pregel.names import NS_END
+import networkx
+
 from .group import group
 
 if TYPE_CHECKING:
-    import networkx
+    _MultiDiGraph = networkx.MultiDiGraph[str]
+else:
+    _MultiDiGraph = networkx.MultiDiGraph
 
 NodeKind = Literal[
     "start", "end", "node", "subgraph", "join", "unknown", "cluster", "folded", "steps"
@@ -29,11 +31,6 @@ EdgeKind = Literal["plain", "join", "conditional", "goto", "send", "error"]
 """`plain`: always taken. `join`: to or from a join. `conditional`: a router decides. `goto`: a
 `Command` decides. `send`: a router sends any number of tasks. `error`: taken when the node
 fails."""
-
-
-def join_id(inside: str, name: str) -> str:
-    """Return the id of a node, given that of the enclosing node, which is empty at the top."""
-    return f"{inside}{NS_END}{name}" if inside else name
 
 
 class GraphNode(NamedTuple):
@@ -92,54 +89,87 @@ class GraphEdge(NamedTuple):
         return not self.certain
 
 
-@dataclass(frozen=True)
-class GraphModel:
-    """A graph as drawn. Equal graphs give equal shapes: everything is in order of declaration.
+class GraphModel(_MultiDiGraph):
+    """A graph as drawn: a `networkx.MultiDiGraph`, so that all algorithms of networkx work on it.
+    Equal graphs give equal models: everything is in order of declaration.
 
-    Attributes:
-        name: the name of the graph.
-        nodes: the nodes without clusters. Edges of a cluster lead to the start and leave from the
-            end inside it; only the edge to an error handler leaves from the cluster itself.
-        clusters: nodes whose graphs are drawn inside them, outer ones first.
+    The fields of `GraphNode` and `GraphEdge` are attributes. An edge's key is its kind (another if
+    two of a kind join two nodes); `place` is its number in the order of all edges.
+    `graph["name"]` is the name, `graph["clusters"]` the clusters by id, as dicts: nodes whose
+    graphs are drawn inside them, outer ones first. Edges of a cluster lead to the start and leave
+    from the end inside it; only the edge to an error handler leaves from the cluster itself, which
+    then is a node, too.
+
+    A model is frozen, and keeps the records that were read from it. `Drawing.nx` is a copy to
+    change.
     """
 
-    name: str
-    nodes: tuple[GraphNode, ...]
-    edges: tuple[GraphEdge, ...]
-    clusters: tuple[GraphNode, ...] = field(default=())
+    def __init__(
+        self,
+        name: str = "",
+        nodes: Iterable[GraphNode] = (),
+        edges: Iterable[GraphEdge] = (),
+        clusters: Iterable[GraphNode] = (),
+    ) -> None:
+        super().__init__(name=name, clusters={id: _fields(rest) for id, *rest in clusters})
+        nodes, inner = list(nodes), cast(Any, self)
+        leads, led_to = inner._succ, inner._pred
+        self.add_nodes_from([node.id for node in nodes])
+        for id, *rest in nodes:
+            self.nodes[id].update(_fields(rest))
+        for place, (source, target, kind, label) in enumerate(edges):
+            if source not in leads or target not in leads:
+                self.add_nodes_from((source, target))
+            # As `add_edge` does, which takes three times as long (benchmark P39-graph).
+            ways = leads[source].get(target)
+            if ways is None:
+                ways = leads[source][target] = led_to[target][source] = {}
+            key = place if kind in ways else kind
+            ways[key] = {"kind": kind, "label": label, "place": place}
+        for id, fields in self.graph["clusters"].items():
+            if id in self:
+                self.nodes[id].update(fields)
+        if len(self):  # networkx fills an empty one when it copies
+            networkx.freeze(self)
+
+    @cached_property
+    def node_records(self) -> tuple[GraphNode, ...]:
+        """The nodes without clusters."""
+        nodes, clusters = self.nodes.items(), self.graph["clusters"]
+        return tuple(GraphNode(id, **each) for id, each in nodes if each and id not in clusters)
+
+    @cached_property
+    def edge_records(self) -> tuple[GraphEdge, ...]:
+        """The edges, in the order of declaration."""
+        edges = sorted(self.edges(data=True), key=lambda edge: edge[2]["place"])
+        return tuple(GraphEdge(a, b, each["kind"], each["label"]) for a, b, each in edges)
+
+    @cached_property
+    def clusters(self) -> tuple[GraphNode, ...]:
+        """The clusters, outer ones first."""
+        return tuple(GraphNode(id, **each) for id, each in self.graph["clusters"].items())
 
     @cached_property
     def parts(self) -> tuple[GraphNode, ...]:
         """The nodes, then the clusters."""
-        return (*self.nodes, *self.clusters)
+        return (*self.node_records, *self.clusters)
 
     @cached_property
     def levels(self) -> dict[str | None, list[GraphNode]]:
         """The parts, by the cluster that contains them; None for the top."""
         return group((part.inside, part) for part in self.parts)
 
-    @cached_property
-    def nx(self) -> networkx.MultiDiGraph[str]:
-        """The graph as a `networkx.MultiDiGraph`: the fields of `GraphNode` and `GraphEdge` are
-        attributes, an edge's key is its kind; `graph["name"]` is the name, `graph["clusters"]` the
-        clusters by id, as dicts."""
-        import networkx
+    def __eq__(self, other: object) -> bool:
+        """Return whether both are drawn the same way, whatever objects they represent."""
+        return isinstance(other, GraphModel) and self._drawn == other._drawn
 
-        graph: networkx.MultiDiGraph[str] = networkx.MultiDiGraph(
-            name=self.name, clusters={cluster.id: _fields(cluster) for cluster in self.clusters}
-        )
-        for node in self.nodes:
-            graph.add_node(node.id, **_fields(node))
-        sources = {edge.source for edge in self.edges}
-        graph.add_nodes_from(
-            (cluster.id, _fields(cluster)) for cluster in self.clusters if cluster.id in sources
-        )
-        for edge in self.edges:
-            graph.add_edge(
-                edge.source, edge.target, key=edge.kind, kind=edge.kind, label=edge.label
-            )
-        return graph
+    @property
+    def _drawn(self) -> tuple[object, ...]:
+        return self.name, self.node_records, self.edge_records, self.clusters
 
 
-def _fields(node: GraphNode) -> dict[str, Any]:
-    return {name: value for name, value in node._asdict().items() if name != "id"}
+_FIELDS = GraphNode._fields[1:]
+
+
+def _fields(rest: Iterable[Any]) -> dict[str, Any]:
+    return dict(zip(_FIELDS, rest, strict=True))

@@ -25,7 +25,7 @@ def lift_edges(model: GraphModel) -> list[GraphEdge]:
             source=begins[min(common, len(begins) - 1)], target=ends[min(common, len(ends) - 1)]
         )
 
-    return [lift(edge) for edge in model.edges]
+    return [lift(edge) for edge in model.edge_records]
 
 
 def find_reversed(model: GraphModel, *, at_clusters: bool = False) -> set[GraphEdge]:
@@ -35,7 +35,7 @@ def find_reversed(model: GraphModel, *, at_clusters: bool = False) -> set[GraphE
     Args:
         at_clusters: return only those from or to a cluster.
     """
-    lifted = list(zip(model.edges, lift_edges(model), strict=True))
+    lifted = list(zip(model.edge_records, lift_edges(model), strict=True))
     found = set()
     for level in model.levels.values():
         names = {part.id for part in level}

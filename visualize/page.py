@@ -56,8 +56,9 @@ def draw_html(model: GraphModel, svg: str, theme: Theme = "auto") -> str:
 
 
 def _counts(model: GraphModel) -> str:
-    nodes = sum(node.kind in ("node", "subgraph") for node in model.nodes)
-    counts = [(nodes, "node"), (len(model.edges), "edge"), (len(model.clusters), "nested graph")]
+    nodes = sum(node.kind in ("node", "subgraph") for node in model.node_records)
+    edges, nested = model.number_of_edges(), len(model.clusters)
+    counts = [(nodes, "node"), (edges, "edge"), (nested, "nested graph")]
     return ", ".join(f"{count} {what}{'s' * (count != 1)}" for count, what in counts if count)
 
 
@@ -67,15 +68,15 @@ def _counts(model: GraphModel) -> str:
 def _legend(model: GraphModel, theme: Theme) -> Iterator[tuple[str, str]]:
     """Yield a sample and a sentence for each kind of node and edge that occurs and needs an
     explanation."""
-    found = {trait for node in model.nodes for trait in traits(node)} - {"start", "end"}
+    found = {trait for node in model.node_records for trait in traits(node)} - {"start", "end"}
     for trait, text in NODE_KINDS.items():
         if trait == "join":
-            labels = dict.fromkeys(node.label for node in model.nodes if node.kind == "join")
+            labels = dict.fromkeys(node.label for node in model.node_records if node.kind == "join")
             for label in labels:
                 yield _sample_node(trait, theme, label), tell_join(label)
         elif trait in found:
             yield _sample_node(trait, theme), text
-    kinds = {edge.kind for edge in model.edges}
+    kinds = {edge.kind for edge in model.edge_records}
     for kind, text in EDGE_KINDS.items():
         if kind in kinds and kind != "join":  # drawn like a plain edge
             yield _sample_edge(cast(EdgeKind, kind), theme), text

@@ -106,10 +106,10 @@ def draw_svg(
         if mark.state not in get_args(State):
             states = ", ".join(get_args(State))
             raise ValueError(f"the state of {id!r} must be one of {states}, got {mark.state!r}")
-    unreached = {node.id for node in model.nodes if not node.reached}
+    unreached = {node.id for node in model.node_records if not node.reached}
     names = {
         node.id: node.label
-        for node in model.nodes
+        for node in model.node_records
         if node.handler or node.kind in ("unknown", "join")
     }
     style = style_sheet(theme)
@@ -127,7 +127,7 @@ def draw_svg(
     for route in layout.routes:
         reached = route.edge.source not in unreached
         parts.append(_edge(route, layout, names, reached=reached))
-    for node in model.nodes:
+    for node in model.node_records:
         parts.append(_node(node, layout.boxes[node.id], marks.get(node.id)))
     return "\n".join([*parts, "</svg>"]) + "\n"
 

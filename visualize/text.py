@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import pairwise
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -115,20 +114,21 @@ def draw_rows(model: GraphModel, pen: Pen, widest: int) -> list[Row]:
     Raises:
         TooWideError: it is wider than `widest`.
     """
-    model = replace(model, edges=tuple(_merge_loops(dict.fromkeys(lift_edges(model)), pen)))
-    labels = [_split_cells(_cut(_label(edge, pen), LONGEST_LABEL)) for edge in model.edges]
+    lifted = _merge_loops(dict.fromkeys(lift_edges(model)), pen)
+    model = GraphModel(model.name, model.node_records, lifted, model.clusters)
+    labels = [_split_cells(_cut(_label(edge, pen), LONGEST_LABEL)) for edge in model.edge_records]
     texts = {
         node.id: [_split_cells(line) for line in (*_names(node), *_list_remarks(node))]
-        for node in model.nodes
+        for node in model.node_records
     }
-    sizes = {node.id: _measure(node, texts[node.id]) for node in model.nodes}
+    sizes = {node.id: _measure(node, texts[node.id]) for node in model.node_records}
     titles = {node.id: _split_cells(f" {_names(node)[0]} ") for node in model.clusters}
     sizes |= {key: Size(len(title) + 4, 2) for key, title in titles.items()}
     layout = arrange_cells(model, CellSizes(sizes, [len(label) for label in labels]), widest)
     canvas = _Canvas(pen)
     for cluster in model.clusters:
         canvas.draw_frame(layout.clusters[cluster.id], _border(cluster, pen), titles[cluster.id])
-    for node in model.nodes:
+    for node in model.node_records:
         canvas.draw_node(node, layout.boxes[node.id], texts[node.id])
     for route, label in zip(layout.routes, labels, strict=True):
         canvas.draw_route(route, label)

@@ -67,7 +67,7 @@ def draw(app: Any, xray: bool | int) -> GraphDrawing:
     """
     flat: Any = Pregel.get_graph(app).model
     drawing = GraphDrawing(Pregel.get_graph(app, xray=xray))
-    for node in sorted(flat.nodes, key=lambda node: node.id == END):
+    for node in sorted(flat.node_records, key=lambda node: node.id == END):
         if node.kind not in ("join", "unknown"):
             name = node.id if node.kind in ("start", "end") else node.label
             drawing.nodes[node.id] = Node(node.id, name, node.data, _metadata(node))
@@ -95,13 +95,13 @@ def _metadata(node: Any) -> dict[str, Any] | None:
 def _edges(model: Any) -> Iterator[Edge]:
     """The edges in the peer's order: by their ends, but those that always lead to the end last.
     What passes a join or goes wherever a router may go is one edge."""
-    between = {node.id for node in model.nodes if node.kind in ("join", "unknown")}
+    between = {node.id for node in model.node_records if node.kind in ("join", "unknown")}
     onward: dict[str, list[str]] = {source: [] for source in between}
-    for edge in model.edges:
+    for edge in model.edge_records:
         if edge.source in between:
             onward[edge.source].append(edge.target)
     found: dict[tuple[str, str], Edge] = {}
-    for edge in model.edges:
+    for edge in model.edge_records:
         if edge.source in between:
             continue
         label = "" if edge.target in between else edge.label

@@ -355,4 +355,4 @@ def _drawing(name: str, found: Mapping[str, Any]) -> Any:
         )
         for each in found["edges"]
     ]
-    return Drawing(GraphModel(name, tuple(nodes), tuple(edges)))
+    return Drawing(GraphModel(name, nodes, edges))

@@ -113,9 +113,9 @@ class Arranger(ABC):
 
     def __init__(self, model: GraphModel) -> None:
         self.model = model
-        self.edges: tuple[GraphEdge, ...] = model.edges
+        self.edges: tuple[GraphEdge, ...] = model.edge_records
         self.nodes: dict[str, GraphNode] = {node.id: node for node in model.parts}
-        for edge in model.edges:
+        for edge in self.edges:
             if missing := {edge.source, edge.target} - self.nodes.keys():
                 raise ValueError(
                     f"the edge {edge.source!r} -> {edge.target!r} needs a node {min(missing)!r} "
@@ -123,7 +123,7 @@ class Arranger(ABC):
                 )
         holders = {node.id: node.inside for node in self.nodes.values()}
         self.level_edges: dict[str | None, list[int]] = group(
-            (_find_common_holder(edge, holders), number) for number, edge in enumerate(model.edges)
+            (_find_common_holder(edge, holders), number) for number, edge in enumerate(self.edges)
         )
 
     # -- implemented by subclasses -----------------------------------------------------------------
@@ -153,7 +153,7 @@ class Arranger(ABC):
         return GraphLayout(
             piece.width + 2 * self.margin,
             piece.height + 2 * self.margin,
-            {node.id: moved.boxes[node.id] for node in self.model.nodes},
+            {node.id: moved.boxes[node.id] for node in self.model.node_records},
             {cluster.id: moved.clusters[cluster.id] for cluster in self.model.clusters},
             tuple(moved.routes[number] for number in range(len(self.edges))),
         )

@@ -78,7 +78,7 @@ def draw_branches(index: ThreadIndex) -> BranchTree:
         parent = points[chain[0]].parent
         if parent in points:
             edges.append(GraphEdge(held[parent], tip))
-    model = GraphModel(f"thread {index.thread_id}", tuple(nodes), tuple(edges))
+    model = GraphModel(f"thread {index.thread_id}", nodes, edges)
     return BranchTree(model, tips)
 
 

@@ -7,10 +7,11 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from typing import Any
 
+from ...pregel.names import join_id
 from ...pregel.observer import EndStatus, RunInfo
 from ...pregel.types import AnyConfig
 from ..extract import extract
-from ..model import GraphModel, GraphNode, join_id
+from ..model import GraphModel, GraphNode
 from .earlier import afind_earlier, find_earlier
 from .live_view import VIEWS, ViewName, ViewUpdater, choose, show, show_call
 from .progress import Progress
@@ -119,13 +120,13 @@ def _enclose(model: GraphModel) -> GraphModel:
 
     edges = (
         edge._replace(source=join_id(INPUTS, edge.source), target=join_id(INPUTS, edge.target))
-        for edge in model.edges
+        for edge in model.edge_records
     )
     around = GraphNode(INPUTS, model.name, "cluster")
     return GraphModel(
         model.name,
-        tuple(map(move, model.nodes)),
-        tuple(edges),
+        map(move, model.node_records),
+        edges,
         (around, *map(move, model.clusters)),
     )
 

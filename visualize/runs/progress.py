@@ -356,7 +356,7 @@ class Progress:
 
     def _in_order(self) -> list[GraphNode]:
         found: dict[str, GraphNode] = {}
-        for node in self.model.nodes:
+        for node in self.model.node_records:
             for one in (*self._around(node), node):
                 if one.kind in MARKED:
                     found.setdefault(one.id, one)

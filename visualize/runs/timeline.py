@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...pregel.app import Pregel
-from ...pregel.names import NS_END, START
+from ...pregel.names import NS_END, START, join_id
 from ...pregel.types import AnyConfig
 from ..fold import fold_rows
 from ..group import group
 from ..image import as_image
-from ..model import join_id
 from ..text import terminal_width
 from ..theme import Theme
 from . import timeline_svg, timeline_text

@@ -20,12 +20,11 @@ from ...checkpoint.base import (
     coordinates,
 )
 from ...pregel.app import Pregel
-from ...pregel.names import START, child_ns, handled_node, numbered_ns, split_number
+from ...pregel.names import START, child_ns, handled_node, join_id, numbered_ns, split_number
 from ...pregel.policies import RetryPolicy
 from ...pregel.thread_api import StoredThreads
 from ...pregel.types import AnyConfig, PregelTask, StateSnapshot
 from ..labels import natural_key
-from ..model import join_id
 from .origins import OriginInputs
 from .orphans import Orphans, build_orphan, find_orphans
 from .trace import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
