@@ -12,9 +12,19 @@ from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 from ..checkpoint.integrity import Integrity
-from ..store.base import BaseStore, GetOp, Item, ItemChangedError, Op, PutOp, UnchangedOp
+from ..store.base import (
+    BaseStore,
+    GetOp,
+    Item,
+    ItemChangedError,
+    Op,
+    PutOp,
+    SearchItem,
+    UnchangedOp,
+)
 from ..store.batch import LocalStore
 from ..store.filters import compile_filter
+from ..store.lookups import Lookup, afinish, cut, pick
 from ..store.paths import escape
 from .errors import Refused
 from .seals import SEAL, Seals, as_stored
@@ -56,9 +66,8 @@ TRIES: Final = 30
 """How often a change is tried that conflicts with changes of other servers."""
 
 LONGEST_ID: Final = 255
-PAGE: Final = 50_000
-"""How many records are read at a time where all must be read: a page begins where the one before
-ended, which is found by reading that again."""
+PAGE: Final = 2000
+"""How many records are read at a time where all must be read."""
 ALL: Final = 1_000_000
 """A limit that no search reaches."""
 
@@ -105,8 +114,8 @@ class Records:
         self._locks: WeakValueDictionary[tuple[Kind, str], asyncio.Lock] = WeakValueDictionary()
 
     async def open(self, check_threads: Callable[[], Awaitable[None]]) -> None:
-        """Check that the records can be read with the server's keys, and encrypt those that an
-        earlier release has stored in clear.
+        """Check that the records can be read with the server's keys, encrypt those that an earlier
+        release has stored in clear, and let the database index the threads.
 
         Args:
             check_threads: called before any record is encrypted; it raises if the threads have
@@ -116,6 +125,8 @@ class Records:
             StorageError: they cannot.
         """
         await self._seals.check(self._store, ROOT, check_threads)
+        if isinstance(self._store, LocalStore):
+            await asyncio.to_thread(self._store.index_fields, _space("threads"))
 
     def lock(self, kind: Kind, id: str) -> asyncio.Lock:
         """Return the lock to hold from reading a record until writing it, which keeps out other
@@ -199,7 +210,7 @@ class Records:
         puts = []
         for kind, id, record, *within in records:
             space = _space(kind, *within)
-            puts.append(PutOp(space, id, record and self._seals.close(space, id, record)))
+            puts.append(PutOp(space, id, record and self._seals.close(space, id, record), False))
         await self._store.abatch([*checks, *puts])
         if any(kind == "webhooks" and record is not None for kind, _, record, *_ in records):
             self.deliveries.set()
@@ -212,56 +223,110 @@ class Records:
         owner: str | None = None,
         limit: int = ALL,
         offset: int = 0,
-        sort_by: str | None = None,
+        sort_by: str | Sequence[str] | None = None,
         sort_order: str | None = None,
+        test: Callable[[Record], bool] | None = None,
+        text: str = "",
     ) -> list[Record]:
         """Return the records that match a filter; by default the most recently written come first.
 
         Args:
             filter: conditions by field, in the store's form; `containing` makes one from a
                 client's.
+            sort_by: one field or several; `created_at` if only an order is given.
+            test: a further condition.
+            text: in lower case; a thread without it in its id, metadata and error does not pass the
+                test.
         """
-        wanted = dict(filter or {})
-        if owner is not None:
-            wanted["owner"] = {"$in": [owner, None]}
-        space = _space(kind, *within)
-        if sort_by is None and sort_order is None:
+        order: Sequence[str] = ()
+        if sort_by is not None or sort_order is not None:
+            order = [sort_by or "created_at"] if isinstance(sort_by, str | None) else sort_by
+        space, wanted = _space(kind, *within), _seen_by(owner, filter)
+        if (
+            not order
+            and test is None
+            and not (kind == "threads" and isinstance(self._store, LocalStore))
+        ):
             found = await self._store.asearch(space, filter=wanted, limit=limit, offset=offset)
             return [self._read(item) for item in found]
-        best: list[Record] = []  # of the pages so far, never more than are wanted
-        async for page in self.pages(kind, *within, filter=filter, owner=owner):
-            best = sort([*best, *page], sort_by, sort_order)[: offset + limit]
-        return best[offset:]
+
+        def passes(id: str, stored: Mapping[str, Any]) -> bool:
+            return test is None or test(self._seals.open(space, id, stored))
+
+        lookup = Lookup(
+            space,
+            wanted,
+            tuple(order),
+            sort_order == "asc",
+            limit,
+            offset,
+            passes if test is not None else None,
+            text,
+        )
+        if isinstance(self._store, LocalStore):
+            return [self._read(item) for item in await self._store.alook_up(lookup)]
+        return [self._read(item) for item in cut(lookup, await self._picked(lookup))]
+
+    async def count(
+        self, kind: Kind, filter: Mapping[str, Any] | None = None, owner: str | None = None
+    ) -> int:
+        """Return how many records of a kind match a filter."""
+        lookup = Lookup(_space(kind), _seen_by(owner, filter))
+        if isinstance(self._store, LocalStore):
+            return await self._store.acount(lookup)
+        return len(await self._picked(lookup))
+
+    async def _picked(self, lookup: Lookup) -> list[SearchItem]:
+        """Return the items that match, from a store of the user's own: it tests the filter."""
+        items: list[SearchItem] = []
+        is_last = False
+        while not is_last:
+            page = await self._store.asearch(
+                lookup.namespace, filter=lookup.filter, limit=PAGE, offset=len(items)
+            )
+            items, is_last = [*items, *page], len(page) < PAGE
+        rest = lookup._replace(filter={})
+        return await afinish(pick(rest, items, lambda item: (item.key, item.value)))
 
     async def pages(
         self,
         kind: Kind,
-        *within: str,
-        ids: Sequence[str] | None = None,
+        *,
         filter: Mapping[str, Any] | None = None,
         owner: str | None = None,
+        sort_by: str | None = None,
+        sort_order: str | None = None,
     ) -> AsyncIterator[list[Record]]:
         """Yield what `search` finds, page by page. A record that is written meanwhile may come
-        twice, or not at all.
-
-        Args:
-            ids: search only these.
-        """
-        if ids is not None:
-            has, space = compile_filter(filter), _space(kind, *within)
-            items = await self._store.abatch([GetOp(space, id) for id in dict.fromkeys(ids)])
-            found = [item for item in items if isinstance(item, Item)]
-            found.sort(key=lambda item: item.updated_at, reverse=True)
-            records = [self._read(item) for item in found]
-            yield [each for each in records if may_see(each, owner) and has(each)]
-            return
+        twice, or not at all."""
         offset, is_last = 0, False
         while not is_last:
             page = await self.search(
-                kind, *within, filter=filter, owner=owner, limit=PAGE, offset=offset
+                kind,
+                filter=filter,
+                owner=owner,
+                limit=PAGE,
+                offset=offset,
+                sort_by=sort_by,
+                sort_order=sort_order,
             )
             yield page
             offset, is_last = offset + PAGE, len(page) < PAGE
+
+    async def select(
+        self,
+        kind: Kind,
+        ids: Sequence[str],
+        filter: Mapping[str, Any] | None = None,
+        owner: str | None = None,
+    ) -> list[Record]:
+        """Return those of some records that match a filter, the most recently written first."""
+        has, space = compile_filter(filter), _space(kind)
+        items = await self._store.abatch([GetOp(space, id) for id in dict.fromkeys(ids)])
+        found = [item for item in items if isinstance(item, Item)]
+        found.sort(key=lambda item: item.updated_at, reverse=True)
+        records = [self._read(item) for item in found]
+        return [each for each in records if may_see(each, owner) and has(each)]
 
     async def unfinished(self, *thread_id: str) -> list[Record]:
         """Return the pointers to runs that have not ended, oldest first: all of them, or those of a
@@ -272,6 +337,11 @@ class Records:
         """Delete all records of a kind that belong to another record."""
         found = await self._store.asearch(_space(kind, *within), limit=ALL)
         await self._store.abatch([PutOp(item.namespace, item.key, None) for item in found])
+
+
+def _seen_by(owner: str | None, filter: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a filter that only lets a user's own records and those of everybody pass."""
+    return {**(filter or {}), **({} if owner is None else {"owner": {"$in": [owner, None]}})}
 
 
 def may_see(record: Record, owner: str | None) -> bool:

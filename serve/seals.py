@@ -89,7 +89,7 @@ class Seals:
         if found is None and self._integrity is not None:
             await check_threads()
             await self._close_all(store, root)
-            await store.aput(space, CHECK, self.close(space, CHECK, {}))
+            await store.aput(space, CHECK, self.close(space, CHECK, {}), False)
         elif found is not None:
             try:
                 self.open(space, CHECK, found.value)
@@ -111,7 +111,7 @@ class Seals:
                         place = item.namespace, item.key
                         if isinstance(store, LocalStore):
                             ops.append(UnchangedOp(*place, item.value))
-                        ops.append(PutOp(*place, self.close(*place, dict(item.value))))
+                        ops.append(PutOp(*place, self.close(*place, dict(item.value)), False))
                 with suppress(ItemChangedError):  # another server did it, or has changed one
                     await store.abatch(ops)
 

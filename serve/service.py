@@ -90,6 +90,15 @@ class Service:
     _own: dict[str, Record] = field(default_factory=dict)
     _parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    async def having_status(self, status: str | None) -> Record:
+        """Return the condition of `Records.search` for threads with a status, as clients see it."""
+        if status is None:
+            return {}
+        busy = await self.runs.busy_threads()
+        if status == "busy":
+            return {"thread_id": {"$in": busy}}
+        return {"status": status, "thread_id": {"$nin": busy}}
+
     async def user(self, request: Request) -> str | None:
         """Return the user who sends a request; None without `auth`.
 
@@ -140,6 +149,7 @@ class Service:
         Raises:
             Refused: it is not JSON, or not what is expected.
         """
+
         def parse() -> Asked:
             return validate(kind, read_json(text, self.most_bytes))
 

@@ -37,6 +37,7 @@ from .base import (
     Value,
 )
 from .filters import compile_filter
+from .lookups import Conditions, Dialect, Lookup, Part, cut, finish, pick, understand, where
 from .namespaces import check_namespace, is_text, pick_namespaces, window
 from .paths import Path
 from .sweeper import Sweeper
@@ -188,6 +189,60 @@ class LocalStore(BaseStore, ABC):
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
         return self._execute(plan, vectors)
 
+    # -- look-ups ----------------------------------------------------------------------------------
+
+    _indexed: Namespace | None = None
+    """The namespace of whose items the database has indexes."""
+
+    def index_fields(self, namespace: Namespace) -> None:
+        """Let look-ups of a namespace be answered without reading all its items, if the database
+        can. The namespace must be a constant of the program, and have no others below it."""
+
+    async def alook_up(self, lookup: Lookup) -> list[Item]:
+        """Return the items that a look-up selects."""
+        return await self._acall(self._look_up, lookup)
+
+    async def acount(self, lookup: Lookup) -> int:
+        """Return how many items match a look-up, whatever its limit is."""
+        return await self._acall(self._count, lookup)
+
+    def _look_up(self, lookup: Lookup) -> list[Item]:
+        conditions = self._conditions(lookup)
+        if conditions is None:
+            rows = cut(lookup, finish(self._matching(lookup)))
+        else:
+            rows = self._select(lookup, *where(self._dialect, lookup, conditions))
+        return [Item(**self._parts(row)) for row in rows]
+
+    def _count(self, lookup: Lookup) -> int:
+        conditions = self._conditions(lookup)
+        if conditions is None or lookup.test is not None:
+            return len(finish(self._matching(lookup._replace(limit=0))))
+        return self._count_selected(where(self._dialect, lookup, conditions)[0])
+
+    def _conditions(self, lookup: Lookup) -> Conditions | None:
+        return understand(lookup) if lookup.namespace == self._indexed else None
+
+    def _matching(self, lookup: Lookup) -> Generator[None, None, list[ItemRow]]:
+        """Find rows by reading all of the namespace; only then others wait for the lock."""
+        with self._lock, self._transaction(write=False):
+            rows = [*self._scan(lookup.namespace, self._clock(), False)]
+        return (yield from pick(lookup, rows, lambda row: (row.key, row.value)))
+
+    # -- what a database with indexes answers ------------------------------------------------------
+
+    _dialect: Dialect
+
+    def _select(self, lookup: Lookup, parts: list[Part], order: str) -> list[ItemRow]:
+        """The rows that a look-up selects, found by the conditions of `where`."""
+        raise NotImplementedError
+
+    def _count_selected(self, parts: list[Part]) -> int:
+        """How many rows meet the conditions of `where`."""
+        raise NotImplementedError
+
+    # -- sweeping ----------------------------------------------------------------------------------
+
     def sweep_ttl(self) -> int:
         """Remove what has expired; returns how many items. It could not be read any more in any
         case."""
@@ -263,9 +318,7 @@ class LocalStore(BaseStore, ABC):
         with self._lock:
             now = self._clock()
             if plan.reads:
-                places = [
-                    (op.namespace, op.key) for _, op in plan.reads if isinstance(op, GetOp)
-                ]
+                places = [(op.namespace, op.key) for _, op in plan.reads if isinstance(op, GetOp)]
                 alone = len(places) == len(plan.reads)
                 with self._transaction(write=False, alone=alone):
                     rows = self._find_all(places, now)

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 
-from .base import IndexConfig, Namespace, TTLConfig
+from .base import IndexConfig, Item, Namespace, TTLConfig
 from .batch import ItemRow, LocalStore
+from .lookups import Lookup, afinish, cut
 from .namespaces import begins_with
 
 
@@ -106,6 +107,19 @@ class InMemoryStore(LocalStore):
     def _touch(self, row: ItemRow, expires: float) -> None:
         number, _ = self._rows[row.namespace][row.key]
         self._change(row.namespace, row.key, (number, replace(row, expires=expires)))
+
+    async def alook_up(self, lookup: Lookup) -> list[Item]:
+        """See `LocalStore.alook_up`."""
+        return [Item(**self._parts(row)) for row in cut(lookup, await self._amatching(lookup))]
+
+    async def acount(self, lookup: Lookup) -> int:
+        """See `LocalStore.acount`."""
+        return len(await self._amatching(lookup._replace(limit=0)))
+
+    async def _amatching(self, lookup: Lookup) -> list[ItemRow]:
+        """On the event loop, in pieces: a thread would hold the processor as well. The rows that
+        are read stay as they are, whatever is written meanwhile."""
+        return await afinish(self._matching(lookup))
 
     def _sweep(self, now: float) -> int:
         dead = [

@@ -21,6 +21,7 @@ from ..checkpoint.sql.postgres_server import (
     POOL_SIZE,
     SECONDS,
     ConnectionLostError,
+    NoPermissionError,
     Server,
     Target,
     Wire,
@@ -28,6 +29,7 @@ from ..checkpoint.sql.postgres_server import (
 )
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import ItemRow, LocalStore, Plan
+from .lookups import Dialect, Lookup, Part, Place, tested
 from .machine import this_network
 from .namespaces import below, decode_namespace, encode_namespace
 from .values import to_json
@@ -133,6 +135,59 @@ _SWEEP = """
     WHERE seq IN (SELECT seq FROM stategraph_items WHERE expires <= $1 FOR UPDATE SKIP LOCKED)
 """
 
+# What look-ups read lies in two columns, which a trigger fills, so that servers of earlier releases
+# fill them as well. JSONB cannot hold a NUL. `words` is what texts are searched in, in lower case:
+# only the two replaced letters outside ASCII become letters of ASCII.
+_LOOKUP_FUNCTION = r"""
+    CREATE FUNCTION stategraph_fill_document() RETURNS trigger LANGUAGE plpgsql AS $body$
+    DECLARE
+        told text := replace(convert_from(NEW.value, 'UTF8'), '\u0000', '\ufffd');
+    BEGIN
+        NEW.document := told::jsonb;
+        NEW.words := lower(replace(replace(concat_ws(' ', NEW.document ->> 'thread_id',
+            told::json ->> 'metadata', told::json ->> 'error'), U&'\212A', 'k'), U&'\0130', 'i')
+            COLLATE "C");
+        RETURN NEW;
+    END
+    $body$
+"""
+_FIELD = "coalesce(document ->> '%s', chr(1)) COLLATE \"C\""
+_LOOKUP_INDEXES = (
+    ("owner", "updated_at"),
+    ("owner", "created_at"),
+    ("updated_at", "thread_id"),
+    ("created_at",),
+)
+_LOOKUP = f"SELECT seq, {_COLUMNS}, NULL, NULL FROM stategraph_items"
+_LIVE = "(expires IS NULL OR expires > ?)"
+_CHOICES = "ARRAY(SELECT jsonb_array_elements_text(convert_from(?, 'UTF8')::jsonb))"
+_ENCODING = "SELECT 1 WHERE current_setting('server_encoding') = 'UTF8'"
+
+
+def _places(places: Sequence[Place]) -> list[Part]:
+    """Compare all places at once with a document that they make."""
+    if not places:
+        return []
+    document: dict[str, Any] = {}
+    for place in places:
+        inside = document
+        for name in place.path[:-1]:
+            inside = inside.setdefault(name, {})
+        # JSONB compares numbers by what they are, so one of the equal ones is enough.
+        inside[place.path[-1]] = {} if place.equals is None else place.equals[0]
+    return [("document @> convert_from(?, 'UTF8')::jsonb", [to_json(document)])]
+
+
+_DIALECT = Dialect(
+    field=_FIELD,
+    among=f"= ANY ({_CHOICES})",
+    not_among=f"<> ALL ({_CHOICES})",
+    most="BETWEEN '' AND convert_from(?, 'UTF8')",
+    text="strpos(words, convert_from(?, 'UTF8')) > 0",
+    places=_places,
+    null=chr(1),
+)
+
 
 class PostgresStore(LocalStore):
     """A store in a Postgres database, shared by any number of machines.
@@ -211,6 +266,60 @@ class PostgresStore(LocalStore):
                 type(self), address, this_network() if local else None, self._options
             )
         return self._tables
+
+    _dialect = _DIALECT
+
+    def index_fields(self, namespace: Namespace) -> None:
+        """See `LocalStore.index_fields`. Nothing is indexed if the role may not alter the table, or
+        if the database holds texts in another encoding than UTF-8."""
+        self._server.setup()
+        with self._server.statements() as wire:
+            if not wire.rows(_ENCODING):
+                return
+        rows = _rows_of(namespace)
+        fields = (", ".join(f"({_FIELD % name})" for name in names) for names in _LOOKUP_INDEXES)
+        steps = (
+            "ALTER TABLE stategraph_items ADD COLUMN document JSONB, ADD COLUMN words TEXT",
+            _LOOKUP_FUNCTION,
+            "CREATE TRIGGER stategraph_fill_document BEFORE INSERT OR UPDATE OF value ON "
+            f"stategraph_items FOR EACH ROW WHEN (NEW.{rows}) "
+            "EXECUTE FUNCTION stategraph_fill_document()",
+            f"UPDATE stategraph_items SET value = value WHERE {rows}",
+            *(
+                f"CREATE INDEX stategraph_items_fields_{number} ON stategraph_items ({names}) "
+                f"WHERE {rows}"
+                for number, names in enumerate(fields)
+            ),
+            "CREATE INDEX stategraph_items_document ON stategraph_items USING gin "
+            f"(document jsonb_path_ops) WHERE {rows}",
+        )
+        try:
+            self._server.add_part("look-ups", (steps,))
+        except NoPermissionError:
+            return
+        self._indexed = namespace
+
+    def _select(self, lookup: Lookup, parts: list[Part], order: str) -> list[ItemRow]:
+        found, values = self._selection(parts)
+        limits = (NEWEST, 0) if lookup.test else (lookup.limit, lookup.offset)
+        text = (
+            f"{_LOOKUP} WHERE seq IN (SELECT seq {found} ORDER BY {order} LIMIT ? OFFSET ?) "
+            f"ORDER BY {order}"
+        )
+        with self._server.statements() as wire:
+            rows = wire.rows(_numbered(text), *values, *limits)
+        return tested(lookup, map(self._row, rows), lambda row: (row.key, row.value))
+
+    def _count_selected(self, parts: list[Part]) -> int:
+        found, values = self._selection(parts)
+        with self._server.statements() as wire:
+            return int(wire.rows(_numbered(f"SELECT count(*) {found}"), *values)[0][0])
+
+    def _selection(self, parts: list[Part]) -> tuple[str, list[Any]]:
+        assert self._indexed is not None
+        texts = [_rows_of(self._indexed), _LIVE, *(text for text, _ in parts)]
+        values = [self._clock(), *(value for _, some in parts for value in some)]
+        return f"FROM stategraph_items WHERE {' AND '.join(texts)}", values
 
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
         return await self._acall(self._execute, plan, vectors)
@@ -321,6 +430,17 @@ class PostgresStore(LocalStore):
 
     def _sweep(self, now: float) -> int:
         return self._wire.run(_SWEEP, now)
+
+
+def _rows_of(namespace: Namespace) -> str:
+    """The condition that names a namespace: a literal, which the indexes have as well."""
+    return f"namespace = '\\x{encode_namespace(namespace).hex()}'::bytea"
+
+
+def _numbered(text: str) -> str:
+    """A statement in which each `?` stands for the next value."""
+    first, *more = text.split("?")
+    return first + "".join(f"${number}{part}" for number, part in enumerate(more, 1))
 
 
 def _lock_of(namespace: Namespace, key: str) -> int:

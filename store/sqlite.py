@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from ..checkpoint.opening import Opening
 from ..checkpoint.sql.sqlite_database import Database, GroupWriter, Target, identity_of
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import ItemRow, LocalStore, Plan
+from .lookups import FIELDS, Dialect, Lookup, Part, Place, tested
 from .machine import this_machine
 from .namespaces import below, decode_namespace, encode_namespace
 from .values import to_json
@@ -73,6 +74,83 @@ _PUT = """
 _DELETE = "DELETE FROM store_items WHERE namespace = ? AND key = ?"
 _TOUCH = "UPDATE store_items SET expires = ? WHERE namespace = ? AND key = ? AND ttl = ?"
 _SWEEP = "DELETE FROM store_items WHERE expires <= ?"
+
+
+def _places(places: Sequence[Place]) -> list[Part]:
+    """Compare the JSON text of each place: this store has written it, so equal texts are equal in
+    all else."""
+    parts: list[Part] = []
+    for place in places:
+        path = "$" + "".join(f'."{name}"' for name in place.path[1:])
+        if place.equals is None:
+            parts.append(("json_type(metadata, ?) = 'object'", [path]))
+        else:
+            texts = [*map(to_json, place.equals)]
+            if len(texts) == 1:  # most rows do not have the text at all
+                parts.append(
+                    ("instr(metadata, ?) AND metadata -> ? = ?", [texts[0], path, texts[0]])
+                )
+            else:
+                listed = json.dumps(texts)
+                parts.append(("metadata -> ? IN (SELECT value FROM json_each(?))", [path, listed]))
+    return parts
+
+
+_DIALECT = Dialect(
+    field="%s",
+    among="IN (SELECT value FROM json_each(?))",
+    not_among="NOT IN (SELECT value FROM json_each(?))",
+    most="BETWEEN '' AND ?",
+    text="instr(words, ?)",
+    places=_places,
+    null=0,
+)
+_SCALARS = ", ".join(f"ifnull(json_extract(value, '$.{name}'), 0)" for name in FIELDS)
+# Only the two replaced letters outside ASCII become letters of ASCII in lower case.
+_DOCUMENT = f"""
+    INSERT OR REPLACE INTO store_documents
+        (key, seq, expires, {", ".join(FIELDS)}, metadata, words)
+    SELECT key, seq, expires, {_SCALARS}, json_extract(value, '$.metadata'),
+        lower(replace(replace(json_extract(value, '$.thread_id', '$.metadata', '$.error'),
+            char(8490), 'k'), char(304), 'i'))
+    FROM store_items WHERE namespace = {{0}}
+"""
+_HAS_DOCUMENTS = "SELECT 1 FROM sqlite_master WHERE name = 'store_documents'"
+# What look-ups read, of one namespace. Triggers fill it, so that programs of earlier releases fill
+# it as well. A REPLACE fires no trigger for the row that it removes.
+_DOCUMENTS = (
+    f"""
+    CREATE TABLE store_documents (
+        key TEXT PRIMARY KEY, seq INTEGER NOT NULL, expires REAL, {", ".join(FIELDS)}, metadata,
+        words
+    )
+    """,
+    "CREATE INDEX store_documents_updated ON store_documents (updated_at, thread_id)",
+    "CREATE INDEX store_documents_created ON store_documents (created_at)",
+    "CREATE INDEX store_documents_owner ON store_documents (owner, updated_at, thread_id, "
+    "created_at, status, expires, seq)",
+    f"""
+    CREATE TRIGGER store_documents_put AFTER INSERT ON store_items WHEN NEW.namespace = {{0}} BEGIN
+        {_DOCUMENT} AND key = NEW.key;
+    END
+    """,
+    """
+    CREATE TRIGGER store_documents_expire AFTER UPDATE OF expires ON store_items
+    WHEN NEW.namespace = {0} BEGIN
+        UPDATE store_documents SET expires = NEW.expires WHERE key = NEW.key;
+    END
+    """,
+    """
+    CREATE TRIGGER store_documents_delete AFTER DELETE ON store_items WHEN OLD.namespace = {0} BEGIN
+        DELETE FROM store_documents WHERE key = OLD.key;
+    END
+    """,
+    _DOCUMENT,
+)
+_LIVE = "(expires IS NULL OR expires > ?)"
+_VERSION = "SELECT sqlite_version()"
+_LOOKUP_VERSION = (3, 38, 0)
+"""The first version of SQLite with all functions of these statements."""
 
 
 class SqliteStore(LocalStore):
@@ -177,6 +255,44 @@ class SqliteStore(LocalStore):
         if self._saver is not None and (plan.puts or plan.unchanged):
             return await self._saver.awrite(self._grouped._execute, plan, vectors)
         return await self._acall(self._execute, plan, vectors)
+
+    _dialect = _DIALECT
+
+    def index_fields(self, namespace: Namespace) -> None:
+        """See `LocalStore.index_fields`."""
+        with self._lock, self._database.session(write=True):
+            ((version,),) = self._database.execute(_VERSION).fetchall()
+            if tuple(map(int, version.split("."))) < _LOOKUP_VERSION:
+                return
+            if not self._database.execute(_HAS_DOCUMENTS).fetchall():
+                for text in _DOCUMENTS:
+                    place = f"X'{encode_namespace(namespace).hex()}'"
+                    self._database.execute(text.format(place))
+        self._indexed = namespace
+
+    def _select(self, lookup: Lookup, parts: list[Part], order: str) -> list[ItemRow]:
+        selected, values = self._selection(parts)
+        limits = (-1, 0) if lookup.test else (lookup.limit, lookup.offset)
+        text = f"""
+            SELECT namespace, key, value, created, updated, ttl, expires, NULL, NULL
+            FROM (SELECT seq AS place, {", ".join(FIELDS)} {selected}
+                ORDER BY {order} LIMIT ? OFFSET ?)
+            CROSS JOIN store_items ON store_items.seq = place ORDER BY {order}
+        """
+        with self._lock, self._database.session(write=False):
+            found = self._database.execute(text, (*values, *limits)).fetchall()
+        return tested(lookup, map(self._row, found), lambda row: (row.key, row.value))
+
+    def _count_selected(self, parts: list[Part]) -> int:
+        found, values = self._selection(parts)
+        with self._lock, self._database.session(write=False):
+            return int(self._database.execute(f"SELECT count(*) {found}", values).fetchone()[0])
+
+    def _selection(self, parts: list[Part]) -> tuple[str, list[Any]]:
+        self._database.check_process()
+        texts = [_LIVE, *(text for text, _ in parts)]
+        values = [self._clock(), *(value for _, some in parts for value in some)]
+        return f"FROM store_documents WHERE {' AND '.join(texts)}", values
 
     def _transaction(self, write: bool, alone: bool = False) -> AbstractContextManager[Any]:
         return self._database.session(write)

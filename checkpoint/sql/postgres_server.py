@@ -104,6 +104,10 @@ class ConnectionLostError(StorageError):
         self.late = late
 
 
+class NoPermissionError(StorageError):
+    """The tables do not exist, and the role may not create them."""
+
+
 class OutOfReachError(StorageError):
     """No connection was available in time, so nothing was done."""
 
@@ -206,12 +210,9 @@ class Server:
         with self._starting:
             if self._ready:
                 return
-            # A given connection or pool already works, so the password need not be tested.
-            if self._own is None:
-                with self._connection() as connection:
-                    self._migrate(connection)
-            else:
-                self._start(self._own)
+            self.add_part(self._part, self._migrations)
+            if self._own is not None:
+                self._own.open()
             self._ready = True
 
     def check_usable(self) -> None:
@@ -223,43 +224,55 @@ class Server:
         if self._closed:
             raise StorageError("it was closed, and its connections with it: open another")
 
-    def _start(self, pool: ConnectionPool[Patient]) -> None:
-        """Use a separate connection, so that a wrong name or password is reported at once, in the
-        server's words."""
+    def add_part(self, part: str, migrations: Sequence[Sequence[str]]) -> None:
+        """Create or migrate the tables of a part, which is counted apart: programs without it can
+        still open the database.
+
+        Raises:
+            NoPermissionError: the role may not do so.
+        """
+        # A given connection or pool already works, so the password need not be tested.
+        if self._own is None:
+            with self._connection() as connection:
+                self._migrate(connection, part, migrations)
+            return
+        # A separate connection, so that a wrong name or password is reported at once, in the
+        # server's words.
         with without_secrets("the Postgres server cannot be reached", self._conninfo):
             connection = Patient.connect(**self._options)
         try:
             with self._translate_errors(connection):
                 self._configure(connection)
-                self._migrate(connection)
+                self._migrate(connection, part, migrations)
         finally:
             connection.close()
-        pool.open()
 
-    def _migrate(self, connection: Connection[Any]) -> None:
+    def _migrate(
+        self, connection: Connection[Any], part: str, migrations: Sequence[Sequence[str]]
+    ) -> None:
         wire = Wire(connection)
         try:
-            version = wire.rows(_MIGRATED, self._part)[0][0]
+            version = wire.rows(_MIGRATED, part)[0][0]
         except errors.UndefinedTable:
             version = 0
-        newest = len(self._migrations)
+        newest = len(migrations)
         if version > newest:
             raise StorageError(
-                f"the tables of {self._part} must be of version {newest} or lower, got {version}: "
+                f"the tables of {part} must be of version {newest} or lower, got {version}: "
                 "a newer stategraph made them. Update stategraph"
             )
         # Before any lock: most starts change nothing, and the role may lack the permission.
         if version == newest:
             return
         try:
-            self._raise_version(wire)
+            self._raise_version(wire, part, migrations)
         except errors.InsufficientPrivilege as error:
-            raise StorageError(
-                f"the tables of {self._part} do not exist, and this role may not create them "
+            raise NoPermissionError(
+                f"the tables of {part} do not exist, and this role may not create them "
                 f"({error}): call setup() once with a role that may"
             ) from error
 
-    def _raise_version(self, wire: Wire) -> None:
+    def _raise_version(self, wire: Wire, part: str, migrations: Sequence[Sequence[str]]) -> None:
         while True:
             try:
                 wire.run(_MIGRATIONS)
@@ -269,12 +282,12 @@ class Server:
         with transaction(wire, write=True):
             wire.run(_LOCK)
             # Read again under the lock: another process may have migrated meanwhile.
-            done = wire.rows(_MIGRATED, self._part)[0][0]
-            for version, statements in enumerate(self._migrations, 1):
+            done = wire.rows(_MIGRATED, part)[0][0]
+            for version, statements in enumerate(migrations, 1):
                 if version > done:
                     for statement in statements:
                         wire.run(statement)
-                    wire.run(_MIGRATE, self._part, version)
+                    wire.run(_MIGRATE, part, version)
 
     def close(self) -> None:
         """Close the connections that were opened here. It cannot be used afterwards."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
@@ -25,8 +25,13 @@ SEARCHED: Final = 500
 """How many states one request searches at most; the next request continues after them."""
 SECONDS: Final = 2.0
 """About how long one request searches at most, since states may be large."""
+PAGE: Final = 500
+"""How many threads are read at a time."""
 JOBS: Final = 500
 """How many jobs are shown at most, the oldest first."""
+_ORDER: Final = ("updated_at", "thread_id")
+"""How the found threads are sorted, the most recently written first: a later request can continue
+in this order even if other threads have been written meanwhile."""
 _OF_RUNS: Final = ("run_id", "thread_id", "graph_id", "created_at")
 _SHOWN: Final = ["thread_id", "status", "metadata", "updated_at"]
 
@@ -63,56 +68,75 @@ class PageLists:
         """
         owner = await self._service.user(request)
         body = await self._service.body(request, TextSearch)
-        threads = await self._sorted(owner, body.status)
-        begin = 0
-        if body.further is not None:
-            begin = sum(_sort_key(each) >= body.further for each in threads)
-        text = body.text.lower()
-        named = [_names(each, text) for each in threads]
-        states, end = await self._search_states(threads, named, text, begin)
-        hits = [
-            select(each, _SHOWN)
-            for place, each in enumerate(threads)
-            if place in states or (named[place] and body.further is None)
-        ]
+        text, records = body.text.lower(), self._service.records
+        filter = await self._service.having_status(body.status)
+        of = await records.count("threads", filter, owner)
+        hits: list[Record] = []
+        if body.further is None:
+            hits = await records.search(
+                "threads",
+                filter=filter,
+                owner=owner,
+                limit=body.limit + 1,
+                sort_by=_ORDER,
+                test=lambda thread: _names(thread, text),
+                text=text,
+            )
+        else:
+            filter = {**filter, "updated_at": {"$lte": body.further[0]}}
+        begin = of - (of if body.further is None else await records.count("threads", filter, owner))
+        enough = len(hits) > body.limit
+        found, searched, last = await self._search_states(body, filter, owner, of - begin, enough)
+        hits = sorted([*hits, *found], key=_sort_key, reverse=True)
+        busy = await self._service.runs.busy_threads()
+        searched += begin
         return answer(
             {
-                "threads": hits[: body.limit],
+                "threads": [
+                    select(_with_status(each, busy), _SHOWN) for each in hits[: body.limit]
+                ],
                 "has_more": len(hits) > body.limit,
-                "searched": end,
-                "of": len(threads),
-                "further": _sort_key(threads[end - 1]) if 0 < end < len(threads) else None,
+                "searched": searched,
+                "of": of,
+                "further": last if searched < of else None,
             }
         )
 
-    async def _sorted(self, owner: str | None, status: str | None) -> list[Record]:
-        """Return the threads of a user, the most recently written first: a later request can
-        continue in this order even if other threads have been written meanwhile."""
-        busy = await self._service.runs.busy_threads()
-        records = await self._service.records.search("threads", owner=owner)
-        threads = [_with_status(each, busy) for each in records]
-        wanted = [each for each in threads if status in (None, each["status"])]
-        return sorted(wanted, key=_sort_key, reverse=True)
-
     async def _search_states(
-        self, threads: Sequence[Record], named: Sequence[bool], text: str, begin: int
-    ) -> tuple[set[int], int]:
-        """Return the positions of threads whose states contain a text, and where the search has
-        ended.
+        self, body: TextSearch, filter: Record, owner: str | None, of: int, enough: bool
+    ) -> tuple[list[Record], int, tuple[str, str] | None]:
+        """Return the threads whose states contain a text, how many of all were searched, the most
+        recently written first, and the sort key of the last.
 
-        The states of threads that were already found by their records are not read.
+        The states of threads that are found by their records are not read.
+
+        Args:
+            of: how many threads match the filter.
+            enough: whether more threads are found already than are shown.
         """
-        found: set[int] = set()
-        read, until = 0, time.monotonic() + SECONDS
-        for place in range(begin, len(threads)):
-            if named[place]:
-                continue
-            if read == SEARCHED or (read and time.monotonic() > until):
-                return found, place
-            read += 1
-            if await self._has(threads[place], text):
-                found.add(place)
-        return found, len(threads)
+        found: list[Record] = []
+        text, last = body.text.lower(), body.further
+        read, place, until = 0, 0, time.monotonic() + SECONDS
+        while place < of:
+            page = await self._service.records.search(
+                "threads", filter=filter, owner=owner, limit=PAGE, offset=place, sort_by=_ORDER
+            )
+            for thread in page:
+                if body.further is not None and _sort_key(thread) >= body.further:
+                    place += 1  # written in the same moment, and searched before
+                    continue
+                named = _names(thread, text)
+                if (read == SEARCHED and not named) or (place and time.monotonic() > until):
+                    return found, place, last
+                place, last = place + 1, _sort_key(thread)
+                if not named:
+                    read += 1
+                    if await self._has(thread, text):
+                        found.append(thread)
+                await asyncio.sleep(0)
+            if enough or not page:
+                return found, place, last
+        return found, of, last
 
     async def get(self, request: Request) -> Response:
         """Send a thread without its state, which may be large, for clients that poll."""

@@ -196,56 +196,60 @@ class Threads:
         """Send how many threads match."""
         owner = await self._service.user(request)
         body = await self._service.body(request, ThreadSearch)
-        number = 0
-        async for page in self._pages(body, owner):
-            number += len(page)
-        return answer(number)
+        filter = await self._conditions(body)
+        if body.ids is None and not body.values:
+            return answer(await self._records.count("threads", filter, owner))
+        return answer(len(await self._selected(body, filter, owner, None)))
 
     async def _found(
         self, body: ThreadSearch, owner: str | None, offset: int, limit: int
     ) -> list[Record]:
-        sorting = (body.sort_by, body.sort_order)
-        if body.ids is None and not body.values:
-            return await self._records.search(
-                "threads",
-                filter=await self._conditions(body),
-                owner=owner,
-                limit=limit,
-                offset=offset,
-                sort_by=body.sort_by,
-                sort_order=body.sort_order,
-            )
-        found: list[Record] = []
-        async for page in self._pages(body, owner):
-            found += page
-            if sorting != (None, None):
-                found = sort(found, *sorting)[: offset + limit]
-            elif len(found) >= offset + limit:
-                break
-        return found[offset : offset + limit]
-
-    async def _pages(self, body: ThreadSearch, owner: str | None) -> AsyncIterator[list[Record]]:
-        """Yield the threads that match, page by page."""
         filter = await self._conditions(body)
-        async for page in self._records.pages("threads", ids=body.ids, filter=filter, owner=owner):
-            if not body.values:
-                yield page
-                continue
+        if body.ids is not None or body.values:
+            return (await self._selected(body, filter, owner, offset + limit))[offset:]
+        return await self._records.search(
+            "threads",
+            filter=filter,
+            owner=owner,
+            limit=limit,
+            offset=offset,
+            sort_by=body.sort_by,
+            sort_order=body.sort_order,
+        )
+
+    async def _selected(
+        self, body: ThreadSearch, filter: Record, owner: str | None, most: int | None
+    ) -> list[Record]:
+        """Return the first threads that match, of those with some ids or those with some values in
+        their states, which must be read for it."""
+        found: list[Record] = []
+        async for page in self._pages(body, filter, owner):
             for each in page:
-                if _matches(await self._values(each), body.values):
-                    yield [each]
+                if not body.values or _matches(await self._values(each), body.values):
+                    found.append(each)
+                    if len(found) == most:
+                        return found
+                await asyncio.sleep(0)
+        return found
+
+    async def _pages(
+        self, body: ThreadSearch, filter: Record, owner: str | None
+    ) -> AsyncIterator[list[Record]]:
+        sorting = (body.sort_by, body.sort_order)
+        if body.ids is not None:
+            found = await self._records.select("threads", body.ids, filter, owner)
+            yield found if sorting == (None, None) else sort(found, *sorting)
+            return
+        by, order = sorting
+        async for page in self._records.pages(
+            "threads", filter=filter, owner=owner, sort_by=by, sort_order=order
+        ):
+            yield page
 
     async def _conditions(self, body: ThreadSearch) -> dict[str, Any]:
         """Return the conditions that the store itself can check."""
-        wanted: dict[str, Any] = {}
-        if body.metadata:
-            wanted["metadata"] = containing(body.metadata)
-        if body.status is None:
-            return wanted
-        busy = await self._service.runs.busy_threads()
-        if body.status == "busy":
-            return {**wanted, "thread_id": {"$in": busy}}
-        return {**wanted, "status": body.status, "thread_id": {"$nin": busy}}
+        metadata = {"metadata": containing(body.metadata)} if body.metadata else {}
+        return {**metadata, **await self._service.having_status(body.status)}
 
     async def _one(self, request: Request) -> Record:
         owner = await self._service.user(request)

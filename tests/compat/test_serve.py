@@ -369,10 +369,10 @@ def test_other_sites_and_long_bodies_are_turned_away(memory_url: str) -> None:
 
 def test_a_fault_of_the_server_tells_no_secrets(gates: Gates, capfd: pytest.CaptureFixture[str]) -> None:
     class Broken(InMemoryStore):
-        async def asearch(self, *args: Any, **options: Any) -> Any:
-            if options.get("filter") == {"metadata": {"break": "it"}}:
+        async def alook_up(self, lookup: Any) -> Any:
+            if lookup.filter == {"metadata": {"break": "it"}}:
                 raise RuntimeError("password=hunter2")
-            return await super().asearch(*args, **options)
+            return await super().alook_up(lookup)
 
     with serving(create_app({"flow": make_flow(gates)}, store=Broken())) as url:
         found = httpx.post(f"{url}/threads/search", json={"metadata": {"break": "it"}})

@@ -219,8 +219,12 @@ def test_a_page_of_threads_is_all_that_is_read() -> None:
     class Counting(YieldingStore):
         async def abatch(self, ops: Any) -> list[Any]:
             ops = [*ops]
-            found = await super().abatch(ops)
-            asked.extend((op, each) for op, each in zip(ops, found, strict=True))
+            assert not any(isinstance(op, SearchOp) for op in ops)
+            return await super().abatch(ops)
+
+        async def alook_up(self, lookup: Any) -> list[Any]:
+            found = await super().alook_up(lookup)
+            asked.append(len(found))
             return found
 
     async def search() -> Any:
@@ -233,7 +237,24 @@ def test_a_page_of_threads_is_all_that_is_read() -> None:
 
     made, page = asyncio.run(search())
     assert page == made[::-1][2:5]
-    assert [len(found) for op, found in asked if isinstance(op, SearchOp)] == [3]
+    assert asked == [3]
+
+
+def test_a_store_with_an_index_does_not_embed_records() -> None:
+    embedded: list[str] = []
+
+    def embed(texts: Any) -> Any:
+        embedded.extend(texts)
+        return [[1.0] for _ in texts]
+
+    async def run() -> None:
+        store = YieldingStore(index={"dims": 1, "embed": embed})
+        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+            run = {"assistant_id": "flow", "input": {"log": []}}
+            await client.post(f"/threads/{await new_thread(client)}/runs/wait", json=run)
+
+    asyncio.run(run())
+    assert embedded == []
 
 
 def test_a_run_costs_three_calls_of_the_store() -> None:
