@@ -163,7 +163,8 @@ def _fields(rest: Iterable[Any]) -> dict[str, Any]:
     return dict(zip(_FIELDS, rest, strict=True))
 
 
-def _with_keys(edges: Iterable[GraphEdge]) -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
+def _with_keys(edges: Iterable[GraphEdge]) -> Iterator[Any]:
+    """Yield the edges as `add_edges_from` takes them. Its type leaves keys out."""
     known = set()
     for place, (source, target, kind, label) in enumerate(edges):
         key = place if (source, target, kind) in known else kind
