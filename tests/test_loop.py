@@ -11,13 +11,13 @@ import pytest
 from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import (
-    GraphDrained,
     GraphRecursionError,
     InvalidUpdateError,
     NodeBuilder,
     Pregel,
 )
 from stategraph.pregel.control import RunControl
+from stategraph.pregel.errors import DrainSignal
 from stategraph.pregel.run.config import Call
 from stategraph.pregel.run.effects import Load, RunTasks, Save
 from stategraph.pregel.run.loop import supersteps
@@ -266,7 +266,7 @@ def test_a_drain_stops_before_the_next_superstep_with_everything_stored() -> Non
     control = RunControl()
     hand = Hand(lambda task: control.request_drain("deploy"))
     app = chain(InMemorySaver())
-    with pytest.raises(GraphDrained, match="deploy"):
+    with pytest.raises(DrainSignal, match="deploy"):
         hand.run(app, 1, control=control)
     assert hand.notes[-1] == "commit loop 0"
     again = Hand()

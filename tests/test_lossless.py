@@ -444,6 +444,7 @@ class Labelled(str):
         return "something else"
 
 
+@pytest.mark.filterwarnings("ignore:.*a subclass of str, is stored as str")
 @pytest.mark.parametrize("text", [Words("x"), Labelled("x"), Words("\ud800")])
 @pytest.mark.parametrize("wrap", [lambda text: text, lambda text: [text, (text,)], lambda text: {text: {"a": text}}])
 def test_a_text_of_a_subclass_without_fields_is_stored_as_str(text: Any, wrap: Callable[[Any], Any]) -> None:

@@ -491,7 +491,7 @@ def test_writes_of_one_step_apply_in_name_order_whatever_the_order_of_edges(driv
 
 def test_overwrite_wins_over_all_others_of_its_step(drive: Any) -> None:
     app = graph_of("abc", (START, "a"), (START, "b"), (START, "c"), b=lambda state: {"log": Overwrite(["b"])}).compile()
-    with pytest.warns(GraphWarning, match="key 'log': an Overwrite replaced the value.*from 'a', 'b', 'c'"):
+    with pytest.warns(GraphWarning, match="key 'log': an Overwrite replaced the value.*from 'a', 'c'"):
         assert drive.invoke(app, {"log": ["in"]}) == {"log": ["b"]}
 
 

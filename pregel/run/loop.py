@@ -379,6 +379,6 @@ def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
         around = run_of(parent).commits
         if run.commits.leave_to(around, parent, commit):
             return
-    yield Save(commit, inside=run.journal.take_kept())
+    yield Save(commit, inside=run.take_kept())
     if run.output.streams:
         show_checkpoint(run, upcoming(run, run.machine))

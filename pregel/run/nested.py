@@ -286,7 +286,7 @@ def save_kept(run: Run) -> Effects:
     """With durability "exit", store the checkpoints of nested graphs, where the run around them
     stands at a stored one itself. If it does not, and has none to store, what its tasks have done
     is not stored, so neither is this."""
-    inside = run.journal.take_kept()
+    inside = run.take_kept()
     if inside and run.machine.checkpoint_id == run.position.saved_id:
         yield Save(None, inside=inside)
 

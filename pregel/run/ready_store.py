@@ -249,7 +249,7 @@ class ExitStore(StepStore):
         put_off = [commits.exit_records for commits in origins]
         carried = self._carry(tasks, put_off, goes_on)
         commit.carried = [*carried, *claim_end(run, tasks)]
-        yield Save(commit, inside=run.journal.take_kept())
+        yield Save(commit, inside=run.take_kept())
         if run.output.streams:
             show_checkpoint(run, upcoming(run, machine))
 

@@ -8,10 +8,16 @@ the drivers.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ...checkpoint.base import OF_TASK, BaseCheckpointSaver, CheckpointTuple, coordinates
+from ...checkpoint.base import (
+    OF_TASK,
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    Commit,
+    coordinates,
+)
 from ...checkpoint.overrides import commits_at_once
 from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
 from ..program.program import Program
@@ -182,6 +188,10 @@ class Run:
             open_calls: makes `calls`.
         """
         self.journal, self._open_calls = journal, open_calls
+
+    def take_kept(self) -> Sequence[Commit]:
+        """Return the checkpoints of nested graphs that this run is to store with its next one."""
+        return () if self.journal is None else self.journal.take_kept()
 
     def use_hook(self, hook: Hook) -> None:
         """Surround the run and its tasks; to be called before its first superstep."""

@@ -88,6 +88,7 @@ def _keep_unreached(task: Task, asked: dict[str, Interrupt]) -> None:
     answers, current, own = task.known_answers(), task.current, task_digits(task.ns)
     shown = {question.id: question for question in stored.interrupts}
     new = [id for id in asked if id not in shown and has_place(id)]
+    renamed = {id[TASK.stop :] for id in asked}  # a node with a new name asks in other digits
     unreached = [id for id in dict.fromkeys((*answers, *shown)) if id not in current.reached]
     for id in unreached:
         replaced = at_place(new, id)
@@ -97,7 +98,7 @@ def _keep_unreached(task: Task, asked: dict[str, Interrupt]) -> None:
         # After an edit only what the node asks now is open. Calls and graphs inside say themselves
         # what they ask.
         elif not (id in asked or replaced or stored.edited or stored.raised) and (
-            id[TASK] == own or not (current.calls or current.graphs)
+            id[TASK] == own or not (current.calls or current.graphs or id[TASK.stop :] in renamed)
         ):
             asked[id] = shown[id]
 
