@@ -20,7 +20,7 @@ RUNNING: ContextVar[Any] = ContextVar("stategraph_running", default=None)
 
 
 def note_coroutine(name: str, coroutine: Any) -> None:
-    """Let the running task see in the end whether somebody has awaited a coroutine."""
+    """Let the running task see at its end whether a coroutine was awaited."""
     attempt = getattr(RUNNING.get(), "current", None)
     if attempt is not None:
         attempt.coroutines = (*attempt.coroutines, (name, coroutine))

@@ -38,7 +38,7 @@ class SqlSaverOfFirsts(SqlSaver):
         key = self._key(first.thread_id, first.checkpoint_ns)
         with self._session(write=True) as session:
             namespace = self._lock_namespace(session, key)
-            # Compare-and-swap: the namespace is locked, so nobody moves the head after this check.
+            # Compare-and-swap: the namespace is locked, so the head cannot move after this check.
             if namespace.head_id is not None:
                 raise CheckpointConflictError(
                     first.thread_id, first.checkpoint_ns, None, namespace.head_id

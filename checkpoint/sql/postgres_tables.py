@@ -120,7 +120,7 @@ _NEW_ROWS = f""",
     )
     SELECT id, head FROM moved
 """
-# What a commit in the memory of a nested graph requires: this head, which nobody moves meanwhile.
+# What a commit in the memory of a nested graph requires: this head, which cannot move meanwhile.
 _REQUIRED = """
             SELECT id FROM stategraph_spaces
             WHERE sha256(thread_id) = sha256(${}::bytea)
@@ -158,7 +158,7 @@ STATEMENTS = {
         ON CONFLICT (sha256(thread_id), sha256(checkpoint_ns)) DO UPDATE SET head = space.head
         RETURNING id, thread_id, checkpoint_ns, head, head_id, stamp, size
     """,
-    # Nobody moves this head before the transaction ends; others may require it as well.
+    # This head cannot move before the transaction ends; other commits may require it as well.
     "required": f"{_SPACE} {_NAMED} FOR SHARE",
     "namespaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id",
     "lock_namespaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id FOR UPDATE",

@@ -93,7 +93,7 @@ class SqlSaver(SqlPruner):
             if found != required:
                 raise CheckpointConflictError(thread_id, name, required, found)
         namespace = self._lock_namespace(session, self._key(thread_id, checkpoint_ns))
-        # Compare-and-swap: the namespace is locked, so nobody moves the head after this check.
+        # Compare-and-swap: the namespace is locked, so the head cannot move after this check.
         if namespace.head_id != commit.head:
             raise CheckpointConflictError(thread_id, checkpoint_ns, commit.head, namespace.head_id)
         state = self._read_state(session, namespace, commit.parent_id)
