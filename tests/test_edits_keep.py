@@ -699,3 +699,22 @@ def test_an_edit_beside_sends_is_refused_or_exact(drive: Any, rounds: int) -> No
     with Mode("async" if drive.is_async else "sync") as world:
         for fan in random.sample(FANS, rounds):
             edit_beside_sends(fan, random, world.call, InMemorySaver())
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_an_edit_replaces_what_its_router_has_sent_whatever_else_the_sends_hold(drive: Any, saver: Any, schedule: Any) -> None:
+    """An agent sends its tool calls with the state and the steps that remain, which differ each time."""
+    asked: list[None] = []
+
+    def route(state: Any) -> Any:
+        asked.append(None)
+        return [Send("tool", {"call": state["log"][-1], "asked": len(asked)})]
+
+    builder = StateGraph(State).add_node("agent", lambda _: {"log": ["wrong"]})
+    builder.add_node("tool", lambda sent: {"log": [f"called {sent['call']}"]})
+    builder.add_edge(START, "agent").add_conditional_edges("agent", route, ["tool"])
+    app = builder.compile(saver, interrupt_before=["tool"], schedule=schedule)
+    drive.invoke(app, {"log": []}, CFG)
+    drive.update_state(app, CFG, {"log": ["right"]})
+    assert drive.get_state(app, CFG).next == ("tool",)
+    assert drive.invoke(app, None, CFG)["log"] == ["wrong", "right", "called right"]

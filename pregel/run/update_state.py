@@ -12,17 +12,18 @@ person who has a question on the screen can still answer it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from ...checkpoint.base import CONTINUES, OF_TASK, REWOUND, TaskWrites
 from ..errors import GraphChangedError, InvalidUpdateError, warn
-from ..names import COPY, END, INPUT
+from ..names import COPY, END, INPUT, TASKS
+from ..program.writes import list_sends
 from ..superstep.machine import Machine, in_path_order
 from ..superstep.task import Task
 from ..types import StateUpdate
 from .begin import input_writes, was_made_for_this
-from .effects import Effects, Load, RunTasks, Save
+from .effects import Effect, Effects, Load, RunTasks, Save
 from .graph_changes import forget_lost, lost_work
 from .load import load_machine
 from .nested import find_made_on, load_under_way
@@ -182,19 +183,8 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     outcome = _decide(run, machine, open_, mine)
     only = updates[0]
     if only.as_node is None and machine.program.scope.triggers and not says_where(only.values):
-        dropped = [task for task in outcome.left if task not in outcome.again]
-        if dropped:
-            # Its routers may lead elsewhere now. But what its edges do not lead to without the
-            # update either has come by a goto, or from another node, and is kept.
-            usual = make_tasks(run, machine, [StateUpdate(None)], open_.standing, open_.finished)
-            yield from _run_writers(usual)
-            led = [
-                task
-                for each in (mine, usual)
-                for task in _led_to(run, machine, each, outcome.staying, outcome.left)
-            ]
-            kept = [task for task in dropped if task not in led]
-            outcome = _decide(run, machine, open_, mine, kept)
+        kept = yield from _find_kept(run, machine, open_, mine, outcome)
+        outcome = _decide(run, machine, open_, mine, kept) if kept else outcome
     _tell_closed(run, mine, outcome.left, outcome.lost, named=only.as_node is not None)
     # History shows the update as the tasks' result, unless the checkpoint has a future of its own
     # already.
@@ -299,6 +289,38 @@ def _run_writers(tasks: Sequence[Task]) -> Effects:
         # Nothing has been applied yet, so the thread stays as it is.
         if task.error is not None:
             raise task.error
+
+
+def _find_kept(
+    run: Run, machine: Machine, open_: OpenTasks, mine: Sequence[Task], outcome: Outcome
+) -> Generator[Effect, None, list[Task]]:
+    """Find what an update without `as_node` keeps of that which it would drop: all to which the
+    edges and routers of its node do not lead, with the update or without it. It has come by a goto,
+    or from another node."""
+    dropped = [task for task in outcome.left if task not in outcome.again]
+    if not dropped:
+        return []
+    usual = make_tasks(run, machine, [StateUpdate(None)], open_.standing, open_.finished)
+    yield from _run_writers(usual)
+    led = [
+        task
+        for each in (mine, usual)
+        for task in _led_to(run, machine, each, outcome.staying, outcome.left)
+    ]
+    # A `Send` of the router may hold another value each time (`RemainingSteps`, a time). It counts
+    # by its node: kept beside what the router sends now, the work would be done twice.
+    sent = {
+        send.node
+        for each in (*mine, *usual)
+        for name, value in each.writes
+        if name == TASKS
+        for send in list_sends(value)
+    }
+    return [
+        task
+        for task in dropped
+        if task not in led and (task.send is None or task.name not in sent)
+    ]
 
 
 def _replaces(run: Run, update: Task, pending: Task) -> bool:
