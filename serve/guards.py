@@ -102,7 +102,7 @@ class Limited:
             await self._app(scope, receive, send)
             return
         headers = scope["headers"]
-        size = sum(len(name) + len(value) for name, value in headers)
+        size = sum([len(name) + len(value) for name, value in headers])
         if len(headers) > MOST_HEADERS or size > MOST_HEAD:
             wrong = f"a request has at most {MOST_HEADERS} headers of {MOST_HEAD} bytes in all"
             if scope["type"] == "http":

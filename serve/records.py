@@ -364,7 +364,9 @@ def select(record: Record, fields: Sequence[str] | None) -> Record:
 def _space(kind: str, *within: str) -> tuple[str, ...]:
     """Return the namespace of a kind. Dots are quoted, since a part of a namespace must not hold
     one."""
-    return (ROOT, kind, *(quote(each, safe="").replace(".", "%2E") for each in within))
+    if not within:
+        return (ROOT, kind)
+    return (ROOT, kind, *[quote(each, safe="").replace(".", "%2E") for each in within])
 
 
 def containing(value: Any) -> Any:

@@ -41,7 +41,7 @@ def check_namespace(namespace: object, *, empty_ok: bool = False) -> Namespace:
             raise InvalidNamespaceError(
                 f"namespace {namespace!r}: {segment!r} has a lone surrogate"
             )
-    return tuple(str(segment) for segment in namespace)
+    return tuple(map(str, namespace))
 
 
 def is_text(string: str) -> bool:

@@ -573,7 +573,7 @@ async def read(app: Any, thread: Any) -> list[Any]:
 def test_a_node_that_catches_a_cancellation_does_not_keep_it_from_the_caller(
     local_saver: Any, schedule: Any, place: str, end: Any, error: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aio, "TASK_GROUPS_UNCANCEL", True)  # no group is in the way here
+    monkeypatch.setattr(aio.AsyncDriver, "sees_cancels", True)  # no group is in the way here
     ran: list[str] = []
     builder = one(keep_cancellation)
     if place != "last":

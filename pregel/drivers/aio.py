@@ -31,10 +31,6 @@ from .pool import MAX_THREADS
 from .steps import PAUSE, Waits, arun_steps
 from .timeslice import time_slices
 
-TASK_GROUPS_UNCANCEL = sys.version_info >= (3, 13)
-"""Whether a `TaskGroup` that has failed takes back the cancellation of its own task. Before Python
-3.13 it may not, so `cancelling()` does not tell whether the caller has asked a node to end."""
-
 
 async def drive(run: Run, effects: Effects | None = None) -> None:
     """Carry a run (or other effects on its thread) through to the end; nobody reads."""
@@ -157,6 +153,9 @@ class AsyncDriver(Driver):
     """The asyncio task that waits for the run and does nothing else; None for a stream, whose
     reader may be anywhere."""
 
+    sees_cancels = sys.version_info >= (3, 13)
+    """Before, a `TaskGroup` that has failed may leave `cancelling()` of its own task raised."""
+
     _cut_reason: str | None = None
     _cancels: int = 0
 
@@ -175,14 +174,14 @@ class AsyncDriver(Driver):
         return AsyncCalls(run, self._loop)
 
     def run_alone(self, task: Task) -> Any:
-        if TASK_GROUPS_UNCANCEL:
+        if self.sees_cancels:
             self._cancels = _count_cancels()
         return in_context(copy_context(), self._execute(task))
 
     def look_for_cancel(self) -> None:
         # It runs in the caller's own asyncio task, so `asyncio.timeout` and `cancel()` reach the
         # node first. Of a batch the caller waits itself.
-        if TASK_GROUPS_UNCANCEL and _count_cancels() > self._cancels:
+        if _count_cancels() > self._cancels:
             self.lost_cancel = True
 
     def raise_cancel(self) -> NoReturn:

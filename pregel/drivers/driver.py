@@ -80,6 +80,8 @@ class Driver:
     executes: tuple[Callable[[Task], Any], Callable[[Task], Any]]
     slices: Any = None
     slice_end: float = 0.0
+    sees_cancels: bool = False
+    """Whether the driver can tell that a node has caught the cancellation of its caller."""
     lost_cancel: bool = False
     """A node has caught the cancellation of the task that carries the run."""
 
@@ -160,7 +162,7 @@ class Driver:
                 waited = run_alone(effect.tasks[0])
                 if waited is not None:
                     yield waited
-                    if self.slices is not None:
+                    if self.sees_cancels:
                         self.look_for_cancel()
                 effect.finished = effect.tasks
                 continue
@@ -312,7 +314,7 @@ class Driver:
         batch = self._batch
         if len(effect.tasks) == 1 and not run.output.live and (batch is None or not batch.open):
             yield self.run_alone(effect.tasks[0])
-            if self.slices is not None:
+            if self.sees_cancels:
                 self.look_for_cancel()
             effect.finished, effect.tasks, effect.open = effect.tasks, (), 0
             return

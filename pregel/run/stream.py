@@ -316,7 +316,10 @@ def identify_messages(
     To be called before the writes are encoded or applied. Without a reader the reducer gives them
     their ids.
     """
-    if not any(stream.wants("messages") for stream in streams):
+    for stream in streams:  # a generator expression would take a call for each (P4, P5)
+        if stream.wants("messages"):
+            break
+    else:
         return
     for task in tasks:
         writes = [

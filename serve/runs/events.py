@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Any, Final
@@ -56,17 +56,21 @@ class KeptBytes:
         self, most_of_one: int = MOST_BYTES_OF_ONE, most_of_all: int = MOST_BYTES_OF_ALL
     ) -> None:
         self._most_of_one, self._most_of_all = most_of_one, most_of_all
-        self._of_user: Counter[str] = Counter()
+        self._of_user: dict[str, int] = {}
 
-    def add(self, user: str, size: int) -> None:
-        """Count bytes that are kept from now on, or no longer if their number is negative."""
-        self._of_user[user] += size
-        if not self._of_user[user]:
-            del self._of_user[user]
+    def add(self, user: str, size: int) -> bool:
+        """Count bytes that are kept from now on, or no longer if their number is negative. Return
+        whether the user has more than may be kept."""
+        kept = self._of_user.get(user, 0) + size
+        if kept:
+            self._of_user[user] = kept
+        else:
+            self._of_user.pop(user, None)
+        return kept > (self._most_of_one if user else self._most_of_all)
 
     def is_full(self, user: str) -> bool:
         """Return whether a user has more than may be kept."""
-        return self._of_user[user] > (self._most_of_one if user else self._most_of_all)
+        return self.add(user, 0)
 
 
 class EventLog:
@@ -111,18 +115,16 @@ class EventLog:
         """Send an event to all readers, including those that come later."""
         part = frame(self.next_id, event, data)
         self._frames.append(part)
-        self._count(len(part))
-        while len(self._frames) > 1 and self._is_full():
-            self._count(-len(self._frames.popleft()))
+        full = self._count(len(part))
+        while full and len(self._frames) > 1:
+            full = self._count(-len(self._frames.popleft()))
             self._first += 1
         self._wake()
 
-    def _count(self, size: int) -> None:
+    def _count(self, size: int) -> bool:
+        """Count bytes; return whether more are kept than may be."""
         self._bytes += size
-        self._kept.add(self._user, size)
-
-    def _is_full(self) -> bool:
-        return self._bytes > self._most_bytes or self._kept.is_full(self._user)
+        return self._kept.add(self._user, size) or self._bytes > self._most_bytes
 
     def release(self) -> None:
         """Stop counting its events: they are kept as a part of an ended run, or not at all."""

@@ -26,6 +26,7 @@ class Execution:
 
     Attributes:
         record: what is stored of it.
+        owner: the user whose run it is; "" where there are no users.
         thread: the record of its thread when the run was begun, if that is known.
         result: the newest state, or `{"__error__": ...}`.
         body: the final result, as JSON.
@@ -41,6 +42,8 @@ class Execution:
         kept: KeptBytes | None = None,
     ) -> None:
         self.record: Record = record
+        self.id: str = str(record["run_id"])
+        self.owner: str = record.get("owner") or ""
         self.thread: Record | None = None
         self.stopped: Stop | None = stopped
         self.events: EventLog = EventLog(first_id, kept=kept, user=self.owner)
@@ -52,17 +55,8 @@ class Execution:
         self.is_left: bool = False
 
     @property
-    def id(self) -> str:
-        return str(self.record["run_id"])
-
-    @property
     def thread_id(self) -> str:
         return str(self.record["thread_id"])
-
-    @property
-    def owner(self) -> str:
-        """The user whose run it is; "" where there are no users."""
-        return self.record.get("owner") or ""
 
     @property
     def size(self) -> int:
