@@ -135,7 +135,7 @@ def duplicates_are_errors(stack: ExitStack) -> None:
     swap(stack, sqlite, "is_duplicate", lambda error: False)
 
 
-@bug("racing_memories", 6)
+@bug("racing_memories", 30)
 def heads_not_required(stack: ExitStack) -> None:
     """A checkpoint in the memory of a nested graph is stored whatever has become of the thread."""
     swap(stack, journal.Journal, "_require", lambda self, commits, head: None)
