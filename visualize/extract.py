@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-import networkx
+from networkx.algorithms.traversal import breadth_first_search
 
 from ..graph.branch import BranchWriter, literals, sends, sends_anywhere
 from ..graph.spec import GraphSpec
@@ -97,7 +97,8 @@ def _mark_unreached(model: GraphModel) -> None:
                 yield inside
             inside = clusters[inside]["inside"]
 
-    ways = networkx.generic_bfs_edges(model, START, find_next if clusters else model.successors)
+    leads_to = find_next if clusters else model.successors
+    ways = breadth_first_search.generic_bfs_edges(model, START, leads_to)
     for id in model.nodes - {START, *(end for _, end in ways)} - clusters.keys():
         model.nodes[id]["reached"] = False
 

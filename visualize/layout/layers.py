@@ -35,8 +35,9 @@ def find_loops(
     starts = range(count) if order is None else order
     closing = _find_closing(count, [edges[number] for number in firm], starts)
     found = {firm[place] for place in closing}
-    onward = networkx.DiGraph([edges[number] for number in firm if number not in found])
+    onward: networkx.DiGraph[int] = networkx.DiGraph()
     onward.add_nodes_from(range(count))
+    onward.add_edges_from(edges[number] for number in firm if number not in found)
     for number in sorted(soft):
         source, target = edges[number]
         if networkx.has_path(onward, target, source):
@@ -49,7 +50,8 @@ def find_loops(
 def find_returns(first: int, count: int, edges: Sequence[Pair]) -> set[int]:
     """Return the numbers of the edges whose target is fewer steps away from the first node than
     their source."""
-    graph = networkx.DiGraph([(first, first), *edges])
+    graph: networkx.DiGraph[int] = networkx.DiGraph()
+    graph.add_edges_from([(first, first), *edges])
     steps = networkx.single_source_shortest_path_length(graph, first)
     return {number for number, (a, b) in enumerate(edges) if a in steps and steps[b] < steps[a]}
 
@@ -84,7 +86,8 @@ def assign_layers(
     """
     after = list_next(count, edges)
     before = list_next(count, ((target, source) for source, target in edges))
-    graph: networkx.DiGraph[int] = networkx.DiGraph(edges)
+    graph: networkx.DiGraph[int] = networkx.DiGraph()
+    graph.add_edges_from(edges)
     graph.add_nodes_from(range(count))
     if first is not None:
         graph.add_edges_from((first, node) for node in range(count) if node != first)
