@@ -79,7 +79,7 @@ def test_pages_of_other_sites_reach_nothing(headers: dict[str, str], status: int
         (
             {"Host": "localhost:2024", "Origin": "https://chat.example"},
             "requests from https://chat.example are not allowed: this is 'localhost:2024'; "
-            "a proxy before the server must pass the Host header on",
+            "a proxy before the server must pass the Host header on, or its operator allows the origin by --origin or origins=",
         ),
     ],
 )

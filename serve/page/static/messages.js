@@ -34,7 +34,8 @@ export class MessageStream {
   add(piece, metadata = {}, run = {}) {
     const id = piece.id ?? `${run.run_id} ${metadata.langgraph_step} ${metadata.langgraph_node} ${metadata.langgraph_checkpoint_ns ?? ""}`;
     const before = this.growing.get(id);
-    const isWhole = piece.type !== undefined && !/chunk$/i.test(piece.type);
+    // Dicts with a `role` come piece by piece under one id, though the server adds a `type` to them.
+    const isWhole = piece.role === undefined && piece.type !== undefined && !/chunk$/i.test(piece.type);
     if (!before || isWhole) {
       this.growing.set(id, { ...piece, content: textOf(piece.content) });
       return;
