@@ -112,12 +112,10 @@ class Chunks(AsyncGenerator[Any, None]):
     __slots__ = ("_chunks", "_ended", "_loop")
 
     def __init__(self, read: Callable[[Callable[[], None]], AsyncGenerator[Any, None]]) -> None:
-        self._chunks = read(self._end)
+        # A method of this object would close a circle: a stream that is dropped is closed at once.
+        self._ended: list[bool] = []
+        self._chunks = read(partial(self._ended.append, True))
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ended = False
-
-    def _end(self) -> None:
-        self._ended = True
 
     def __anext__(self) -> Coroutine[Any, Any, Any]:
         loop = asyncio.get_running_loop()
@@ -140,7 +138,7 @@ class Chunks(AsyncGenerator[Any, None]):
         return self._chunks.athrow(*error)
 
     def aclose(self) -> Coroutine[Any, Any, None]:
-        self._ended = True
+        self._ended.append(True)
         return self._chunks.aclose()
 
 
