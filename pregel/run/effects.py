@@ -213,8 +213,8 @@ class FirstSave(Save):
 
 
 class Claim(Entry):
-    """Record that this run goes on from the head, perhaps with answers, if nobody else has recorded
-    anything since it was loaded, with `revision`."""
+    """Record that this run continues from the head, perhaps with answers, if no other run has
+    recorded anything there since it was loaded, with `revision`."""
 
     __slots__ = ()
 

@@ -101,8 +101,8 @@ class _Call:
 
 
 class McpServer:
-    """The MCP server, as an ASGI app. Its sessions live until `close`, or until nobody has used
-    them for half an hour."""
+    """The MCP server, as an ASGI app. Its sessions end with `close`, or after half an hour
+    without use."""
 
     def __init__(self, service: Service) -> None:
         from ... import __version__
