@@ -77,6 +77,26 @@ def test_notices_of_others_wake_nobody_and_end_nothing(
     assert "did not come from a worker" in caplog.text
 
 
+def test_a_job_that_is_claimed_while_somebody_begins_to_wait_for_it_is_not_slept_over(
+    postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever begins to wait holds the job's row for a moment, and a claim passes over rows that are held."""
+    monkeypatch.setattr(waiting_module, "POLL", 300.0)
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute("CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(2); RETURN NULL; END $$")
+        admin.execute("""CREATE TRIGGER slow AFTER UPDATE ON stategraph_jobs FOR EACH ROW
+            WHEN (NEW.awaited AND NOT OLD.awaited) EXECUTE FUNCTION dawdle()""")
+        queue.submit("t", GIVEN)
+        found: list[str] = []
+        waiter = threading.Thread(target=lambda: found.append(queue.result("t", wait=30).status))
+        waiter.start()
+        held = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
+        until(lambda: admin.execute(held).fetchone() == (1,))
+        with working(counting, postgres, poll=300.0):
+            waiter.join()
+    assert found == ["done"]
+
+
 def test_a_notice_that_came_with_an_answer_is_not_slept_over(postgres: str, queue: Queue) -> None:
     """libpq has read it behind the answer to a statement, so the socket has nothing more to read."""
     wake, waker = socket.socketpair()

@@ -39,4 +39,4 @@ def test_each_required_package_has_a_lowest_version() -> None:
 def test_the_sdist_holds_what_tests_need() -> None:
     lines = (ROOT / "MANIFEST.in").read_text().splitlines()
     grafted = {line.split()[1] for line in lines if line.startswith("graft ")}
-    assert {"tests", "docs", "notebooks", "benchmarks", ".ci"} == grafted
+    assert {"tests", "docs", "notebooks", "benchmarks", "changes", ".ci"} == grafted

@@ -160,8 +160,8 @@ def test_no_line_gets_lost_however_the_edges_lie() -> None:
 
 
 def drawn_cells(text: str) -> dict[tuple[int, int], str]:
-    """The characters of a drawing; the blanks inside of ends and joins as dots."""
-    text = re.sub(r"[(<] +(\S+|any node) +[)>]", lambda found: found[0].replace(" ", "."), text)
+    """The characters of a drawing; the blanks inside of ends, joins and the titles of nested graphs as dots."""
+    text = re.sub(r"[(<] +(\S+|any node) +[)>]|[┌╔] \S+ [─═]", lambda found: found[0].replace(" ", "."), text)
     return {(x, y): c for y, line in enumerate(text.splitlines()) for x, c in enumerate(line)}
 
 

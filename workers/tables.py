@@ -226,6 +226,7 @@ STATEMENTS = {
     "add_waiter": """
         UPDATE stategraph_jobs SET awaited = true
         WHERE id = $1 AND state IN ('waiting', 'delayed', 'running', 'sleeping') AND NOT awaited
+        RETURNING state = 'waiting'
     """,
     "listed": f"""
         SELECT {_COLUMNS} FROM stategraph_jobs

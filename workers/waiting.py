@@ -149,7 +149,11 @@ class ResultWaiter:
     def _add_waiter(self, id: int) -> bool:
         """Request a notice for the end of a job; return whether the job is open and nobody has
         requested one before."""
-        return bool(self._database.retry_once(self._database.run, "add_waiter", id))
+        added = self._database.look_up("add_waiter", id)
+        if added == [(True,)]:
+            # A claim passes over rows that are locked, as this one has just been.
+            self._database.run("notify_workers", hash_name(self._graph))
+        return bool(added)
 
 
 def _seconds_left(deadline: float | None) -> float:
