@@ -68,6 +68,9 @@ TRIES: Final = 30
 LONGEST_ID: Final = 255
 PAGE: Final = 2000
 """How many records are read at a time where all must be read."""
+FEW: Final = 50
+"""How many records are held at a time while their threads' states are read: so few that they start
+no garbage collection, which stops the event loop for long if there is much in memory."""
 ALL: Final = 1_000_000
 """A limit that no search reaches."""
 
@@ -238,9 +241,7 @@ class Records:
             text: in lower case; a thread without it in its id, metadata and error does not pass the
                 test.
         """
-        order: Sequence[str] = ()
-        if sort_by is not None or sort_order is not None:
-            order = [sort_by or "created_at"] if isinstance(sort_by, str | None) else sort_by
+        order = _order(sort_by, sort_order)
         space, wanted = _space(kind, *within), _seen_by(owner, filter)
         if (
             not order
@@ -256,7 +257,7 @@ class Records:
         lookup = Lookup(
             space,
             wanted,
-            tuple(order),
+            order,
             sort_order == "asc",
             limit,
             offset,
@@ -294,24 +295,21 @@ class Records:
         *,
         filter: Mapping[str, Any] | None = None,
         owner: str | None = None,
-        sort_by: str | None = None,
+        sort_by: str | Sequence[str] | None = None,
         sort_order: str | None = None,
     ) -> AsyncIterator[list[Record]]:
-        """Yield what `search` finds, page by page. A record that is written meanwhile may come
-        twice, or not at all."""
-        offset, is_last = 0, False
-        while not is_last:
-            page = await self.search(
-                kind,
-                filter=filter,
-                owner=owner,
-                limit=PAGE,
-                offset=offset,
-                sort_by=sort_by,
-                sort_order=sort_order,
-            )
-            yield page
-            offset, is_last = offset + PAGE, len(page) < PAGE
+        """Yield what `search` finds, page by page. Each record is as it is when its page is read,
+        and left out if it does not match any more."""
+        order = _order(sort_by, sort_order)
+        lookup = Lookup(_space(kind), _seen_by(owner, filter), order, sort_order == "asc")
+        if isinstance(self._store, LocalStore):
+            ids = await self._store.alook_up_keys(lookup)
+        else:
+            ids = [item.key for item in await self._picked(lookup)]
+        still = compile_filter(lookup.filter)
+        for begin in range(0, len(ids), FEW):
+            page = await self.find_all(*((kind, id) for id in ids[begin : begin + FEW]))
+            yield [record for record in page if record is not None and still(record)]
 
     async def select(
         self,
@@ -342,6 +340,12 @@ class Records:
 def _seen_by(owner: str | None, filter: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a filter that only lets a user's own records and those of everybody pass."""
     return {**(filter or {}), **({} if owner is None else {"owner": {"$in": [owner, None]}})}
+
+
+def _order(sort_by: str | Sequence[str] | None, sort_order: str | None) -> tuple[str, ...]:
+    if sort_by is None and sort_order is None:
+        return ()
+    return (sort_by or "created_at",) if isinstance(sort_by, str | None) else tuple(sort_by)
 
 
 def may_see(record: Record, owner: str | None) -> bool:

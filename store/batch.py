@@ -98,6 +98,11 @@ class Plan:
         return [op.query for _, op in self.reads if isinstance(op, SearchOp) and op.query]
 
 
+def key_and_value(row: ItemRow) -> tuple[str, Value]:
+    """Return what a look-up tests of a row."""
+    return row.key, row.value
+
+
 class LocalStore(BaseStore, ABC):
     """A store that does its work in this process.
 
@@ -202,6 +207,11 @@ class LocalStore(BaseStore, ABC):
         """Return the items that a look-up selects."""
         return await self._acall(self._look_up, lookup)
 
+    async def alook_up_keys(self, lookup: Lookup) -> list[str]:
+        """Return the keys of all items that match a look-up without a test, in its order, whatever
+        its limit is."""
+        return await self._acall(self._look_up_keys, lookup)
+
     async def acount(self, lookup: Lookup) -> int:
         """Return how many items match a look-up, whatever its limit is."""
         return await self._acall(self._count, lookup)
@@ -209,25 +219,35 @@ class LocalStore(BaseStore, ABC):
     def _look_up(self, lookup: Lookup) -> list[Item]:
         conditions = self._conditions(lookup)
         if conditions is None:
-            rows = cut(lookup, finish(self._matching(lookup)))
+            rows = cut(lookup, self._matching(lookup))
         else:
             rows = self._select(lookup, *where(self._dialect, lookup, conditions))
         return [Item(**self._parts(row)) for row in rows]
 
+    def _look_up_keys(self, lookup: Lookup) -> list[str]:
+        conditions = self._conditions(lookup)
+        if conditions is None:
+            return [row.key for row in self._matching(lookup._replace(limit=0))]
+        return self._select_keys(*where(self._dialect, lookup, conditions))
+
     def _count(self, lookup: Lookup) -> int:
         conditions = self._conditions(lookup)
         if conditions is None or lookup.test is not None:
-            return len(finish(self._matching(lookup._replace(limit=0))))
+            return len(self._matching(lookup._replace(limit=0)))
         return self._count_selected(where(self._dialect, lookup, conditions)[0])
 
     def _conditions(self, lookup: Lookup) -> Conditions | None:
         return understand(lookup) if lookup.namespace == self._indexed else None
 
-    def _matching(self, lookup: Lookup) -> Generator[None, None, list[ItemRow]]:
-        """Find rows by reading all of the namespace; only then others wait for the lock."""
-        with self._lock, self._transaction(write=False):
-            rows = [*self._scan(lookup.namespace, self._clock(), False)]
-        return (yield from pick(lookup, rows, lambda row: (row.key, row.value)))
+    def _matching(self, lookup: Lookup) -> list[ItemRow]:
+        """Find rows by reading all of the namespace, one by one: many at once would start garbage
+        collections, which stop the event loop."""
+        with (
+            self._lock,
+            self._transaction(write=False),
+            closing(self._scan(lookup.namespace, self._clock(), False)) as rows,
+        ):
+            return finish(pick(lookup, rows, key_and_value))
 
     # -- what a database with indexes answers ------------------------------------------------------
 
@@ -235,6 +255,10 @@ class LocalStore(BaseStore, ABC):
 
     def _select(self, lookup: Lookup, parts: list[Part], order: str) -> list[ItemRow]:
         """The rows that a look-up selects, found by the conditions of `where`."""
+        raise NotImplementedError
+
+    def _select_keys(self, parts: list[Part], order: str) -> list[str]:
+        """The keys of all rows that meet the conditions of `where`, sorted."""
         raise NotImplementedError
 
     def _count_selected(self, parts: list[Part]) -> int:

@@ -119,6 +119,8 @@ _KINDS: list[tuple[Any, str]] = [
 
 
 def _equals(operand: Any) -> Predicate:
+    if isinstance(operand, str):
+        return lambda found: isinstance(found, str) and found == operand
     return lambda found: same(found, operand)
 
 
@@ -138,6 +140,9 @@ def _among(operand: Any) -> Predicate:
             f"$in and $nin must be given a list of values, got a {type(operand).__name__}"
         )
     choices = list(operand)
+    if all(choice is None or isinstance(choice, str) for choice in choices):
+        texts = frozenset(choices)
+        return lambda found: (found is None or isinstance(found, str)) and found in texts
     return lambda found: any(same(found, choice) for choice in choices)
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from heapq import merge
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from .base import Namespace
@@ -88,30 +91,57 @@ Kept = TypeVar("Kept")
 
 
 def pick(
-    lookup: Lookup, items: Sequence[Kept], parts: Callable[[Kept], tuple[str, Mapping[str, Any]]]
+    lookup: Lookup, items: Iterable[Kept], parts: Callable[[Kept], tuple[str, Mapping[str, Any]]]
 ) -> Generator[None, None, list[Kept]]:
-    """Return the items that match, sorted: all of them, or without an order only as many as are
-    asked for, if the limit is above 0. Yield now and then, so that others can run.
+    """Return the items that match, sorted: all of them, or as many as are asked for if the limit is
+    above 0. Yield now and then, so that others can run.
 
     Args:
         items: the items below the namespace, the one put last first.
         parts: returns an item's key and value.
     """
-    wanted, test, found = compile_filter(lookup.filter), lookup.test, []
-    most = 0 if lookup.order or not lookup.limit else lookup.offset + lookup.limit
-    for begin in range(0, len(items), AT_ONCE):
-        for item in items[begin : begin + AT_ONCE]:
-            key, value = parts(item)
-            if wanted(value) and (test is None or test(key, value)):
-                found.append(item)
-                if len(found) == most:
-                    return found
+    wanted, test, hint = compile_filter(lookup.filter), lookup.test, lookup.hint()
+    found: list[Kept] = []
+    most = lookup.offset + lookup.limit if lookup.limit else sys.maxsize
+    for number, item in enumerate(items, 1):
+        key, value = parts(item)
+        if (
+            wanted(value)
+            and (not hint or _may_have(hint, key, value))
+            and (test is None or test(key, value))
+        ):
+            found.append(item)
+            if len(found) == most and not lookup.order:
+                return found
+        if number % AT_ONCE == 0:
+            yield
+    if not lookup.order:
+        return found
+
+    def texts(item: Kept) -> list[str]:
+        value = parts(item)[1]
+        return [str(value.get(name) or "") for name in lookup.order]
+
+    # Sorted in pieces, since one sort of all of them would not give way.
+    pieces: list[list[Kept]] = []
+    chosen: list[Kept] = []
+    descending = not lookup.ascending
+    for begin in range(0, len(found), AT_ONCE):
+        pieces.append(sorted(found[begin : begin + AT_ONCE], key=texts, reverse=descending))
         yield
-    for field in reversed(lookup.order):
-        found.sort(
-            key=lambda item: str(parts(item)[1].get(field) or ""), reverse=not lookup.ascending
-        )
-    return found
+    merged = merge(*pieces, key=texts, reverse=descending)
+    while piece := [*islice(merged, min(AT_ONCE, most - len(chosen)))]:
+        chosen += piece
+        yield
+    return chosen
+
+
+def _may_have(hint: str, key: str, value: Mapping[str, Any]) -> bool:
+    """Return False only for an item in which databases do not find a text either."""
+    if value.get("status") == "error":
+        return True
+    told = [key, value.get("metadata"), value.get("error")]
+    return hint in json.dumps(told, ensure_ascii=False).lower()
 
 
 def finish(work: Generator[None, None, Kept]) -> Kept:

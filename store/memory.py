@@ -6,15 +6,16 @@ This module stores and finds rows; what a batch means is in `batch`.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from operator import itemgetter
 
 from .base import IndexConfig, Item, Namespace, TTLConfig
-from .batch import ItemRow, LocalStore
-from .lookups import Lookup, afinish, cut
-from .namespaces import begins_with
+from .batch import ItemRow, LocalStore, key_and_value
+from .lookups import Lookup, afinish, cut, pick
 
 
 class InMemoryStore(LocalStore):
@@ -44,6 +45,7 @@ class InMemoryStore(LocalStore):
         self._rows: dict[
             Namespace, dict[str, tuple[int, ItemRow]]
         ] = {}  # a namespace is here iff it has rows
+        self._spaces: list[Namespace] = []  # these, sorted
         self._puts = count()
         self._undo: list[tuple[Namespace, str, tuple[int, ItemRow] | None]] = []
 
@@ -65,13 +67,13 @@ class InMemoryStore(LocalStore):
         return None
 
     def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[ItemRow, None, None]:
+        size, spaces = len(prefix), self._spaces
+        end = bisect_right(spaces, prefix, key=lambda namespace: namespace[:size])
+        found = spaces[bisect_left(spaces, prefix) : end]
         below = [
-            numbered
-            for namespace, rows in self._rows.items()
-            if begins_with(namespace, prefix)
-            for numbered in rows.values()
+            numbered for namespace in found for numbered in self._rows.get(namespace, {}).values()
         ]
-        below.sort(key=lambda numbered: numbered[0], reverse=True)
+        below.sort(key=itemgetter(0), reverse=True)
         return (row for _, row in below if _lives(row, now))
 
     def _namespaces(self, now: float) -> Iterable[Namespace]:
@@ -96,13 +98,15 @@ class InMemoryStore(LocalStore):
         self._set(namespace, key, to)
 
     def _set(self, namespace: Namespace, key: str, to: tuple[int, ItemRow] | None) -> None:
+        place = bisect_left(self._spaces, namespace)
+        if self._spaces[place : place + 1] != [namespace]:
+            self._spaces.insert(place, namespace)
+        rows = self._rows.setdefault(namespace, {})
+        rows.pop(key, None)  # so that rows lie nearly in the order in which they are read
         if to is not None:
-            self._rows.setdefault(namespace, {})[key] = to
-            return
-        rows = self._rows.get(namespace, {})
-        rows.pop(key, None)
-        if not rows:  # an empty namespace must not be listed, nor take memory
-            self._rows.pop(namespace, None)
+            rows[key] = to
+        elif not rows:  # an empty namespace must not be listed, nor take memory
+            del self._rows[namespace], self._spaces[place]
 
     def _touch(self, row: ItemRow, expires: float) -> None:
         number, _ = self._rows[row.namespace][row.key]
@@ -112,6 +116,10 @@ class InMemoryStore(LocalStore):
         """See `LocalStore.alook_up`."""
         return [Item(**self._parts(row)) for row in cut(lookup, await self._amatching(lookup))]
 
+    async def alook_up_keys(self, lookup: Lookup) -> list[str]:
+        """See `LocalStore.alook_up_keys`."""
+        return [row.key for row in await self._amatching(lookup._replace(limit=0))]
+
     async def acount(self, lookup: Lookup) -> int:
         """See `LocalStore.acount`."""
         return len(await self._amatching(lookup._replace(limit=0)))
@@ -119,7 +127,9 @@ class InMemoryStore(LocalStore):
     async def _amatching(self, lookup: Lookup) -> list[ItemRow]:
         """On the event loop, in pieces: a thread would hold the processor as well. The rows that
         are read stay as they are, whatever is written meanwhile."""
-        return await afinish(self._matching(lookup))
+        with self._lock:
+            rows = self._scan(lookup.namespace, self._clock(), False)
+        return await afinish(pick(lookup, rows, key_and_value))
 
     def _sweep(self, now: float) -> int:
         dead = [

@@ -28,7 +28,7 @@ from ..checkpoint.sql.postgres_server import (
     is_clash,
 )
 from .base import IndexConfig, Namespace, Result, TTLConfig
-from .batch import ItemRow, LocalStore, Plan
+from .batch import ItemRow, LocalStore, Plan, key_and_value
 from .lookups import Dialect, Lookup, Part, Place, tested
 from .machine import this_network
 from .namespaces import below, decode_namespace, encode_namespace
@@ -308,7 +308,13 @@ class PostgresStore(LocalStore):
         )
         with self._server.statements() as wire:
             rows = wire.rows(_numbered(text), *values, *limits)
-        return tested(lookup, map(self._row, rows), lambda row: (row.key, row.value))
+        return tested(lookup, map(self._row, rows), key_and_value)
+
+    def _select_keys(self, parts: list[Part], order: str) -> list[str]:
+        found, values = self._selection(parts)
+        with self._server.statements() as wire:
+            rows = wire.rows(_numbered(f"SELECT key {found} ORDER BY {order}"), *values)
+        return [key.decode() for (key,) in rows]
 
     def _count_selected(self, parts: list[Part]) -> int:
         found, values = self._selection(parts)

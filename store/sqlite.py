@@ -19,7 +19,7 @@ from ..checkpoint.errors import StorageError
 from ..checkpoint.opening import Opening
 from ..checkpoint.sql.sqlite_database import Database, GroupWriter, Target, identity_of
 from .base import IndexConfig, Namespace, Result, TTLConfig
-from .batch import ItemRow, LocalStore, Plan
+from .batch import ItemRow, LocalStore, Plan, key_and_value
 from .lookups import FIELDS, Dialect, Lookup, Part, Place, tested
 from .machine import this_machine
 from .namespaces import below, decode_namespace, encode_namespace
@@ -281,7 +281,13 @@ class SqliteStore(LocalStore):
         """
         with self._lock, self._database.session(write=False):
             found = self._database.execute(text, (*values, *limits)).fetchall()
-        return tested(lookup, map(self._row, found), lambda row: (row.key, row.value))
+        return tested(lookup, map(self._row, found), key_and_value)
+
+    def _select_keys(self, parts: list[Part], order: str) -> list[str]:
+        found, values = self._selection(parts)
+        with self._lock, self._database.session(write=False):
+            rows = self._database.execute(f"SELECT key {found} ORDER BY {order}", values)
+            return [key for (key,) in rows]
 
     def _count_selected(self, parts: list[Part]) -> int:
         found, values = self._selection(parts)

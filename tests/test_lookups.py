@@ -132,9 +132,13 @@ def fill(store: LocalStore, each: list[dict[str, Any]]) -> None:
 
 def found(store: LocalStore, lookup: Lookup) -> tuple[list[tuple[str, Any]], int]:
     async def look() -> Any:
-        return [
-            (each.key, each.value) for each in await store.alook_up(lookup)
-        ], await store.acount(lookup._replace(test=None, text=""))
+        items, untested = await store.alook_up(lookup), lookup._replace(test=None, text="")
+        keys = await store.alook_up_keys(untested)
+        assert len(keys) == await store.acount(untested)
+        if lookup.test is None:
+            page = keys[lookup.offset : lookup.offset + lookup.limit]
+            assert page == [each.key for each in items]
+        return [(each.key, each.value) for each in items], len(keys)
 
     return asyncio.run(look())  # type: ignore[no-any-return]
 
@@ -298,7 +302,17 @@ def test_a_role_that_may_not_alter_tables_reads_all_items(
         assert found(store, COMMON["count"])[1] == 2
 
 
-def test_a_look_up_in_memory_gives_way_to_others() -> None:
+def test_memory_tests_only_items_with_the_text() -> None:
+    tested: list[str] = []
+    lookup = Lookup(SPACE, {}, ("created_at",), limit=5, test=lambda key, _: tested.append(key) or True, text="n77")  # type: ignore[func-returns-value]
+    with InMemoryStore() as store:
+        fill(store, [*threads(100), threads(1)[0] | {"status": "error"}])
+        assert [key for key, _ in found(store, lookup)[0]] == ["77", "100"]
+    assert sorted(tested) == ["100", "77"]
+
+
+@pytest.mark.parametrize("order", [(), ("status", "created_at")])
+def test_a_look_up_in_memory_gives_way_to_others(order: tuple[str, ...]) -> None:
     async def look() -> int:
         turns = 0
 
@@ -311,7 +325,8 @@ def test_a_look_up_in_memory_gives_way_to_others() -> None:
         with InMemoryStore() as store:
             fill(store, threads(10 * AT_ONCE))
             task = asyncio.create_task(others())
-            assert await store.acount(COMMON["count"]) == 5 * AT_ONCE
+            lookup = COMMON["count"]._replace(order=order, limit=10 * AT_ONCE)
+            assert len(await store.alook_up(lookup)) == 5 * AT_ONCE
             task.cancel()
         return turns
 

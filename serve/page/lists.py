@@ -25,8 +25,6 @@ SEARCHED: Final = 500
 """How many states one request searches at most; the next request continues after them."""
 SECONDS: Final = 2.0
 """About how long one request searches at most, since states may be large."""
-PAGE: Final = 500
-"""How many threads are read at a time."""
 JOBS: Final = 500
 """How many jobs are shown at most, the oldest first."""
 _ORDER: Final = ("updated_at", "thread_id")
@@ -117,10 +115,9 @@ class PageLists:
         found: list[Record] = []
         text, last = body.text.lower(), body.further
         read, place, until = 0, 0, time.monotonic() + SECONDS
-        while place < of:
-            page = await self._service.records.search(
-                "threads", filter=filter, owner=owner, limit=PAGE, offset=place, sort_by=_ORDER
-            )
+        async for page in self._service.records.pages(
+            "threads", filter=filter, owner=owner, sort_by=_ORDER
+        ):
             for thread in page:
                 if body.further is not None and _sort_key(thread) >= body.further:
                     place += 1  # written in the same moment, and searched before
@@ -128,13 +125,14 @@ class PageLists:
                 named = _names(thread, text)
                 if (read == SEARCHED and not named) or (place and time.monotonic() > until):
                     return found, place, last
-                place, last = place + 1, _sort_key(thread)
+                # It may have been written since the order was read.
+                place, last = place + 1, min(last or _sort_key(thread), _sort_key(thread))
                 if not named:
                     read += 1
                     if await self._has(thread, text):
                         found.append(thread)
                 await asyncio.sleep(0)
-            if enough or not page:
+            if enough:
                 return found, place, last
         return found, of, last
 
@@ -210,7 +208,7 @@ def _sort_key(thread: Record) -> tuple[str, str]:
 
 def _names(thread: Record, text: str) -> bool:
     """Return whether a thread's record contains a text."""
-    return _contains({name: thread[name] for name in ("thread_id", "metadata", "error")}, text)
+    return _contains([thread[name] for name in ("thread_id", "metadata", "error")], text)
 
 
 def _with_status(thread: Record, busy: Container[str]) -> Record:

@@ -199,14 +199,19 @@ class Threads:
         filter = await self._conditions(body)
         if body.ids is None and not body.values:
             return answer(await self._records.count("threads", filter, owner))
-        return answer(len(await self._selected(body, filter, owner, None)))
+        return answer(sum([1 async for _ in self._selected(body, filter, owner)]))
 
     async def _found(
         self, body: ThreadSearch, owner: str | None, offset: int, limit: int
     ) -> list[Record]:
         filter = await self._conditions(body)
         if body.ids is not None or body.values:
-            return (await self._selected(body, filter, owner, offset + limit))[offset:]
+            found: list[Record] = []
+            async for each in self._selected(body, filter, owner):
+                found.append(each)
+                if len(found) >= offset + limit:
+                    break
+            return found[offset : offset + limit]
         return await self._records.search(
             "threads",
             filter=filter,
@@ -218,19 +223,15 @@ class Threads:
         )
 
     async def _selected(
-        self, body: ThreadSearch, filter: Record, owner: str | None, most: int | None
-    ) -> list[Record]:
-        """Return the first threads that match, of those with some ids or those with some values in
-        their states, which must be read for it."""
-        found: list[Record] = []
+        self, body: ThreadSearch, filter: Record, owner: str | None
+    ) -> AsyncIterator[Record]:
+        """Yield the threads that match, of those with some ids or those with some values in their
+        states, which must be read for it."""
         async for page in self._pages(body, filter, owner):
             for each in page:
                 if not body.values or _matches(await self._values(each), body.values):
-                    found.append(each)
-                    if len(found) == most:
-                        return found
+                    yield each
                 await asyncio.sleep(0)
-        return found
 
     async def _pages(
         self, body: ThreadSearch, filter: Record, owner: str | None

@@ -341,6 +341,45 @@ def test_threads_are_found_by_their_values() -> None:
     asyncio.run(find())
 
 
+def test_a_search_by_values_reads_no_more_records_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "FEW", 2)
+    read: list[str] = []
+
+    class Watching(YieldingStore):
+        async def abatch(self, ops: Any) -> list[Any]:
+            ops = [*ops]
+            assert not any(isinstance(op, SearchOp) for op in ops)
+            read.extend(op.key for op in ops if isinstance(op, GetOp))
+            return await super().abatch(ops)
+
+    async def find() -> None:
+        async with asking(create_app({"flow": make_flow(Gates())}, store=Watching())) as client:
+            made = [await new_thread(client) for _ in range(7)]
+            for thread in made:
+                run = {"assistant_id": "flow", "input": {"log": [], "topic": "t"}}
+                await client.post(f"/threads/{thread}/runs/wait", json=run)
+            for limit, order, wanted in ((1, "desc", made[:4:-1]), (3, "asc", made[:4])):
+                read.clear()
+                body = {"values": {"topic": "t"}, "limit": limit, "sort_order": order}
+                found = (await client.post("/threads/search", json=body)).json()
+                assert [each["thread_id"] for each in found] == wanted[:limit]
+                assert read == wanted
+
+    asyncio.run(find())
+
+
+def test_the_page_finds_texts_of_threads_not_the_names_of_their_fields() -> None:
+    async def find() -> Any:
+        async with asking(app_of()) as client:
+            for topic in ("metadata", "t"):
+                run = {"assistant_id": "flow", "input": {"log": [], "topic": topic}}
+                await client.post(f"/threads/{await new_thread(client)}/runs/wait", json=run)
+            return (await client.post("/page/threads", json={"text": "metadata"})).json()
+
+    found = asyncio.run(find())
+    assert len(found["threads"]) == 1 and found["searched"] == 2
+
+
 def test_a_thread_tells_after_each_run_whether_something_is_left_to_do() -> None:
     async def run(options: dict[str, Any]) -> str:
         async with asking(app_of()) as client:
