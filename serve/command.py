@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import gc
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -126,6 +127,8 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         except _MISTAKES as error:
             parser.error(str(error))
         names = ", ".join(graphs)
+        gc.collect()
+        gc.freeze()  # collections stop the event loop: they skip what is loaded by now
         try:
             listen(
                 app,
