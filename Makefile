@@ -44,14 +44,14 @@ lint: .venv/stamp ## ruff, and mypy --strict
 # A folder of its own: the tests there need other packages than all others do, and nothing else.
 compat: .compat/stamp ## agents and programs written for the peer: the same here as there
 	@mkdir -p .types && ln -sfn .. .types/stategraph
-	@.compat/bin/python -P -m pytest tests/compat --confcutdir=tests/compat -q $(ARGS)
+	@.compat/bin/python -P -m pytest $(or $(ARGS),tests/peer tests/serve)
 
 wheel: .venv/stamp ## build the wheel, install it in a clean venv far from here, run a graph from it
 	@set -e; rm -rf build; far=$$(mktemp -d); trap 'rm -rf "$$far" build' EXIT; \
 	.venv/bin/python $(PIP) wheel --no-deps -w "$$far" .; \
 	$(PYTHON) -m venv "$$far/venv"; \
 	"$$far/venv/bin/python" $(PIP) install "$$far"/*.whl; \
-	cd "$$far" && venv/bin/python -I "$(CURDIR)/tests/wheel_smoke.py"
+	cd "$$far" && venv/bin/python -I "$(CURDIR)/tests/package/wheel_smoke.py"
 
 sdist: .venv/stamp ## build the sdist into dist/, unpack it far from here, run the tests there (ARGS=...: other ones)
 	@set -e; rm -f dist/*.tar.gz; .venv/bin/python -P -m build --sdist -o dist . >/dev/null; \
@@ -64,7 +64,7 @@ sdist: .venv/stamp ## build the sdist into dist/, unpack it far from here, run t
 LOWEST = schema json_schema contracts input drawing dot golden old_data old_features run_command
 lowest: .lowest/stamp ## tests with the lowest versions of the required packages
 	@mkdir -p .types && ln -sfn .. .types/stategraph
-	@PYTHONPATH=.types .lowest/bin/python -P -m pytest -p no:cacheprovider $(or $(ARGS),$(LOWEST:%=tests/test_%.py))
+	@PYTHONPATH=.types .lowest/bin/python -P -m pytest -p no:cacheprovider $(or $(ARGS),$(foreach name,$(LOWEST),$(wildcard tests/*/test_$(name).py tests/*/*/test_$(name).py)))
 
 bench: .venv/stamp .bench/stamp .bench-others/stamp .bench-fleets/stamp ## each benchmark case on all engines, in turn (ARGS=--quick, ARGS="P1 P8")
 	@.venv/bin/python benchmarks/run.py $(ARGS)
@@ -81,7 +81,7 @@ docs: .venv/docs ## build the documentation site, strictly and offline: build/do
 	@echo "build/docs/index.html"
 
 chaos: .venv/stamp ## the promises of docs/explanation/reliability.md at full size: hours; goes on where it was stopped
-	@cd tests && PYTHONPATH=. ../.venv/bin/python -m chaos $(ARGS)
+	@cd tests && PYTHONPATH=. ../.venv/bin/python -m faults $(ARGS)
 
 clean: ## remove what was built and cached; the two venvs stay
 	@rm -rf build dist *.egg-info .types .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -118,7 +118,7 @@ clean: ## remove what was built and cached; the two venvs stay
 	@.compat/bin/python $(PIP) install -e ".[serve,ag-ui,mcp]" --group compat
 	@touch $@
 
-.clients/stamp: tests/compat/clients/package.json
+.clients/stamp: tests/serve/clients/package.json
 	@mkdir -p .clients && cp $< .clients/ && cd .clients && npm install --silent --no-audit --no-fund
 	@touch $@
 

@@ -2,7 +2,7 @@
 raced at every write to storage, it must end as if nothing had happened.
 
 A kill is simulated in this process: the saver raises at one of its calls and stores nothing more,
-as if the process had died there. `os.kill` for real is what `crash` and tests/chaos do.
+as if the process had died there. `os.kill` for real is what `crash` and tests/faults do.
 """
 
 from __future__ import annotations

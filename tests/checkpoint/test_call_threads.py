@@ -1,0 +1,376 @@
+"""Async calls of savers, stores and caches have threads of their own: nothing that fills asyncio's default pool holds
+them up, and they fill nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+
+from stategraph import END, START, InMemorySaver, StateGraph
+from stategraph.checkpoint import threads as module
+from stategraph.checkpoint.base import BaseCheckpointSaver
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.checkpoint.threads import CallThreads, call_on_thread
+from stategraph.store import BaseStore, InMemoryStore
+from stategraph.store.cache import BaseCache, SqliteCache
+from stategraph.store.postgres import PostgresStore
+from stategraph.store.sqlite import SqliteStore
+
+WAIT = 20
+
+
+class Count(TypedDict):
+    n: int
+
+
+class Refusing(ThreadPoolExecutor):
+    """asyncio's default pool, when nobody may use it."""
+
+    def submit(self, *args: Any, **named: Any) -> Any:
+        raise AssertionError("asyncio's default pool was used")
+
+
+def chain_of_three(saver: Any) -> Any:
+    async def tick(state: Any) -> dict[str, int]:
+        return {"n": state["n"] + 1}
+
+    graph = StateGraph(Count)
+    for name in "abc":
+        graph.add_node(name, tick)
+    return graph.add_edge(START, "a").add_edge("a", "b").add_edge("b", "c").add_edge("c", END).compile(checkpointer=saver)
+
+
+class OwnSaver(InMemorySaver):
+    """A saver of a user's, whose sync methods wait for something."""
+
+    in_memory = False
+
+
+class OwnStore(BaseStore):
+    """A store of a user's that knows of sync code only."""
+
+    def __init__(self) -> None:
+        self._inner = InMemoryStore()
+
+    def batch(self, ops: Any) -> Any:
+        return self._inner.batch(ops)
+
+
+class OwnCache(BaseCache):
+    """A cache of a user's that knows of sync code only."""
+
+    def get(self, keys: Any) -> Any:
+        return {}
+
+    def set(self, pairs: Any) -> None:
+        pass
+
+    def clear(self, namespaces: Any = None) -> None:
+        pass
+
+
+async def use_saver(saver: BaseCheckpointSaver) -> None:
+    app = chain_of_three(saver)
+    config = {"configurable": {"thread_id": "1"}}
+    assert await app.ainvoke({"n": 0}, config) == {"n": 3}
+    assert len([each async for each in app.aget_state_history(config)]) == 5
+    await app.aupdate_state(config, {"n": 7})
+    assert await saver.ahead(config) is not None
+    await saver.acopy_thread("1", "2")
+    await saver.aprune()
+    await saver.adelete_thread("1")
+
+
+async def use_store(store: BaseStore) -> None:
+    await store.aput(("a",), "k", {"text": "tea"})
+    assert (await store.aget(("a",), "k")).value == {"text": "tea"}  # type: ignore[union-attr]
+    assert len(await store.asearch(("a",), query="tea" if getattr(store, "_index", None) else None)) == 1
+
+
+async def use_cache(cache: BaseCache) -> None:
+    await cache.aset({(("n",), "k"): (("raw", b"1"), None)})
+    await cache.aget([(("n",), "k")])
+    await cache.aclear()
+
+
+def embed(texts: list[str]) -> list[list[float]]:
+    return [[1.0, float(len(text))] for text in texts]
+
+
+@asynccontextmanager
+async def as_it_is(made: Any) -> AsyncIterator[Any]:
+    yield made
+
+
+INDEX: Any = {"dims": 2, "embed": embed}
+USES: dict[str, tuple[Callable[[Path, str], Any], Callable[[Any], Any]]] = {
+    "SqliteSaver": (lambda path, _: SqliteSaver.from_conn_string(str(path)), use_saver),
+    "PostgresSaver": (lambda _, url: PostgresSaver.from_conn_string(url), use_saver),
+    "a saver of a user's": (lambda *_: OwnSaver(), use_saver),
+    "SqliteStore": (lambda path, _: SqliteStore.from_conn_string(str(path)), use_store),
+    "PostgresStore": (lambda _, url: PostgresStore.from_conn_string(url), use_store),
+    "a store of a user's": (lambda *_: OwnStore(), use_store),
+    "a store that embeds": (lambda *_: InMemoryStore(index=INDEX), use_store),
+    "SqliteCache": (lambda path, _: as_it_is(SqliteCache(path)), use_cache),
+    "a cache of a user's": (lambda *_: as_it_is(OwnCache()), use_cache),
+}
+
+
+@pytest.mark.parametrize("what", USES)
+def test_no_async_call_touches_asyncios_default_pool(what: str, tmp_path: Path, postgres: str) -> None:
+    make, use = USES[what]
+
+    async def go() -> None:
+        asyncio.get_running_loop().set_default_executor(Refusing())
+        async with make(tmp_path / "file", postgres) as made:
+            await use(made)
+
+    asyncio.run(go())
+
+
+def test_a_run_goes_on_beside_a_default_pool_that_is_full(tmp_path: Path) -> None:
+    release = threading.Event()
+
+    async def go() -> None:
+        loop = asyncio.get_running_loop()
+        pool = ThreadPoolExecutor(2)
+        loop.set_default_executor(pool)
+        others = [asyncio.ensure_future(asyncio.to_thread(release.wait, WAIT)) for _ in range(20)]
+        async with SqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
+            app = chain_of_three(saver)
+            assert await app.ainvoke({"n": 0}, {"configurable": {"thread_id": "1"}}) == {"n": 3}
+        assert not any(other.done() for other in others)  # it did not wait for them
+        release.set()
+        await asyncio.gather(*others)
+
+    asyncio.run(go())
+
+
+@pytest.fixture
+def threads() -> Iterator[CallThreads]:
+    made = CallThreads(2)
+    yield made
+    made.join()
+
+
+def alive(threads: CallThreads) -> int:
+    return len(threads._threads)
+
+
+def test_no_more_calls_are_made_at_once_than_there_may_be_threads(threads: CallThreads) -> None:
+    both, order = threading.Barrier(2), []
+
+    def call(number: int) -> int:
+        if number < 2:
+            both.wait(WAIT)  # these two are made at once
+        order.append(number)
+        return number
+
+    async def go() -> list[int]:
+        return await asyncio.gather(*(threads.call(call, number) for number in range(9)))
+
+    assert asyncio.run(go()) == [*range(9)]
+    assert sorted(order) == [*range(9)]
+    assert alive(threads) <= 2
+
+
+def test_a_call_sees_the_context_of_its_caller_and_cannot_change_it(threads: CallThreads) -> None:
+    name = ContextVar("name", default="nobody")
+
+    def call() -> str:
+        found = name.get()
+        name.set("changed")
+        return found
+
+    async def go() -> tuple[str, str]:
+        name.set("caller")
+        return await threads.call(call), name.get()
+
+    assert asyncio.run(go()) == ("caller", "caller")
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt("no"), StopIteration("no")])
+def test_what_a_call_raises_its_caller_gets(threads: CallThreads, error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    async def go() -> None:
+        try:
+            await threads.call(fail)
+        except BaseException as raised:
+            assert raised is error or raised.__cause__ is error
+        else:
+            raise AssertionError("it raised nothing")
+        assert await threads.call(lambda: 7) == 7
+
+    asyncio.run(go())
+
+
+def test_several_event_loops_call_at_once(threads: CallThreads) -> None:
+    both = threading.Barrier(2)
+
+    async def go() -> str:
+        await threads.call(both.wait, WAIT)
+        return threading.current_thread().name
+
+    names: list[str] = []
+    loops = [threading.Thread(target=lambda: names.append(asyncio.run(go()))) for _ in range(2)]
+    for each in loops:
+        each.start()
+    for each in loops:
+        each.join(WAIT)
+    assert len(set(names)) == 2
+
+
+def test_a_cancelled_call_that_has_begun_goes_on_and_one_that_has_not_is_not_made() -> None:
+    one, made = CallThreads(1), []
+    begun, release = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        release.wait(WAIT)
+        made.append("slow")
+
+    async def go() -> None:
+        loop = asyncio.get_running_loop()
+        first = asyncio.ensure_future(one.call(slow))
+        await loop.run_in_executor(None, begun.wait, WAIT)
+        second = asyncio.ensure_future(one.call(made.append, "never"))
+        await asyncio.sleep(0)
+        first.cancel()
+        second.cancel()
+        await asyncio.wait([first, second])
+        release.set()
+        assert await one.call(lambda: "next") == "next"
+
+    asyncio.run(go())
+    one.join()
+    assert made == ["slow"]
+
+
+def test_a_loop_that_is_closed_meanwhile_ends_no_thread(threads: CallThreads) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        release.wait(WAIT)
+
+    async def leave() -> None:
+        call = asyncio.ensure_future(threads.call(slow))
+        while not begun.is_set():
+            await asyncio.sleep(0)
+        call.cancel()
+
+    asyncio.run(leave())
+    release.set()
+    assert asyncio.run(threads.call(lambda: 7)) == 7
+
+
+def test_threads_end_when_they_are_closed_and_a_later_call_is_still_made(threads: CallThreads) -> None:
+    asyncio.run(threads.call(int))
+    threads.join()
+    assert alive(threads) == 0
+    assert asyncio.run(threads.call(lambda: 7)) == 7
+    threads.join()
+    assert alive(threads) == 0
+
+
+def test_idle_threads_end(threads: CallThreads, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
+    asyncio.run(threads.call(int))
+    for thread in list(threads._threads):
+        thread.join(WAIT)
+    assert alive(threads) == 0
+
+
+def test_closing_a_saver_ends_its_threads(tmp_path: Path) -> None:
+    async def go() -> CallThreads:
+        async with SqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
+            await saver.ahead({"configurable": {"thread_id": "1"}})
+            return saver._call_threads()
+
+    threads = asyncio.run(go())
+    threads.join()
+    assert alive(threads) == 0
+
+
+def test_threads_hold_no_saver_alive(tmp_path: Path) -> None:
+    gone = threading.Event()
+
+    class Watched(SqliteSaver):
+        def __del__(self) -> None:
+            gone.set()
+
+    saver = Watched(str(tmp_path / "db"))
+    asyncio.run(saver.ahead({"configurable": {"thread_id": "1"}}))
+    saver.close()
+    del saver
+    gc.collect()
+    assert gone.wait(WAIT)
+
+
+def test_a_call_on_a_thread_of_its_own_leaves_none() -> None:
+    used: list[threading.Thread] = []
+    asyncio.run(call_on_thread(lambda: used.append(threading.current_thread())))
+    assert used[0].daemon
+    used[0].join(WAIT)
+    assert not used[0].is_alive()
+
+
+def test_a_cache_with_threads_can_be_pickled() -> None:
+    cache = OwnCache()
+    asyncio.run(use_cache(cache))
+    asyncio.run(use_cache(pickle.loads(pickle.dumps(cache))))
+    cache._end_threads()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_the_child_of_a_fork_has_threads_of_its_own() -> None:
+    program = """
+import asyncio, os, sys, threading
+from stategraph.checkpoint.threads import CallThreads
+threads = CallThreads(1)
+asyncio.run(threads.call(int))
+held = threading.Event()
+threads.submit(lambda: held.wait(20))
+child = os.fork()
+if child == 0:
+    assert asyncio.run(threads.call(lambda: 7)) == 7
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+held.set()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60).returncode == 0
+
+
+def test_what_has_begun_is_done_when_the_program_ends(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    program = f"""
+import threading, time
+from pathlib import Path
+from stategraph.checkpoint.threads import CallThreads
+threads, begun = CallThreads(1), threading.Event()
+def job():
+    begun.set()
+    time.sleep(0.2)
+    Path({str(told)!r}).write_text("done")
+threads.submit(job)
+begun.wait()
+"""
+    subprocess.run([sys.executable, "-c", program], timeout=60, check=True)
+    assert told.read_text() == "done"

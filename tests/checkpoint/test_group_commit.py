@@ -1,0 +1,383 @@
+"""Writes that wait together are one transaction: each in its savepoint, answered when it is on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from groups import WAIT, first_commit, heads, path_of, together, write_together
+from groups import saver as saver
+
+from stategraph import END, START, StateGraph
+from stategraph.checkpoint.base import CheckpointConflictError, Commit
+from stategraph.checkpoint.errors import StorageError, UnserializableError
+from stategraph.checkpoint.overrides import expecting
+from stategraph.checkpoint.records import TaskWrites, address
+from stategraph.checkpoint.sql import group_commit as module
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.store import GetOp, ItemChangedError, PutOp, UnchangedOp
+from stategraph.store.sqlite import SqliteStore
+from stategraph.testing import Commits
+
+MANY = 20
+
+
+class Count(TypedDict):
+    n: int
+
+
+class Trace:
+    """Counts statements by their first word."""
+
+    def __init__(self, saver: SqliteSaver) -> None:
+        self.counts: dict[str, int] = {}
+        saver._database.connection.set_trace_callback(self._add)
+
+    def _add(self, statement: str) -> None:
+        word = statement.split()[0]
+        self.counts[word] = self.counts.get(word, 0) + 1
+
+
+both = pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+
+
+@both
+def test_commits_that_wait_together_are_one_transaction(saver: SqliteSaver, is_async: bool) -> None:
+    trace = Trace(saver)
+    commits = [first_commit(saver, str(number)) for number in range(MANY)]
+    assert write_together(saver, commits, is_async) == [None] * MANY
+    assert (trace.counts["BEGIN"], trace.counts["COMMIT"], trace.counts["SAVEPOINT"]) == (1, 1, MANY)
+    assert heads(path_of(saver)) == {str(number): "0" for number in range(MANY)}
+
+
+@both
+def test_a_commit_that_waits_alone_has_no_savepoint(saver: SqliteSaver, is_async: bool) -> None:
+    trace = Trace(saver)
+    assert write_together(saver, [first_commit(saver, "t")], is_async) == [None]
+    assert "SAVEPOINT" not in trace.counts
+
+
+@both
+def test_one_that_fails_sinks_nobody(saver: SqliteSaver, is_async: bool) -> None:
+    moved = Commits(lambda _, commit: saver.commit(commit), saver, "moved")
+    moved.step("0", a=1)
+    stale = moved.made("1", "head", (), {"a": 2})[0]
+    moved.step("other", a=3)
+    bad = first_commit(saver, "bad")
+    bad.metadata["what"] = object()
+    good = [first_commit(saver, str(number), a="long " * 50) for number in range(6)]
+    trace = Trace(saver)
+    ended = write_together(saver, [*good[:3], stale, bad, *good[3:]], is_async)
+    assert ended[:3] == ended[5:] == [None] * 3
+    assert isinstance(ended[3], CheckpointConflictError)
+    assert isinstance(ended[4], UnserializableError)
+    assert trace.counts["COMMIT"] == 1
+    assert heads(path_of(saver)) == {"moved": "other", **{str(number): "0" for number in range(6)}}
+    for number in range(6):
+        found = saver.get(address(str(number), ""))
+        assert found is not None and found["channel_values"] == {"a": "long " * 50}
+
+
+@both
+def test_two_of_one_thread_in_a_group_one_wins(saver: SqliteSaver, is_async: bool) -> None:
+    run = Commits(lambda _, commit: saver.commit(commit), saver, "t")
+    run.step("0", a=1)
+    rivals = [run.made(name, "head", (), {"a": name})[0] for name in "xyz"]
+    for rival in rivals:  # each of a run of its own
+        found = saver.get_tuple(address("t", ""))
+        rival.saver_state = found.saver_state  # type: ignore[union-attr]
+    ended = write_together(saver, rivals, is_async)
+    assert [type(each) for each in ended].count(CheckpointConflictError) == 2
+    (winner,) = [name for name, error in zip("xyz", ended, strict=True) if error is None]
+    assert heads(path_of(saver)) == {"t": winner}
+    assert [each.checkpoint["id"] for each in saver.list(address("t", ""))] == [winner, "0"]
+
+
+@both
+def test_when_the_disk_is_full_those_for_which_there_is_room_are_stored(saver: SqliteSaver, is_async: bool) -> None:
+    database = saver._database
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count={pages + 40}").fetchone()
+    sizes = [200, 200, 900_000, 200, 900_000, 200, 200]
+    commits = [first_commit(saver, str(number), a=os.urandom(size)) for number, size in enumerate(sizes)]
+    ended = write_together(saver, commits, is_async)
+    stored = {str(number) for number, size in enumerate(sizes) if size == 200}
+    assert set(heads(path_of(saver))) == stored
+    for number, error in enumerate(ended):
+        assert (error is None) == (str(number) in stored)
+        assert error is None or (isinstance(error, StorageError) and "full" in str(error))
+    database.execute("PRAGMA max_page_count=100000").fetchone()
+    assert write_together(saver, [first_commit(saver, "2"), first_commit(saver, "4")], is_async) == [None, None]
+
+
+@both
+def test_a_transaction_that_could_not_be_committed_is_made_again_one_by_one(
+    saver: SqliteSaver, is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [Commits(lambda _, commit: saver.commit(commit), saver, str(number)) for number in range(5)]
+    for run in runs:
+        run.step("0", a=1)
+    commits = [run.made("1", "head", (), {"a": 2})[0] for run in runs]
+    fails = [StorageError("the group"), None, None, StorageError("this one"), None, None]
+    asked: list[str] = []
+
+    def check_files() -> None:
+        asked.append("")
+        error = fails[len(asked) - 1]
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(saver._database, "check_files", check_files)
+    ended = write_together(saver, commits, is_async)
+    assert [str(each) for each in ended if each] == ["this one"]
+    failed = next(number for number, error in enumerate(ended) if error)
+    assert heads(path_of(saver)) == {str(number): "0" if number == failed else "1" for number in range(5)}
+    for number in range(5):
+        assert len([*saver.list(address(str(number), ""))]) == (1 if number == failed else 2)
+
+
+@both
+def test_nobody_is_answered_before_the_transaction_is_committed(
+    saver: SqliteSaver, is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, str]] = []
+    answer = module.answer
+
+    def watched(made: Any) -> None:
+        seen.append(heads(path_of(saver)))
+        answer(made)
+
+    monkeypatch.setattr(module, "answer", watched)
+    commits = [first_commit(saver, str(number)) for number in range(MANY)]
+    assert write_together(saver, commits, is_async) == [None] * MANY
+    assert seen == [{str(number): "0" for number in range(MANY)}]
+
+
+def test_no_task_goes_on_before_the_transaction_is_committed(
+    saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, release = threading.Event(), threading.Event()
+
+    def check_files() -> None:  # just before COMMIT
+        reached.set()
+        assert release.wait(WAIT)
+
+    monkeypatch.setattr(saver._database, "check_files", check_files)
+
+    async def go() -> None:
+        commits = [first_commit(saver, str(number)) for number in range(MANY)]
+        tasks = [asyncio.ensure_future(saver.acommit(commit)) for commit in commits]
+        while not reached.is_set():
+            await asyncio.sleep(0)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not any(task.done() for task in tasks)
+        assert heads(path_of(saver)) == {}
+        release.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(go())
+
+
+@both
+def test_all_that_wait_are_told_when_another_process_holds_the_file(tmp_path: Path, is_async: bool) -> None:
+    with SqliteSaver(str(tmp_path / "db"), timeout=0.05) as saver:
+        with sqlite3.connect(tmp_path / "db", isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            ended = write_together(saver, [first_commit(saver, str(number)) for number in range(4)], is_async)
+            other.execute("ROLLBACK")
+        other.close()
+        assert all(isinstance(error, StorageError) and "locked" in str(error) for error in ended)
+        assert len({id(error) for error in ended}) == 4  # each has a traceback of its own
+        again = [first_commit(saver, str(number)) for number in range(4)]
+        assert write_together(saver, again, is_async) == [None] * 4
+
+
+def test_a_guarded_record_is_checked_again_when_its_group_was_undone(
+    saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Commits(lambda _, commit: saver.commit(commit), saver, "t")
+    run.step("0", a=1)
+    writes = [TaskWrites("task", "", [("a", saver.serde.dumps(1))])]
+    failing = [True]
+
+    def check_files() -> None:
+        if failing.pop() if failing else False:
+            # Another process records as well, before the group is made again one by one.
+            saver._database.grouped = False
+            saver._database.roll_back()
+            saver._database.grouped = True
+            with sqlite3.connect(path_of(saver)) as other:
+                other.execute("UPDATE spaces SET stamp = 1")
+            other.close()
+            raise StorageError("the group")
+
+    async def record() -> None:
+        with expecting(saver, address("t", "", "0"), 0):
+            await saver.acommit_writes("t", "", "0", writes)
+
+    async def go() -> list[Any]:
+        return await together(saver, [record, lambda: saver.acommit(first_commit(saver, "other"))])
+
+    monkeypatch.setattr(saver._database, "check_files", check_files)
+    ended = asyncio.run(go())
+    assert isinstance(ended[0], CheckpointConflictError)
+    assert ended[1] is None
+
+
+def test_what_a_subclass_does_after_its_commit_finds_it_on_disk(tmp_path: Path) -> None:
+    class Telling(SqliteSaver):
+        def commit(self, commit: Commit) -> None:
+            super().commit(commit)
+            found.append(commit.thread_id in heads(tmp_path / "db"))
+
+    found: list[bool] = []
+
+    async def go() -> None:
+        async with Telling.from_conn_string(str(tmp_path / "db")) as saver:
+            await asyncio.gather(*(saver.acommit(first_commit(saver, str(number))) for number in range(MANY)))
+
+    asyncio.run(go())
+    assert found == [True] * MANY
+
+
+def test_a_cancelled_commit_that_has_not_begun_is_not_made(saver: SqliteSaver) -> None:
+    async def go() -> None:
+        with saver._lock:
+            tasks = [asyncio.ensure_future(saver.acommit(first_commit(saver, str(number)))) for number in range(3)]
+            while len(saver._group.waiting) < 3:
+                await asyncio.sleep(0)
+            tasks[1].cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait(tasks)
+
+    asyncio.run(go())
+    assert set(heads(path_of(saver))) == {"0", "2"}
+
+
+def test_those_that_wait_for_a_saver_that_is_closed_are_told(tmp_path: Path) -> None:
+    saver = SqliteSaver(str(tmp_path / "db"))
+
+    async def go() -> list[Any]:
+        with saver._lock:
+            tasks = [asyncio.ensure_future(saver.acommit(first_commit(saver, str(number)))) for number in range(3)]
+            while len(saver._group.waiting) < 3:
+                await asyncio.sleep(0)
+            saver.close()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert all(isinstance(error, StorageError) and "closed" in str(error) for error in asyncio.run(go()))
+
+
+def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_thread(
+    saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, runs = 10, 100
+
+    async def tick(state: Any) -> dict[str, int]:
+        return {"n": state["n"] + 1}
+
+    graph = StateGraph(Count).add_node("tick", tick).add_edge(START, "tick")
+    graph.add_conditional_edges("tick", lambda state: "tick" if state["n"] < steps else END, ["tick", END])
+    app = graph.compile(checkpointer=saver)
+
+    async def go() -> None:
+        config: Callable[[int], Any] = lambda number: {"configurable": {"thread_id": str(number)}}  # noqa: E731
+        ended = await asyncio.gather(*(app.ainvoke({"n": 0}, config(number)) for number in range(runs)))
+        assert ended == [{"n": steps}] * runs
+
+    hops: list[Any] = []  # each wakes a thread, and hands the interpreter lock to another core
+    submit = module.CallThreads.submit
+    monkeypatch.setattr(module.CallThreads, "submit", lambda self, job: hops.append(job) or submit(self, job))
+    trace = Trace(saver)
+    asyncio.run(go())
+    stored = runs * (steps + 2)  # the input, START, the steps
+    assert trace.counts["COMMIT"] <= stored / 20 + runs  # runs read before they begin, one transaction each
+    assert len(hops) <= stored / 20 + runs
+    assert len(heads(path_of(saver))) == runs
+
+
+# -- a store on the file of a saver ------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(saver: SqliteSaver) -> Iterator[SqliteStore]:
+    with SqliteStore.from_conn_string(path_of(saver), saver=saver) as opened:
+        yield opened
+
+
+def test_what_a_store_writes_is_one_transaction_with_commits(saver: SqliteSaver, store: SqliteStore) -> None:
+    trace = Trace(saver)
+    writes: list[Callable[[], Awaitable[Any]]] = []
+    for number in range(MANY):
+        writes.append(lambda n=number: saver.acommit(first_commit(saver, str(n))))  # type: ignore[misc]
+        writes.append(lambda n=number: store.aput(("a",), str(n), {"n": n}))  # type: ignore[misc]
+    assert asyncio.run(together(saver, writes)) == [None] * 2 * MANY
+    assert (trace.counts["BEGIN"], trace.counts["COMMIT"], trace.counts["SAVEPOINT"]) == (1, 1, 2 * MANY)
+    assert len(heads(path_of(saver))) == MANY
+    assert {item.value["n"] for item in store.search(("a",), limit=MANY)} == {*range(MANY)}
+
+
+def test_a_store_alone_writes_without_a_savepoint(saver: SqliteSaver, store: SqliteStore) -> None:
+    trace = Trace(saver)
+    write = lambda: store.aput(("a",), "1", {"n": 1})  # noqa: E731
+    assert asyncio.run(together(saver, [write])) == [None]
+    assert (trace.counts["BEGIN"], trace.counts["COMMIT"]) == (1, 1) and "SAVEPOINT" not in trace.counts
+
+
+def test_a_batch_of_a_store_that_is_refused_sinks_nobody(saver: SqliteSaver, store: SqliteStore) -> None:
+    stale = [UnchangedOp(("a",), "1", {"n": 0}), PutOp(("a",), "1", {"n": 2}), PutOp(("a",), "2", {"n": 2})]
+    writes: list[Callable[[], Awaitable[Any]]] = [
+        lambda: store.aput(("a",), "1", {"n": 1}),
+        lambda: store.abatch(stale),
+        lambda: saver.acommit(first_commit(saver, "t")),
+    ]
+    ended = asyncio.run(together(saver, writes))
+    assert ended[0] is ended[2] is None and isinstance(ended[1], ItemChangedError)
+    assert heads(path_of(saver)) == {"t": "0"}
+    assert [item.value for item in store.search(("a",))] == [{"n": 1}]
+
+
+def test_a_batch_that_reads_and_writes_reads_first(store: SqliteStore) -> None:
+    async def ask() -> list[Any]:
+        await store.aput(("a",), "1", {"n": 1})
+        return await store.abatch([PutOp(("a",), "1", {"n": 2}), GetOp(("a",), "1")])
+
+    _, found = asyncio.run(ask())
+    assert found.value == {"n": 1}
+    assert store.get(("a",), "1").value == {"n": 2}  # type: ignore[union-attr]
+
+
+def test_what_a_store_wrote_is_made_again_if_its_group_is_undone(saver: SqliteSaver, store: SqliteStore) -> None:
+    undone = saver._database.group
+    tries = []
+
+    @contextmanager
+    def undo_once() -> Iterator[None]:
+        with undone():
+            yield
+            tries.append(1)
+            if len(tries) == 1:
+                raise StorageError("it was undone")
+
+    saver._group._group = undo_once
+    writes: list[Callable[[], Awaitable[Any]]] = [
+        lambda: store.aput(("a",), "1", {"n": 1}),
+        lambda: saver.acommit(first_commit(saver, "t")),
+    ]
+    assert asyncio.run(together(saver, writes)) == [None, None]
+    assert heads(path_of(saver)) == {"t": "0"}
+    assert [item.value for item in store.search(("a",))] == [{"n": 1}]
+
+
+def test_the_saver_of_a_store_must_have_its_file(saver: SqliteSaver, tmp_path: Path) -> None:
+    for other in (tmp_path / "other", ":memory:"):
+        with pytest.raises(ValueError, match="saver must be on the same file as the store"):
+            SqliteStore(other, saver=saver)

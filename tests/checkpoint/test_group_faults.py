@@ -1,0 +1,188 @@
+"""Faults around group commit: no thread to be had, a fork, a write inside a write, an undo that fails. Nobody waits for
+ever, and nothing half-made is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from groups import WAIT, first_commit, heads, path_of, saver, write_together
+
+from stategraph.checkpoint.errors import StorageError
+from stategraph.checkpoint.records import Commit, TaskWrites
+from stategraph.checkpoint.sql import sqlite_database as database
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.testing import Commits
+
+__all__ = ["saver"]
+
+both = pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+
+
+@contextmanager
+def held(saver: SqliteSaver) -> Iterator[None]:
+    """Another thread uses the database."""
+    holding, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with saver._lock:
+            holding.set()
+            release.wait(WAIT)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holding.wait(WAIT)
+    try:
+        yield
+    finally:
+        release.set()
+        thread.join()
+
+
+@both
+def test_if_no_thread_can_be_started_those_that_wait_are_told_and_the_next_are_stored(
+    saver: SqliteSaver, is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = saver._group._threads.submit
+
+    def refuse(job: Any) -> None:
+        monkeypatch.setattr(saver._group._threads, "submit", submit)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(saver._group._threads, "submit", refuse)
+    commit = first_commit(saver, "1")
+    with held(saver), pytest.raises(StorageError, match="can't start new thread"):
+        asyncio.run(saver.acommit(commit)) if is_async else saver.commit(commit)
+    assert write_together(saver, [first_commit(saver, "2")], is_async) == [None]
+    assert set(heads(path_of(saver))) == {"2"}
+
+
+def test_a_write_inside_a_write_does_not_wait_for_those_that_wait_for_it(tmp_path: Path) -> None:
+    class Noting(SqliteSaver):
+        """Records something each time it prunes, which is while a commit is made."""
+
+        def prune(self, *args: Any, **options: Any) -> None:
+            others.start()
+            while not self._group.waiting:
+                pass
+            self.commit_writes("notes", "", "0", [TaskWrites("task", "", [("a", self.serde.dumps(1))])])
+
+    with Noting.from_conn_string(str(tmp_path / "db"), synchronous="off") as saver:
+        other = first_commit(saver, "other")
+        others = threading.Thread(target=saver.commit, args=(other,), daemon=True)
+        saver.commit(first_commit(saver, "notes"))
+
+        def write(commit: Commit) -> None:
+            def commit_and_prune(given: Commit) -> None:
+                SqliteSaver._write_commit(saver, given)
+                saver.prune(["t"])
+
+            saver._write(commit_and_prune, commit)
+
+        writer = threading.Thread(target=write, args=(first_commit(saver, "t"),), daemon=True)
+        writer.start()
+        writer.join(WAIT)
+        assert not writer.is_alive()
+        others.join(WAIT)
+        assert set(heads(tmp_path / "db")) == {"notes", "t", "other"}
+
+
+@both
+def test_what_cannot_be_undone_alone_is_undone_with_its_group(
+    saver: SqliteSaver, is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Commits(lambda _, commit: saver.commit(commit), saver, "t")
+    run.step("0", a=1)
+    good = run.made("1", "head", (), {"a": 2})[0]
+    bad = first_commit(saver, "bad", a="long " * 100)
+    real, broken = saver._insert, [True]
+
+    def insert(session: Any, namespace_id: int, rows: Any) -> int:
+        seq = real(session, namespace_id, rows)
+        if rows.checkpoint_id == bad.id and rows.long_values:
+            raise sqlite3.OperationalError("disk I/O error")
+        return seq
+
+    def roll_back(statement: str, values: Any = ()) -> Any:
+        if statement == database._ROLLBACK_TO and broken:
+            broken.clear()
+            raise sqlite3.OperationalError("disk I/O error")
+        return execute(statement, values)
+
+    execute = saver._database.execute
+    monkeypatch.setattr(saver, "_insert", insert)
+    monkeypatch.setattr(saver._database, "execute", roll_back)
+    ended = write_together(saver, [good, bad, first_commit(saver, "other")], is_async)
+    assert [type(each) for each in ended] == [type(None), StorageError, type(None)]
+    assert not broken
+    assert heads(path_of(saver)) == {"t": "1", "other": "0"}
+    with sqlite3.connect(path_of(saver)) as other:
+        assert other.execute("SELECT count(*) FROM channel_values").fetchone() == (0,)
+    other.close()
+
+
+def test_ctrl_c_before_the_wait_takes_the_write_back(saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saver._group, "_start", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            saver._group.run(saver._write_commit, first_commit(saver, "1"))
+    assert not saver._group.waiting
+    saver.commit(first_commit(saver, "2"))
+    assert set(heads(path_of(saver))) == {"2"}
+
+
+def test_a_run_of_a_loop_that_is_gone_does_not_hold_up_others(saver: SqliteSaver) -> None:
+    loop = asyncio.new_event_loop()
+    left = loop.create_task(saver.acommit(first_commit(saver, "left")))
+    with saver._lock:
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    left.cancel()
+    loop.run_until_complete(asyncio.wait([left]))
+    loop.close()
+    assert write_together(saver, [first_commit(saver, str(n)) for n in range(3)], True) == [None] * 3
+    assert {"0", "1", "2"} <= set(heads(path_of(saver)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.parametrize("kind", ["sqlite", "store"])
+def test_the_child_of_a_fork_can_close_what_a_thread_of_its_parent_was_using(tmp_path: Path, kind: str) -> None:
+    opened = {
+        "sqlite": "from stategraph.checkpoint.sqlite import SqliteSaver as Made",
+        "store": "from stategraph.store.sqlite import SqliteStore as Made",
+    }[kind]
+    program = f"""
+import os, signal, sys, threading
+{opened}
+made, held, done = Made({str(tmp_path / "db")!r}), threading.Event(), threading.Event()
+def hold():
+    with made._lock:
+        held.set()
+        done.wait(20)
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(10)
+    made.close()
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+done.set()
+thread.join()
+made.close()
+sys.exit(abs(os.waitstatus_to_exitcode(status)))
+"""
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60).returncode == 0

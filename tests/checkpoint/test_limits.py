@@ -1,0 +1,99 @@
+"""What is forgotten: the pure decisions, and savers that prune as runs go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from kit.paused import CFG, graph, says
+
+from stategraph import END, START, InMemorySaver, StateGraph
+from stategraph.checkpoint import Retention
+from stategraph.checkpoint.retention import EVERY, RetentionLimits
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+NOW = datetime.now(UTC)
+
+
+def aged(*days: float) -> list[tuple[str, float]]:
+    """Checkpoints of these ages in days, named by them."""
+    return [(str(each), (NOW - timedelta(days=each)).timestamp()) for each in days]
+
+
+def kept(limits: RetentionLimits, *days: float) -> list[str]:
+    return sorted(limits.choose_kept("", aged(*days), {}, {}), key=float)
+
+
+def test_without_limits_the_newest_stays() -> None:
+    assert kept(RetentionLimits(), 3, 2, 1) == ["1"]
+
+
+def test_the_last_ones_stay() -> None:
+    assert kept(RetentionLimits(keep_last=2), 3, 2, 1) == ["1", "2"]
+    assert kept(RetentionLimits(keep_last=0), 3, 2, 1) == []
+    assert kept(RetentionLimits(keep_last=9), 3, 2, 1) == ["1", "2", "3"]
+
+
+def test_what_is_older_goes_but_never_the_newest() -> None:
+    assert kept(RetentionLimits(older_than=timedelta(days=2.5)), 3, 2, 1) == ["1", "2"]
+    assert kept(RetentionLimits(older_than=timedelta(days=0.5)), 3, 2, 1) == ["1"]
+
+
+def test_with_both_a_checkpoint_must_pass_both() -> None:
+    assert kept(RetentionLimits(keep_last=2, older_than=timedelta(days=1.5)), 3, 2, 1) == ["1"]
+    assert kept(RetentionLimits(keep_last=1, older_than=timedelta(days=9)), 3, 2, 1) == ["1"]
+
+
+def test_a_nested_history_of_one_task_goes_with_the_checkpoint_around_it() -> None:
+    inside = aged(2, 1)
+    assert not RetentionLimits().choose_kept("n:task", inside, {"": "gone"}, {"": {"here"}})
+    assert RetentionLimits().choose_kept("n:task", inside, {"": "here"}, {"": {"here"}})
+    assert RetentionLimits().choose_kept("n", inside, {"": "gone"}, {"": {"here"}})  # a history of its own stays
+
+
+@pytest.mark.parametrize("wrong", [{"keep_last": -1}, {"keep_last": 0}, {}])
+def test_a_retention_that_keeps_nothing_to_go_on_from_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="Retention|keep_last"):
+        Retention(**wrong)
+
+
+def test_an_age_is_a_timedelta() -> None:
+    with pytest.raises(TypeError, match="timedelta"):
+        Retention(older_than=7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", [InMemorySaver, lambda **options: SqliteSaver(":memory:", **options)])
+def test_a_saver_refuses_at_once_what_is_no_retention(make: Any) -> None:
+    with pytest.raises(TypeError, match=r"Retention\(keep_last=10\), got 5"):
+        make(retention=5)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def saver(request: pytest.FixtureRequest) -> Iterator[Any]:
+    retention = Retention(keep_last=3)
+    if request.param == "memory":
+        yield InMemorySaver(retention=retention)
+    else:
+        with SqliteSaver.from_conn_string(":memory:", retention=retention) as opened:
+            yield opened
+
+
+def test_a_saver_with_a_retention_prunes_as_a_run_goes_and_the_run_goes_on(drive: Any, saver: Any) -> None:
+    builder = StateGraph(dict).add_node("x", lambda state: {"n": state["n"] + 1, "big": "x" * 500})
+    builder.add_edge(START, "x").add_conditional_edges("x", lambda s: "x" if s["n"] < 5 * EVERY else END, ["x", END])
+    app = builder.compile(checkpointer=saver)
+    most = 0
+    for goal in range(1, 4):
+        drive.invoke(app, {"n": 5 * EVERY - 60 * goal, "big": ""}, CFG)
+        most = max(most, len(drive.history(app, CFG)))
+    assert 3 <= most <= 3 + EVERY
+    assert drive.get_state(app, CFG).values["n"] == 5 * EVERY
+
+
+def test_without_one_all_stays(drive: Any) -> None:
+    app = graph({"x": says("x")}, (START, "x"))
+    for _ in range(EVERY):
+        drive.invoke(app, {"log": []}, CFG)
+    assert len(drive.history(app, CFG)) == 3 * EVERY

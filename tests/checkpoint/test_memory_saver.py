@@ -1,0 +1,259 @@
+"""What is special about the saver in memory, and about savers that inherit: what all savers promise is checked by
+`stategraph.testing`, in test_conformance."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.drive import Drive
+
+from stategraph.checkpoint import (
+    BaseCheckpointSaver,
+    CheckpointConflictError,
+    InMemorySaver,
+    MemorySaver,
+    Registry,
+    Serializer,
+    TaskWrites,
+    UnserializableError,
+)
+from stategraph.checkpoint.base import address
+from stategraph.checkpoint.memory_chain import KEYFRAME
+from stategraph.testing import Commits, Harness, SaverChecks
+from stategraph.testing.harness import checkpoint, long_run
+
+
+class InMemory(SaverChecks):
+    """Opens one, or hands out the saver that it was given."""
+
+    durable = False
+
+    def __init__(self, saver: Any = None) -> None:
+        self.saver = saver
+
+    def open(self, folder: Path) -> Any:
+        return self.saver or InMemorySaver()
+
+
+@pytest.fixture
+def desk(drive: Drive, tmp_path: Path) -> Iterator[Harness]:
+    with Harness(InMemory(), tmp_path, "async" if drive.is_async else "sync") as opened:
+        yield opened
+
+
+def threads(desk: Harness) -> Any:
+    return desk.saver._threads  # type: ignore[attr-defined]
+
+
+# -- put and list -----------------------------------------------------------------------------------------------
+
+
+def test_a_value_that_is_not_named_new_is_taken_from_the_parent(desk: Harness) -> None:
+    desk.put("1", {"a": "old", "b": "old"})
+    desk.put("2", {"a": "new", "b": "not looked at"}, parent="1", versions={"a": 2, "b": 1}, new={"a": 2})
+    desk.put("3", {"a": "newer"}, parent="2", versions={"a": 3, "b": 1}, new={"a": 3})
+    assert desk.values("2") == {"a": "new", "b": "old"}
+    assert desk.values("3") == {"a": "newer", "b": "old"}
+
+
+def test_a_refused_value_is_named_by_channel_and_place(desk: Harness) -> None:
+    desk.put("1", {"a": 1})
+    with pytest.raises(UnserializableError, match=r"at \['b'\]\['x'\]\[0\]: cannot store _thread.lock"):
+        desk.put("2", {"a": 2, "b": {"x": [threading.Lock()]}}, parent="1")
+    with pytest.raises(UnserializableError, match=r"at \['w'\]: cannot store"):
+        desk.write("1", [("v", 1), ("w", print)])
+
+
+def test_a_listing_goes_on_though_its_thread_was_deleted(desk: Harness) -> None:
+    desk.put("1")
+    desk.put("2")
+    listing = desk.saver.list(None)
+    assert next(listing).checkpoint["id"] == "2"
+    desk.put("3")
+    desk.call("delete_thread", "t")
+    assert [found.checkpoint["id"] for found in listing] == ["1"]
+
+
+# -- what is let go ---------------------------------------------------------------------------------------------
+
+
+def test_threads_of_which_all_runs_were_deleted_are_let_go(desk: Harness) -> None:
+    desk.put("1", {"a": 1}, run_id="r1")
+    desk.put("n", ns="n", run_id="r3")
+    desk.put("x", thread="u", run_id="r4")
+    desk.call("delete_for_runs", ["r3", "r4"])
+    assert set(threads(desk)) == {"t"}
+    assert set(threads(desk)["t"]) == {""}
+    with pytest.raises(TypeError, match=r"pass \['r1'\]"):
+        desk.call("delete_for_runs", "r1")
+
+
+def test_prune_lets_go_of_what_it_drops(desk: Harness) -> None:
+    for step in range(10):
+        desk.put(str(step), {"a": step}, parent=str(step - 1) if step else None)
+    desk.call("prune", ["t"], keep_last=3)
+    assert sorted(held(desk.saver)) == ["7", "8", "9"]
+    desk.put("10", {"a": 10}, parent="9")
+    assert [desk.values(id)["a"] for id in desk.ids()] == [10, 9, 8, 7]
+
+
+def held(saver: Any) -> set[str]:
+    """The ids of all records that can be reached from the saver."""
+    waiting = [r for spaces in saver._threads.values() for space in spaces.values() for r in space.records.values()]
+    for record in waiting:
+        if record.link is not None and record.link not in waiting:
+            waiting.append(record.link)
+    return {record.id for record in waiting}
+
+
+@pytest.mark.parametrize(("source", "target", "text"), [("nobody", "x", "no thread"), ("t", "u", "already exists")])
+def test_copy_says_why_it_refuses(desk: Harness, source: str, target: str, text: str) -> None:
+    desk.put("1")
+    desk.put("1", thread="u")
+    with pytest.raises(ValueError, match=text):
+        desk.call("copy_thread", source, target)
+
+
+def test_a_conflict_on_an_empty_thread_leaves_nothing_behind(desk: Harness) -> None:
+    run = desk.run()
+    run.head, run.expected = "gone", {"gone": checkpoint("gone", {}, {})}
+    with pytest.raises(CheckpointConflictError):
+        run.step("1", a=1)
+    assert not threads(desk)
+
+
+# -- the chain --------------------------------------------------------------------------------------------------
+
+
+def test_a_long_thread_has_a_keyframe_every_so_many_records(desk: Harness) -> None:
+    run = desk.run()
+    long_run(run)
+    desk.reads_back(run)
+    records = threads(desk)["t"][""].records.values()
+    assert max(record.distance for record in records) == KEYFRAME - 1
+    assert sum(record.link is None for record in records) == -(-200 // KEYFRAME)
+
+
+def stored_entries(saver: Any) -> int:
+    """How many values, versions and seen entries all records hold together."""
+    records = [r for spaces in saver._threads.values() for space in spaces.values() for r in space.records.values()]
+    return sum(len(r.values) + len(r.versions) + len(r.seen) for r in records)
+
+
+def test_memory_grows_with_what_changed(desk: Harness) -> None:
+    keys, steps = 64, 320
+    run = desk.run()
+    run.step("start", **{f"k{key}": 0 for key in range(keys)})
+    long_run(run, steps, keys)
+    changed = 2 * keys + steps * 4
+    keyframes = steps // KEYFRAME * (2 * keys + 6)
+    assert stored_entries(desk.saver) <= changed + keyframes
+    by_put = InMemorySaver()
+    parent = None
+    for id, each in run.expected.items():
+        new = {name: each["channel_versions"][name] for name in each["updated_channels"] or ()}
+        by_put.put(address("t", "", parent), each, {}, new)
+        parent = id
+    assert all(by_put.get(address("t", "", id)) == each for id, each in run.expected.items())
+    assert stored_entries(by_put) <= changed + keyframes
+
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("step"), st.integers(0, 4), st.integers() | st.just(...)),
+        st.tuples(st.just("fork"), st.integers(0, 30), st.integers()),
+        st.tuples(st.just("put"), st.integers(0, 30), st.sets(st.integers(0, 4))),
+        st.tuples(st.just("prune"), st.integers(1, 20), st.none()),
+        st.tuples(st.just("drop"), st.sets(st.integers(0, 5), max_size=2), st.none()),
+    ),
+    max_size=60,
+)
+
+
+@given(operations)
+def test_any_history_reads_back_as_a_plain_dict_would(script: list[Any]) -> None:
+    saver = InMemorySaver()
+    run = Commits(lambda method, *args: getattr(saver, method)(*args), saver)
+    left: list[str] = []
+    for number, (kind, one, two) in enumerate(script):
+        id = str(number)
+        if kind == "prune":
+            saver.prune(["t"], keep_last=one)
+            left = left[-one:]
+        elif kind == "drop":
+            dropped = {left[i] for i in one if i < len(left)}
+            for each in dropped:
+                saver._threads["t"][""].records[each].metadata["run_id"] = "dropped"
+            saver.delete_for_runs(["dropped"])
+            left = [each for each in left if each not in dropped]
+            run.head = left[-1] if left else None
+        elif kind == "put":
+            parent = left[one % len(left)] if left else None
+            base = run.expected[parent] if parent else checkpoint("", {}, {})
+            names = sorted(f"k{i}" for i in two)
+            versions = {n: v for n, v in base["channel_versions"].items() if n not in names[:1]}
+            versions |= dict.fromkeys(names[1:], number + 1000)
+            values = {n: v for n, v in base["channel_values"].items() if n in versions} | dict.fromkeys(names[1:], id)
+            whole = checkpoint(id, values, versions)
+            saver.put(address("t", "", parent), whole, {}, dict.fromkeys(names[1:], number + 1000))
+            run.expected[id], run.head = whole, id
+            left.append(id)
+        else:
+            parent = left[one % len(left)] if left and kind == "fork" else run.head
+            run.step(id, parent=parent, **{f"k{one % 5}": two})
+            left.append(id)
+    assert [found.checkpoint["id"] for found in saver.list(address("t", ""))] == left[::-1]
+    assert all(saver.get(address("t", "", id)) == run.expected[id] for id in left)
+    assert held(saver) <= set(left)
+
+
+# -- the rest ---------------------------------------------------------------------------------------------------
+
+
+def test_the_inherited_commit_works_on_put_and_put_writes(drive: Drive, tmp_path: Path) -> None:
+    class Bare(BaseCheckpointSaver):
+        """What a user's own saver needs at least."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = InMemorySaver()
+            self.get_tuple = self.inner.get_tuple  # type: ignore[method-assign]
+            self.put = self.inner.put  # type: ignore[method-assign]
+            self.put_writes = self.inner.put_writes  # type: ignore[method-assign]
+
+        def list(self, config: Any, **options: Any) -> Any:
+            return self.inner.list(config, **options)
+
+    with Harness(InMemory(Bare()), tmp_path, "async" if drive.is_async else "sync") as desk:
+        run = desk.run()
+        long_run(run, 10)
+        desk.reads_back(run)
+        assert desk.ids() == [str(step) for step in reversed(range(10))]
+        assert desk.head() == "9"
+        run.step("x", a=1, writes=[("task", [("a", 1)])])
+        desk.call("commit_writes", "t", "", "x", [TaskWrites("task", "", [("b", run.dumps(2))])])
+        assert desk.pending("9") == [("task", "a", 1)]
+        assert desk.pending("x") == [("task", "b", 2)]
+
+
+def test_a_serializer_of_your_own(drive: Drive, tmp_path: Path) -> None:
+    @dataclass
+    class Mine:
+        a: int
+
+    serializer = Serializer(Registry())
+    serializer.register(Mine)
+    with Harness(InMemory(MemorySaver(serde=serializer)), tmp_path, "async" if drive.is_async else "sync") as desk:
+        desk.put("1", {"a": Mine(1)})
+        assert desk.values() == {"a": Mine(1)}
+
+
+def test_alias() -> None:
+    assert MemorySaver is InMemorySaver

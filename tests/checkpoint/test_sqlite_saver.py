@@ -1,0 +1,268 @@
+"""`SqliteSaver`: what is special about rows in SQLite. What all savers promise is checked by `test_conformance`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit.paused import graph, says
+
+from stategraph import END, START, StateGraph
+from stategraph.checkpoint import CheckpointConflictError, DamagedError, InMemorySaver, StorageError
+from stategraph.checkpoint.base import address
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.store.cache import SqliteCache
+from stategraph.store.sqlite import SqliteStore
+
+THREAD: Any = {"configurable": {"thread_id": "t"}}
+
+
+@pytest.fixture
+def saver() -> Iterator[SqliteSaver]:
+    with SqliteSaver.from_conn_string(":memory:", synchronous="off") as opened:
+        yield opened
+
+
+def checkpoint(id: str, value: Any) -> Any:
+    return {
+        "v": 1, "id": id, "ts": "2024-01-01T00:00:00+00:00", "channel_values": {"a": value},
+        "channel_versions": {"a": 1}, "versions_seen": {}, "updated_channels": None,
+    }  # fmt: skip
+
+
+def test_a_checkpoint_may_be_put_again_as_its_own_parent(saver: SqliteSaver) -> None:
+    found = []
+    for each in (InMemorySaver(), saver):
+        each.put(address("t", ""), checkpoint("1", "x" * 100), {}, {"a": 1})
+        each.put(address("t", "", "1"), checkpoint("1", "y" * 100), {}, {"a": 1})
+        found.append(each.get_tuple(address("t", "")))
+    assert found[0] == found[1]
+
+
+def test_links_that_lead_in_a_circle_are_damage(saver: SqliteSaver) -> None:
+    for id, parent in (("1", None), ("2", "1"), ("3", "2")):
+        saver.put(address("t", "", parent), checkpoint(id, id), {}, {"a": 1})
+    saver._database.execute("UPDATE checkpoints SET link = seq WHERE checkpoint_id = '3'")
+    with pytest.raises(DamagedError, match="checkpoint '2' is missing"):
+        saver.get_tuple(address("t", ""))
+
+
+def test_checkpoints_that_are_each_others_parents_end_without_one(saver: SqliteSaver) -> None:
+    found = []
+    for each in (InMemorySaver(), saver):
+        each.put(address("t", "", "2"), checkpoint("1", 1), {}, {"a": 1})
+        each.put(address("t", "", "1"), checkpoint("2", 2), {}, {"a": 1})
+        each.prune(["t"], keep_last=1)
+        found.append([*each.list(address("t", ""))])
+    assert found[0] == found[1]
+    assert found[1][0].parent_config is None
+
+
+# -- what tasks wrote, in the row of the checkpoint that came of it ---------------------------------------------
+
+
+class Log(TypedDict):
+    log: Annotated[list[str], operator.add]
+
+
+class Shouted(TypedDict):
+    log: Annotated[list[str], lambda old, new: old + [f"{word}!" for word in new]]
+
+
+def looped(saver: Any, word: str = "x", steps: int = 4, schema: Any = Log, **place: str) -> Any:
+    """A thread of some supersteps, each of which adds a word."""
+    builder = StateGraph(schema)
+    builder.add_node("add", lambda state: {"log": [word]})
+    builder.add_edge(START, "add")
+    builder.add_conditional_edges("add", lambda state: "add" if len(state["log"]) < steps else END)
+    app = builder.compile(checkpointer=saver)
+    app.invoke({"log": []}, {"configurable": {"thread_id": "t", **place}, "run_id": f"run-{word}-{steps}"})
+    return app
+
+
+def written(saver: Any) -> list[list[Any]]:
+    """What was written in each superstep of the thread, as listed, oldest first; read one by one, it is the same."""
+    listed = [*saver.list(address("t", ""))]
+    for found in listed:
+        assert saver.get_tuple(found.config) == found
+    return [[write[1:] for write in found.pending_writes] for found in listed][::-1]
+
+
+def rows(saver: SqliteSaver, table: str) -> int:
+    return saver._database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+
+@pytest.mark.parametrize(("length", "rows_beside"), [(1, 0), (5000, 4)])
+def test_short_writes_stand_in_the_row_that_came_of_them_and_long_ones_in_their_own(
+    saver: SqliteSaver, length: int, rows_beside: int
+) -> None:
+    memory = InMemorySaver()
+    looped(saver, "x" * length, schema=Shouted), looped(memory, "x" * length, schema=Shouted)
+    assert rows(saver, "writes") == rows_beside
+    assert written(saver) == written(memory)
+    assert written(saver)[1][0] == ("log", ["x" * length])
+
+
+def test_what_a_value_ends_with_is_not_stored_again_as_what_was_written(saver: SqliteSaver) -> None:
+    memory = InMemorySaver()
+    looped(saver, "x" * 5000), looped(memory, "x" * 5000)
+    assert rows(saver, "writes") == 0
+    (longest,) = saver._database.execute("SELECT max(length(body)) FROM checkpoints").fetchone()
+    assert longest < 5500  # the name of the run has 5000, too
+    assert written(saver) == written(memory)
+    saver.copy_thread("t", "copy")
+    assert [found.pending_writes for found in saver.list(address("copy", ""))] == [
+        found.pending_writes for found in saver.list(address("t", ""))
+    ]
+
+
+@pytest.mark.parametrize("word", ["x", "x" * 99])
+@pytest.mark.parametrize("forget", ["run", "put again"])
+def test_what_tasks_wrote_outlives_the_checkpoint_that_came_of_it(saver: SqliteSaver, forget: str, word: str) -> None:
+    looped(saver, word)
+    before = written(saver)
+    child = [*saver.list(address("t", ""))][1]  # of the step before the last
+    if forget == "run":
+        saver._database.execute("UPDATE checkpoints SET run_id = 'other' WHERE checkpoint_id = ?", [child.checkpoint["id"]])
+        saver.delete_for_runs(["other"])
+        del before[-2]
+    else:
+        parent = child.parent_config
+        assert parent is not None
+        saver.put(parent, child.checkpoint, child.metadata, {})
+        before = [*before[:-2], before[-1], before[-2]]
+    assert written(saver) == before
+
+
+def test_a_fork_does_not_hide_what_its_parent_wrote_first(saver: SqliteSaver) -> None:
+    memory = InMemorySaver()
+    found = []
+    for each in (saver, memory):
+        app = looped(each)
+        second = [*each.list(address("t", ""))][-2]
+        app.invoke(None, second.config)
+        found.append(written(each))
+    assert found[0] == found[1]
+
+
+def test_a_damaged_checkpoint_leaves_the_one_before_it_readable(saver: SqliteSaver) -> None:
+    looped(saver)
+    last, before, *_ = [*saver.list(address("t", ""))]
+    saver._database.execute(
+        "UPDATE checkpoints SET body = CAST(substr(body, 1, 20) || x'00' || substr(body, 22) AS BLOB) WHERE checkpoint_id = ?",
+        [last.checkpoint["id"]],
+    )
+    with pytest.raises(DamagedError):
+        saver.get_tuple(last.config)
+    with pytest.raises(DamagedError):
+        [*saver.list(address("t", ""))]
+    assert saver.get_tuple(before.config) == before._replace(pending_writes=[], spans={})
+
+
+def test_a_copied_thread_tells_what_its_tasks_wrote(saver: SqliteSaver) -> None:
+    looped(saver)
+    before = written(saver)
+    saver.copy_thread("t", "copy")
+    saver.delete_thread("t")
+    saver.copy_thread("copy", "t")
+    assert written(saver) == before
+
+
+@pytest.mark.parametrize("which", ["", "-wal"])
+@pytest.mark.parametrize("fault", ["deleted", "replaced", "moved"])
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_file_that_is_gone_is_noticed_at_the_next_commit(
+    drive: Any, tmp_path: Path, fault: str, which: str, durability: Any
+) -> None:
+    """Else steps are told stored that nobody can find again: SQLite goes on writing into a file without a name."""
+    file = tmp_path / f"threads.db{which}"
+
+    def spoil(state: Any) -> Any:
+        if fault == "moved":
+            file.rename(tmp_path / "elsewhere")
+        else:
+            file.unlink()
+        if fault == "replaced":
+            file.write_bytes(b"")
+        return {"log": ["lost"]}
+
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
+        drive.invoke(app, {"log": ["in"]}, THREAD)
+        spoiled = graph({"x": spoil}, (START, "x"), checkpointer=saver)
+        with pytest.raises(StorageError, match="was deleted or replaced while it was open"):
+            drive.invoke(spoiled, {"log": ["again"]}, THREAD, durability=durability)
+        if fault == "moved":
+            (tmp_path / "elsewhere").rename(file)
+            drive.invoke(app, {"log": ["back"]}, THREAD)
+
+
+def test_a_database_in_memory_has_no_file_to_watch() -> None:
+    for name in (":memory:", "", "file:shared?mode=memory&cache=shared", "file:/nowhere?vfs=memdb"):
+        with SqliteSaver.from_conn_string(name) as saver:
+            app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
+            assert app.invoke({"log": ["in"]}, THREAD)["log"] == ["in", "x"]
+
+
+@pytest.mark.parametrize("index", ["checkpoints_by_space", "checkpoints_by_id", "channel_values_by_owner"])
+def test_a_flipped_bit_in_an_index_makes_no_history_shorter(tmp_path: Path, index: str) -> None:
+    file = tmp_path / "threads.db"
+    with SqliteSaver.from_conn_string(str(file)) as saver:
+        app = graph({"x": says("x" * 100)}, (START, "x"), checkpointer=saver)
+        for turn in range(3):
+            app.invoke({"log": [f"{turn}"]}, THREAD)
+        before = [*saver.list(THREAD)]
+        (page,) = saver._database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)).fetchone()
+    data = file.read_bytes()
+    refused = 0
+    for at in (at for at in range((page - 1) * 4096, page * 4096) if data[at]):
+        changed = bytearray(data)
+        changed[at] ^= 1 << at % 8
+        file.write_bytes(changed)
+        with SqliteSaver.from_conn_string(str(file), synchronous="off") as saver:
+            for limit in (None, 4):
+                try:
+                    assert [*saver.list(THREAD, limit=limit)] == before[:limit]
+                except (DamagedError, StorageError):
+                    refused += 1
+            for found in before[1:4]:
+                try:
+                    assert saver.get_tuple(found.config) == found
+                except (DamagedError, StorageError):
+                    refused += 1
+    assert refused
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_the_loser_of_a_race_is_told_the_same_in_each_durability(drive: Any, tmp_path: Path, durability: Any) -> None:
+    """With "async" two runs that make the same of the same give it the same id: that is a race, not a broken database."""
+    name = str(tmp_path / "t.db")
+    with SqliteSaver.from_conn_string(name) as mine, SqliteSaver.from_conn_string(name) as theirs:
+        winner = graph({"x": says("x"), "y": says("y")}, (START, "x"), ("x", "y"), checkpointer=theirs)
+        told = []
+
+        def overtaken(state: Any) -> Any:
+            if not told:
+                told.append(winner.invoke(None, THREAD, durability=durability))
+            return {"log": ["x"]}
+
+        app = graph(
+            {"x": overtaken, "y": says("y")}, (START, "x"), ("x", "y"), checkpointer=mine, interrupt_before=["x"]
+        )
+        drive.invoke(app, {"log": ["in"]}, THREAD)
+        with pytest.raises(CheckpointConflictError):
+            drive.invoke(app, None, THREAD, durability=durability)
+        assert app.get_state(THREAD).values == told[0]
+
+
+@pytest.mark.parametrize("kind", [SqliteSaver, SqliteStore, SqliteCache])
+@pytest.mark.parametrize("name", ["postgresql://me:secret@db/orders", "host=db dbname=orders password=secret", "sqlite:///a.db"])
+def test_the_address_of_a_server_makes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="must be a file name, .* for Postgres use PostgresSaver") as refused:
+        kind(name)
+    assert "secret" not in str(refused.value)
+    assert not [*tmp_path.iterdir()]

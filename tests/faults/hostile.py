@@ -1,0 +1,227 @@
+"""R14, R17, R18, R37: bytes and names from hostile or careless hands, values of any kind. Loading runs nothing, a namespace is
+no prefix of a text, and what cannot come back the same is refused."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+import tracemalloc
+from random import Random
+from typing import Any
+
+import ormsgpack
+from hypothesis import strategies as st
+from kit import lossless_values, stored_values
+
+from stategraph import InMemoryStore
+from stategraph.checkpoint import InMemorySaver, Serializer, UnserializableError
+from stategraph.checkpoint.base import address
+from stategraph.checkpoint.errors import DamagedError, UnknownTypeError
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.store.sqlite import SqliteStore
+from stategraph.testing import CheckFailed, assert_same
+from stategraph.testing.hostile import ATTACKS
+
+from .campaign import Round, trial
+from .stages import postgres, sqlite
+from .travel import drawn
+
+# -- R14 --------------------------------------------------------------------------------------------------------
+
+PAYLOADS = 500
+GADGETS: tuple[Any, ...] = (
+    ["os:system", "true"],
+    ["builtins:eval", ["1"]],
+    ["builtins:exec", "1", [], ormsgpack.packb([["1"], {}, {}])],
+    ["posix", "system", ["true"]],
+    ["subprocess:Popen", {"args": ["true"]}],
+    b"cposix\nsystem\n(S'true'\ntR.",
+    b"\x80\x04\x95\x1d\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x04true\x94\x85\x94R\x94.",
+    {"__reduce__": ["os", "system"]},
+    {"lc": 2, "type": "constructor", "id": ["os", "system"], "kwargs": {"command": "true"}},
+    {"__class__": "os.system", "py/object": "os.system", "py/reduce": [{"py/function": "os.system"}, ["true"]]},
+    "!!python/object/apply:os.system [true]",
+    [0, "os", "system", ["true"]],
+    "os",
+)
+"""What has made other programs run code: names of functions in every form, pickles, constructors, tags."""
+
+
+def loaded(seed: str, count: int) -> tuple[int, int]:
+    """Load mutated payloads and gadgets while Python reports what is done: how many, and the most bytes of one.
+
+    Runs in a process of its own: what listens cannot be taken off again, and its memory is limited.
+    """
+    random, watch = Random(seed), stored_values.Watch()
+    serializer = stored_values.fresh(*stored_values.KNOWN, stored_values.AppError)
+    samples = [serializer.dumps(value)[1] for value in stored_values.EXACT.values()]
+    samples += [ormsgpack.packb(ormsgpack.Ext(code, ormsgpack.packb(each))) for code in range(128) for each in GADGETS]
+    for warm in samples:
+        _load(serializer, warm)  # zones and such are read once
+    resource.setrlimit(resource.RLIMIT_AS, (resource.getrlimit(resource.RLIMIT_AS)[1],) * 2)
+    tracemalloc.start()
+    most = 0
+    for number in range(count):
+        payload = stored_values.mutated(random.choice(samples), random) if number % 4 else random.choice(samples[-1500:])
+        tracemalloc.reset_peak()
+        before, began = tracemalloc.get_traced_memory()[0], time.thread_time()
+        with watch.watching():
+            _load(serializer, payload)
+        took, size = time.thread_time() - began, tracemalloc.get_traced_memory()[1] - before
+        most = max(most, size)
+        if watch.events:
+            raise CheckFailed(f"loading {payload.hex()} did {watch.events}")
+        if size > 64 * 2**20 or took > 0.1:
+            raise CheckFailed(f"loading {payload.hex():.200} took {took * 1000:.0f} ms and {size:,} bytes")
+    return count, most
+
+
+def _load(serializer: Serializer, payload: bytes) -> None:
+    try:
+        serializer.loads(("msgpack", payload))
+    except (DamagedError, UnknownTypeError):
+        pass
+
+
+@trial("R14", quick=4, full=10_000)
+def hostile_payloads(round: Round) -> None:
+    """500 mutated payloads and gadgets are loaded under `sys.addaudithook`: nothing is imported, opened, compiled or run;
+    at most 64 MiB and 100 ms each, typed errors only."""
+    count, most = round.bench.one(loaded, f"{round.random.random()}", PAYLOADS)
+    round.count("payloads", count)
+    round.count("bytes at most, summed", most)
+
+
+# -- R17 --------------------------------------------------------------------------------------------------------
+
+PARTS = (".", "%", "_", "\\", "*", ":", "|", "\0", "a", "b", "A", "é", "/", "'", '"', "\0\x01", "\xff", "")
+
+
+@trial("R17", quick=10, full=2_000)
+def namespaces(round: Round) -> None:
+    """50 random namespaces with `. % _ \\ * : NUL` in a store: a search finds what begins with its segments, and nothing
+    else; and as many threads and namespaces in a saver: none reads another's."""
+    random = round.random
+
+    def name() -> str:
+        return "".join(random.choices(PARTS, k=random.randrange(1, 4))) or "x"
+
+    spaces = {tuple(name() for _ in range(random.randrange(1, 4))) for _ in range(50)}
+    with SqliteStore.from_conn_string(":memory:") as store:
+        for each in (store, InMemoryStore()):
+            for space in spaces:
+                each.put(space, "key", {"is": [*space]})
+            for space in spaces:
+                assert_same(each.get(space, "key").value, {"is": [*space]}, f"item of {space!r}")
+                prefix = space[: random.randrange(1, len(space) + 1)]
+                found = {item.namespace for item in each.search(prefix, limit=1000)}
+                wanted = {other for other in spaces if other[: len(prefix)] == prefix}
+                assert_same(sorted(found), sorted(wanted), f"search({prefix!r})")
+                round.count("pairs", len(spaces))
+    saver = SqliteSaver(":memory:")
+    texts = [each for each in (name() for _ in range(60)) if "\0" not in each]  # a saver refuses these
+    places = [(random.choice(texts), random.choice(["", *texts])) for _ in range(30)]
+    for number, (thread, ns) in enumerate(dict.fromkeys(places)):
+        checkpoint: Any = {
+            "v": 1, "id": f"{number}", "ts": "2024-01-01T00:00:00+00:00", "channel_values": {"a": number},
+            "channel_versions": {"a": 1}, "versions_seen": {}, "updated_channels": None,
+        }  # fmt: skip
+        saver.put(address(thread, ns), checkpoint, {}, {"a": 1})
+    for number, (thread, ns) in enumerate(dict.fromkeys(places)):
+        found = [each.checkpoint["channel_values"] for each in saver.list(address(thread, ns))]
+        assert_same(found, [{"a": number}], f"thread {thread!r}, namespace {ns!r}")
+    saver.close()
+
+
+# -- R18 --------------------------------------------------------------------------------------------------------
+
+ODD = st.sampled_from(
+    [stored_values.MyDict(a=1), stored_values.marked("x"), object(), lambda: 1, iter([1]), stored_values.Thing(), Random(1), sys]
+)
+VALUES = st.one_of(stored_values.values, stored_values.values, st.lists(stored_values.values | ODD, max_size=3), st.sampled_from(ATTACKS))
+
+
+def saver_of(round: Round, serde: Serializer) -> Any:
+    """In memory, SQLite and, now and then, Postgres."""
+    kind = ("memory", "sqlite", "sqlite", "postgres")[round.number % 4]
+    if kind == "memory":
+        return InMemorySaver(serde=serde)
+    if kind == "sqlite":
+        return SqliteSaver(sqlite(round).address, synchronous="off", serde=serde)
+    return PostgresSaver(postgres(round).address, serde=serde)
+
+
+def stored(saver: Any, last: int, value: Any) -> list[Any]:
+    """Store a value as the next checkpoint of a thread, in channels, metadata and writes; what then is read of it."""
+    id = f"{last + 1}"
+    checkpoint: Any = {
+        "v": 1, "id": id, "ts": "2024-01-01T00:00:00+00:00", "channel_values": {"a": value, "many": [value] * 3},
+        "channel_versions": {"a": int(id), "many": int(id)}, "versions_seen": {}, "updated_channels": None,
+    }  # fmt: skip
+    config = address("t", "", str(last) if last else None)
+    saver.put(config, checkpoint, {"run_id": "r"}, {"a": int(id), "many": int(id)})
+    saver.put_writes(address("t", "", id), [("a", value)], "task")
+    found = saver.get_tuple(address("t", ""))
+    values = found.checkpoint["channel_values"]
+    return [values["a"], *values["many"], *(write[2] for write in found.pending_writes)]
+
+
+@trial("R18", quick=4, full=2_000)
+def round_trips(round: Round) -> None:
+    """100 values of any kind in channels, writes and metadata of a saver, one after the other so that one may be stored
+    as a change to the last: each comes back equal and of the same type, or is refused and nothing is stored. In memory,
+    SQLite and, now and then, Postgres."""
+    saver = saver_of(round, stored_values.fresh(*stored_values.KNOWN))
+    last = 0
+
+    def check(value: Any) -> None:
+        nonlocal last
+        try:
+            found = stored(saver, last, value)
+        except UnserializableError:
+            assert_same(saver.head(address("t", "")), str(last) if last else None, "head after a value was refused")
+            round.count("refused")
+            return
+        last += 1
+        for each in found:
+            if not stored_values.same(each, value):
+                raise CheckFailed(f"{type(saver).__name__}: {value!r:.300} came back as {each!r:.300}")
+        round.count("values")
+
+    try:
+        drawn(round.random, 100 if not isinstance(saver, PostgresSaver) else 30, VALUES, check)
+    finally:
+        getattr(saver, "close", lambda: None)()
+
+
+# -- R37 --------------------------------------------------------------------------------------------------------
+
+
+@trial("R37", quick=2, full=1_000)
+def nothing_forgotten(round: Round) -> None:
+    """Each value of a table of those that hold more than meets the eye (attributes, slots, causes, notes, flags), bare or
+    within others, in any order: nothing that Python can see tells what comes back from what was stored; or it is refused
+    and nothing is stored."""
+    saver = saver_of(round, lossless_values.serializer())
+    makers = [*lossless_values.COMES_BACK.items(), *((name, make) for name, (make, _) in lossless_values.REFUSED.items())]
+    round.random.shuffle(makers)
+    last = 0
+    for name, make in makers:
+        value = make()
+        for _ in range(round.random.randrange(3)):
+            value = round.random.choice([[value], (1, value), {"a": value}, {1: value}, lossless_values.Pair(value)])
+        try:
+            found = stored(saver, last, value)
+        except UnserializableError:
+            assert_same(name in lossless_values.REFUSED, True, f"{name}: refused")
+            assert_same(saver.head(address("t", "")), str(last) if last else None, f"head after {name} was refused")
+            round.count("refused")
+            continue
+        last += 1
+        told = lossless_values.everything(value)
+        for each in found:
+            assert_same(lossless_values.everything(each), told, name)
+        round.count("values")
+    getattr(saver, "close", lambda: None)()

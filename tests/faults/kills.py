@@ -1,0 +1,259 @@
+"""R1, R2: the process is killed anywhere, again and again; what is resumed ends as if it never stopped, and no work
+that was recorded is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kit.mortal import Death, Died, dying
+
+from stategraph import START, InMemorySaver, Send, StateGraph
+from stategraph.checkpoint.base import CONTROL_WRITES, NULL_TASK_ID
+from stategraph.testing import CheckFailed, Ledger, assert_same
+from stategraph.testing.graphs import shown
+from stategraph.testing.harness import Mode
+
+from .campaign import Round, trial
+from .killer import Kill, Killer
+from .stages import (
+    LANES,
+    State,
+    Storage,
+    Synced,
+    carry_through,
+    config,
+    effects,
+    journey,
+    postgres,
+    sqlite,
+)
+
+IN_FLIGHT = {"sync": LANES, "async": 2 * LANES, "exit": None}
+"""How many tasks may be repeated after a kill; None: any number, since nothing is stored before the end."""
+
+
+class Play(NamedTuple):
+    """One journey: how long, where it asks, how it is stored."""
+
+    rounds: int
+    ask_at: int
+    durability: str
+    world: str
+
+
+def travel(storage: Storage, play: Play, ledger: Path, plan: Kill) -> dict[str, int]:
+    """What the process does that may be killed; how often each of the places was passed."""
+    killer = Killer(plan)
+
+    class Noting(Synced):
+        def note(self, *words: Any) -> None:
+            super().note(*words)
+            killer.passing("effect")
+
+    with storage.open() as saver, Mode(play.world) as world:
+        killer.watch(saver)
+        killer.start()
+        app = journey(saver, Noting(ledger), play.ask_at)
+        carry_through(app, {"left": play.rounds, "log": []}, config(), world, play.durability)
+    return killer.passed
+
+
+def recorded(storage: Storage) -> set[str]:
+    """The tasks that are stored as done."""
+    with storage.open() as saver:
+        writes = [each for found in saver.list(None) for each in found.pending_writes or ()]
+    return {task for task, channel, _ in writes if channel not in CONTROL_WRITES and task != NULL_TASK_ID}
+
+
+def unbroken(play: Play, folder: Path) -> Any:
+    """What a journey ends with that nobody disturbs."""
+    app = journey(InMemorySaver(), Ledger(folder / "unbroken"), play.ask_at)
+    with Mode("sync") as world:
+        carry_through(app, {"left": play.rounds, "log": []}, config(), world, "sync")
+    return ending(app, play)
+
+
+def ending(app: Any, play: Play) -> Any:
+    """The state in the end, and the history if every step was to be stored."""
+    rows = shown([*app.get_state_history(config())])
+    return app.get_state(config()).values, None if play.durability == "exit" else rows
+
+
+def repeats(notes: list[list[Any]]) -> int:
+    """How many effects were had more than once."""
+    return len(notes) - len({str(each) for each in notes})
+
+
+def killed_journey(round: Round, storage: Storage, steps: int) -> None:
+    """Kill one journey one to three times, then let it end; look at everything."""
+    random, bench = round.random, round.bench
+    play = Play(
+        steps // 2, random.randrange(1, steps // 2), random.choice(["sync", "sync", "async", "exit"]),
+        random.choice(["sync", "sync", "async"]),
+    )  # fmt: skip
+    ledger = round.folder / "ledger"
+    dry = Storage("sqlite", str(round.folder / "dry.db"))
+    most = bench.once(
+        (storage.kind, steps, play.durability, play.world),
+        lambda: bench.one(travel, dry, play, round.folder / "dry", Kill("", 0)),
+    )
+    done: set[str] = set()
+    counts: Counter[str] = Counter()
+    kills = 0
+    for _ in range(random.choice([1, 1, 2, 3])):
+        how = random.choice(["saver", "saver", "before", "after", "effect", "moment"])
+        plan = Kill(how, random.randrange(1, most.get(how, 40 * steps) + 1))
+        before = repeats(Ledger(ledger).read())
+        (ended,) = bench.run((travel, storage, play, ledger, plan))
+        assert_same(ended.error, "", f"{play}, {plan}: error before the kill")
+        kills += ended.killed
+        _repeated(ledger, before, IN_FLIGHT[play.durability], f"{play}, {plan}")
+        noted = Counter(str(key) for key, *_ in Ledger(ledger).read())
+        _unmoved(done, counts, noted, f"{play}, {plan}")
+        done, counts = recorded(storage), noted
+    before = repeats(Ledger(ledger).read())
+    with storage.open() as saver, Mode(play.world) as world:
+        app = journey(saver, Synced(ledger), play.ask_at)
+        carry_through(app, {"left": play.rounds, "log": []}, config(), world, play.durability)
+        assert_same(ending(app, play), unbroken(play, round.folder), f"{play}, killed {kills} times: state and history")
+    _repeated(ledger, before, IN_FLIGHT[play.durability], f"{play}, after {kills} kills")
+    notes = Ledger(ledger).read()
+    _unmoved(done, counts, Counter(str(key) for key, *_ in notes), f"{play}")
+    _one_key_each(notes, play)
+    round.count("runs")
+    round.count("kills", kills)
+    round.count("effects repeated, all in flight", repeats(notes))
+
+
+def _repeated(ledger: Path, before: int, most: int | None, where: str) -> None:
+    """One resume repeats no more than was in flight."""
+    more = repeats(Ledger(ledger).read()) - before
+    if most is not None and more > most:
+        raise CheckFailed(f"{where}: {more} effects were repeated, {most} tasks may have been in flight")
+
+
+def _unmoved(done: set[str], before: Counter[str], after: Counter[str], where: str) -> None:
+    """A task that is stored as done is not done again."""
+    again = [key for key in done if after[key] > before[key]]
+    if again:
+        raise CheckFailed(f"{where}: {len(again)} tasks were done again that were recorded as done")
+
+
+def _one_key_each(notes: list[list[Any]], play: Play) -> None:
+    """Every effect was had, and what was repeated can be told by its key, but for "exit": there is no checkpoint then
+    that it could come from."""
+    keys: dict[tuple[Any, ...], set[str]] = {}
+    for key, *words in notes:
+        keys.setdefault(tuple(words), set()).add(key)
+    assert_same(set(keys), effects(play.rounds, play.ask_at), f"{play}: effects")
+    several = {words: found for words, found in keys.items() if len(found) > 1}
+    if several and play.durability != "exit":
+        raise CheckFailed(f"{play}: effects under several keys, so that a receiver cannot tell repeats: {several}")
+
+
+@trial("R1", quick=10, full=8_000)
+def killed_on_sqlite(round: Round) -> None:
+    """A run of 50 steps (8 at first) of three tasks, with nested graphs and a question, is killed one to three times:
+    inside the saver, around its writes, after an effect, at a random moment. Then state and history are those of an
+    unbroken run, no more was repeated than was in flight, and nothing that was recorded as done."""
+    killed_journey(round, sqlite(round), 8 if round.number < 12 else 50)
+
+
+@trial("R1", quick=2, full=2_000)
+def killed_on_postgres(round: Round) -> None:
+    """The same on Postgres."""
+    killed_journey(round, postgres(round), 8 if round.number < 12 else 50)
+
+
+@trial("R2", quick=20, full=5_000)
+def failed_siblings(round: Round) -> None:
+    """Of five tasks side by side some fail, by chance, again and again: a task that ended well is not done again."""
+    random = round.random
+    ended: Counter[int] = Counter()
+
+    def work(given: dict[str, int]) -> Any:
+        if random.random() < 0.4:
+            raise ValueError("bad luck")
+        ended[given["lane"]] += 1
+        return {"log": [given["lane"]]}
+
+    async def awork(given: dict[str, int]) -> Any:
+        await asyncio.sleep(0)
+        return work(given)
+
+    kind = random.choice(["sync", "async"])
+    graph = StateGraph(State).add_node("work", work if kind == "sync" else awork)
+    graph.add_conditional_edges(START, lambda state: [Send("work", {"lane": n}) for n in range(5)], ["work"])
+    with sqlite(round).open() as saver, Mode(kind) as world:
+        given: Any = {"log": []}
+        durability = random.choice(["sync", "async"])
+        for _ in range(100):
+            app = graph.compile(checkpointer=saver)
+            try:
+                result = world.call(app, "invoke", given, config(), durability=durability)
+                break
+            except ValueError:
+                given = None
+        assert_same(result["log"], [*range(5)], f"{kind}, {durability}: log")
+        assert_same(dict(sorted(ended.items())), dict.fromkeys(range(5), 1), f"{kind}, {durability}: how often each task ended")
+    round.count("tasks", 5)
+
+
+@trial("R26", quick=10, full=10_000)
+def deaths_amid_races(round: Round) -> None:
+    """A process dies at one of its storing calls, between a win and the end of the losers among others: `next` is empty
+    only if the next call does nothing, and names what that call runs."""
+    random, ran, release = round.random, list[str](), threading.Event()
+    schedule: Any = random.choice(["supersteps", "ready"])
+
+    def act(name: str) -> Any:
+        def run(state: Any) -> Any:
+            ran.append(name)
+            if state.get("what") == "hang":
+                release.wait(20)
+            if state.get("what") == "fail":
+                raise ValueError
+            return {"log": [name]}
+
+        return run
+
+    handler = random.choice([None, lambda state: {"log": ["mended"]}])
+    acts = ["win", "hang", random.choice(["hang", "win", "fail"])]
+    random.shuffle(acts)
+    graph = StateGraph(State).add_node("run", act("run"), error_handler=handler).add_node("after", act("after"))
+    graph.add_node("first", act("first")).add_node("beside", act("beside")).add_edge(START, "first")
+    graph.add_conditional_edges("first", lambda state: [Send("run", {"what": each}, race="r") for each in acts], ["run"])
+    if random.random() < 0.7:
+        graph.add_edge("run", "after")
+    else:
+        graph.add_edge("beside", "after")
+    graph.add_edge("first", "beside")
+    durability: Any = random.choice(["sync", "sync", "async"])
+    with sqlite(round).open() as saver:
+        app = graph.compile(checkpointer=saver, schedule=schedule)
+        for at in range(1, 12):
+            release.clear()
+            thread = config(f"{at}")
+            death = Death(at, stores_first=random.random() < 0.3, meanwhile=release.set)
+            with dying(saver, death):
+                try:
+                    app.invoke({"log": []}, thread, durability=durability)
+                except Died:
+                    round.count("deaths")
+            release.set()
+            before = app.get_state(thread)
+            if before.created_at is None:
+                continue
+            ran.clear()
+            app.invoke(None, thread)
+            after = app.get_state(thread)
+            where = f"{schedule}, {durability}, {acts}, died at {at}: next was {before.next}, then {ran} ran"
+            named = {name for name in before.next if name != START}
+            if (before.next == ()) != (before.config == after.config) or after.next:
+                raise CheckFailed(where)
+            if ran and not (before.next and named <= {*ran}):
+                raise CheckFailed(where)

@@ -1,0 +1,234 @@
+"""R48: effects that a task has once (`runtime.once`): killed anywhere, each is had, and none again that was recorded."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+from kit import cluster, fleet
+
+from stategraph import END, START, RetryPolicy, Runtime, Send, StateGraph, interrupt
+from stategraph.checkpoint.base import RETURN
+from stategraph.pregel.superstep.ids import once_id
+from stategraph.testing import CheckFailed, Ledger, assert_same
+from stategraph.testing.harness import Mode
+from stategraph.workers import Queue
+
+from .campaign import Round, trial
+from .fleets import WORKERS, given, until_all_ended
+from .killer import Kill, Killer
+from .stages import Storage, Synced, carry_through, config, postgres, sqlite
+
+LANES, EFFECTS = 3, ("charge", "mail")
+TURNS = 3
+AGAIN = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    left: int
+
+
+class Play(NamedTuple):
+    """One shop: in which world, how it is stored."""
+
+    world: str
+    durability: str
+
+
+class Till:
+    """Has effects, and notes them: ("had", key, effect) within `once`, ("kept", key, effect) after it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def have(self, key: str, effect: str) -> str:
+        self.ledger.note("had", key, effect)
+        return f"{effect} {key}"
+
+    async def ahave(self, key: str, effect: str) -> str:
+        return self.have(key, effect)
+
+    def fails(self, key: str) -> bool:
+        """Whether this attempt is to fail: the first one of every other task, after its effects."""
+        if int(key[:8], 16) % 2 or ["failed", key] in self.ledger.read():
+            return False
+        self.ledger.note("failed", key)
+        return True
+
+    def keep(self, key: str, effect: str) -> None:
+        self.ledger.note("kept", key, effect)
+
+
+def shop(saver: Any, till: Till, is_async: bool) -> Any:
+    """`TURNS` times: three tasks side by side with two effects each, of which some fail at first; then one with an
+    effect, which asks in one of the turns."""
+
+    def pay(task: dict[str, int], runtime: Runtime) -> Any:
+        key = runtime.idempotency_key
+        for effect in EFFECTS:
+            runtime.once(effect, till.have, key, effect)
+            till.keep(key, effect)
+        if till.fails(key):
+            raise ConnectionError
+        return {"log": [("paid", task["turn"], task["lane"])]}
+
+    async def apay(task: dict[str, int], runtime: Runtime) -> Any:
+        key = runtime.idempotency_key
+        for effect in EFFECTS:
+            await runtime.aonce(effect, till.ahave, key, effect)
+            till.keep(key, effect)
+        if till.fails(key):
+            raise ConnectionError
+        return {"log": [("paid", task["turn"], task["lane"])]}
+
+    def close(state: State, runtime: Runtime) -> Any:
+        key = runtime.idempotency_key
+        runtime.once("close", till.have, key, "close")
+        till.keep(key, "close")
+        if state["left"] == 2:
+            interrupt("go on?")
+        return {"left": state["left"] - 1, "log": [("closed", state["left"])]}
+
+    def sends(state: State) -> Any:
+        return [Send("pay", {"turn": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
+
+    graph = StateGraph(State).add_node("pay", apay if is_async else pay, retry_policy=AGAIN).add_node("close", close)
+    graph.add_conditional_edges(START, sends, ["pay", END]).add_edge("pay", "close")
+    return graph.add_conditional_edges("close", sends, ["pay", END]).compile(checkpointer=saver)
+
+
+def sell(storage: Storage, play: Play, ledger: Path, plan: Kill) -> dict[str, int]:
+    """Carry a shop through, in a process that may be killed; how often each place was passed."""
+    killer = Killer(plan)
+
+    class Watched(Till):
+        def have(self, key: str, effect: str) -> str:
+            found = super().have(key, effect)
+            killer.passing("effect")
+            return found
+
+        def keep(self, key: str, effect: str) -> None:
+            super().keep(key, effect)
+            killer.passing("kept")
+
+    with storage.open() as saver, Mode(play.world) as world:
+        killer.watch(saver)
+        killer.start()
+        app = shop(saver, Watched(Synced(ledger)), play.world == "async")
+        carry_through(app, {"left": TURNS, "log": []}, config(), world, play.durability)
+    return killer.passed
+
+
+def recorded(storage: Storage) -> set[str]:
+    """The ids of the records of effects that are stored."""
+    with storage.open() as saver:
+        writes = [each for found in saver.list(None) for each in found.pending_writes or ()]
+    return {record for record, channel, _ in writes if channel == RETURN}
+
+
+def had(notes: Iterable[list[Any]]) -> Counter[str]:
+    """How often each effect was had, by the id of its record."""
+    return Counter(once_id(key, effect) for kind, key, *rest in notes if kind == "had" for effect in rest)
+
+
+def check_kept(notes: list[list[Any]], where: str) -> None:
+    """No effect was had after `once` had returned."""
+    kept: set[tuple[str, str]] = set()
+    for kind, key, *rest in notes:
+        if kind == "kept":
+            kept.add((key, rest[0]))
+        elif kind == "had" and (key, rest[0]) in kept:
+            raise CheckFailed(f"{where}: {rest[0]!r} of {key} was had again after `once` had returned")
+
+
+def killed_shop(round: Round, storage: Storage) -> None:
+    """Kill a shop one to four times, then let it end; look at every effect."""
+    random, bench = round.random, round.bench
+    play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]))
+    path = round.folder / "ledger"
+    most = bench.once(
+        play, lambda: bench.one(sell, Storage("sqlite", str(round.folder / "dry.db")), play, round.folder / "dry", Kill("", 0))
+    )
+    done: set[str] = set()
+    before: Counter[str] = Counter()
+    kills = 0
+    for _ in range(random.choice([1, 2, 3, 4])):
+        how = random.choice(["saver", "before", "after", "effect", "kept", "moment"])
+        plan = Kill(how, random.randrange(1, most.get(how, 200) + 1))
+        (ended,) = bench.run((sell, storage, play, path, plan))
+        assert_same(ended.error, "", f"{play}, {plan}: error before the kill")
+        kills += ended.killed
+        _unmoved(done, before, had(Ledger(path).read()), f"{play}, {plan}")
+        done, before = recorded(storage), had(Ledger(path).read())
+    (ended,) = bench.run((sell, storage, play, path, Kill("", 0)))
+    assert_same((ended.error, ended.killed), ("", False), f"{play}, {kills} kills: how it ends")
+    notes = Ledger(path).read()
+    counts = had(notes)
+    _unmoved(done, before, counts, f"{play}, after {kills} kills")
+    check_kept(notes, f"{play}, {kills} kills")
+    effects = TURNS * (LANES * len(EFFECTS) + 1)
+    assert_same(len(counts), effects, f"{play}, {kills} kills: effects, each under one key")
+    repeated = counts.total() - effects
+    if repeated > LANES * kills:
+        raise CheckFailed(f"{play}: {repeated} effects were repeated by {kills} kills of {LANES} tasks at once")
+    round.count("effects", effects)
+    round.count("kills", kills)
+    round.count("repeated between effect and record", repeated)
+
+
+def _unmoved(done: set[str], before: Counter[str], after: Counter[str], where: str) -> None:
+    again = [record for record in done if after[record] > before[record]]
+    if again:
+        raise CheckFailed(f"{where}: {len(again)} effects were had again that were recorded")
+
+
+@trial("R48", quick=8, full=4_000)
+def killed_effects(round: Round) -> None:
+    """A run with 21 effects by `once`, three tasks side by side, retries and a question, is killed one to four times: inside
+    the saver, around its writes, within an effect, after `once`, at a random moment. Each effect is had, under one key; none
+    is had again once its record is stored, or `once` has returned."""
+    killed_shop(round, sqlite(round))
+
+
+@trial("R48", quick=1, full=500)
+def killed_effects_on_postgres(round: Round) -> None:
+    """The same on Postgres."""
+    killed_shop(round, postgres(round))
+
+
+@trial("R48", quick=1, full=20)
+def effects_of_killed_workers(round: Round) -> None:
+    """60 threads of five effects are submitted (8 at first); of three workers one is killed every 0.1 to 0.5 s and another
+    started: each effect is had, under one key, and none after `once` has returned."""
+    names = [f"t{number}" for number in range(60 if round.number else 8)]
+    url = cluster.shared().schema()
+
+    def disturb() -> None:
+        time.sleep(round.random.uniform(0.1, 0.5))
+        workers.kill(round.random.choice(workers.processes))
+        workers.start()
+        round.count("kills")
+
+    with (
+        Queue.from_conn_string(url, fleet.paying) as queue,
+        fleet.Fleet(url, round.folder, round.bench.bug, graph="paying", concurrency=4) as workers,
+    ):
+        queue.setup()
+        for _ in range(WORKERS):
+            workers.start()
+        # Short, so that no job loses three workers without a step between: it would be parked, as it should.
+        queue.submit_many([(name, given(pause=round.random.choice([0, 0.01, 0.03]))) for name in names])
+        until_all_ended(queue, disturb)
+        for name in names:
+            assert_same(queue.result(name, wait=60).unwrap()["log"], [*range(5)], f"log of {name}")
+        notes = workers.notes.read()
+    check_kept(notes, "a fleet")
+    keys = {(key, effect) for kind, key, effect in notes if kind == "had"}
+    assert_same(len(keys), 5 * len(names), "effects, each under one key")
+    round.count("effects", len(keys))
+    round.count("repeated between effect and record", sum(had(notes).values()) - len(keys))

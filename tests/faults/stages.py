@@ -1,0 +1,166 @@
+"""Where trials are played: storages by an address that other processes understand, and graphs that note what they do."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+from kit import cluster
+
+from stategraph import (
+    END,
+    START,
+    Command,
+    Runtime,
+    Send,
+    StateGraph,
+    UnknownInterruptError,
+    interrupt,
+)
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.testing import Ledger
+from stategraph.testing.harness import Mode
+
+from .campaign import Round
+
+SERVER = "STATEGRAPH_CHAOS_POSTGRES"
+
+
+class Storage(NamedTuple):
+    """A storage, as other processes find it.
+
+    Attributes:
+        kind: "sqlite" or "postgres".
+        address: a file, or a connection string.
+    """
+
+    kind: str
+    address: str
+    synchronous: str = "off"
+
+    @contextmanager
+    def open(self, **options: Any) -> Iterator[Any]:
+        """A saver on it."""
+        if self.kind == "postgres":
+            opened = PostgresSaver.from_conn_string(self.address, pool_size=4, **options)
+        else:
+            opened = SqliteSaver.from_conn_string(self.address, synchronous=self.synchronous, **options)
+        with opened as saver:
+            yield saver
+
+
+def sqlite(round: Round, name: str = "threads", synchronous: str = "off") -> Storage:
+    """A file of this round's. What a killed process has written stays, so nothing need wait for a disk."""
+    return Storage("sqlite", str(round.folder / f"{name}.db"), synchronous)
+
+
+def postgres(round: Round) -> Storage:
+    """A fresh schema of the tests' own server."""
+    return Storage("postgres", cluster.shared().schema())
+
+
+def config(thread: str = "t", **more: Any) -> Any:
+    """The config of a thread."""
+    return {"configurable": {"thread_id": thread}, "recursion_limit": 100_000, **more}
+
+
+class Synced(Ledger):
+    """A ledger whose lines are on the disk when `note` returns."""
+
+    def note(self, *words: Any) -> None:
+        super().note(*words)
+        with open(self.path, "rb") as file:
+            os.fsync(file.fileno())
+
+
+# -- a graph with everything ------------------------------------------------------------------------------------
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    left: int
+    seen: set[int]
+    size: tuple[int, ...]
+
+
+LANES = 3
+
+
+def journey(saver: Any, ledger: Any, ask_at: int, nest_every: int = 5) -> Any:
+    """As often as `left` says: three tasks side by side, then one that gathers. Now and then a nested graph of two
+    steps; once a question. Every node notes its key and its place before it returns: that is its effect."""
+
+    def work(task: dict[str, int], runtime: Runtime) -> Any:
+        ledger.note(runtime.idempotency_key, "work", task["round"], task["lane"])
+        return {"log": [("work", task["round"], task["lane"])]}
+
+    def gather(state: State, runtime: Runtime) -> Any:
+        left = state["left"]
+        ledger.note(runtime.idempotency_key, "gather", left)
+        return {"left": left - 1, "seen": set(range(left % 7)), "size": (len(state["log"]),)}
+
+    def ask(state: State, runtime: Runtime) -> Any:
+        answer = interrupt("go on?")
+        ledger.note(runtime.idempotency_key, "ask", state["left"])
+        return {"log": [("answer", answer)]}
+
+    def inner(name: str) -> Any:
+        def node(state: State, runtime: Runtime) -> Any:
+            ledger.note(runtime.idempotency_key, name, state["left"])
+            return {"log": [(name, state["left"])]}
+
+        return node
+
+    def spread(state: State) -> Any:
+        return [Send("work", {"round": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
+
+    def after(state: State) -> Any:
+        if state["left"] == ask_at:
+            return "ask"
+        return "nested" if state["left"] % nest_every == 2 else spread(state)
+
+    nested = StateGraph(State, output_schema=Nested)
+    nested.add_node("first", inner("first")).add_node("second", inner("second")).add_node("told", told)
+    nested.add_edge(START, "first").add_edge("first", "second").add_edge("second", "told")
+    graph = StateGraph(State)
+    graph.add_node("work", work).add_node("gather", gather).add_node("ask", ask).add_node("nested", nested.compile())
+    graph.add_conditional_edges(START, spread, ["work", END]).add_edge("work", "gather")
+    graph.add_conditional_edges("gather", after, ["work", "ask", "nested", END])
+    graph.add_conditional_edges("ask", spread, ["work", END]).add_conditional_edges("nested", spread, ["work", END])
+    return graph.compile(checkpointer=saver)
+
+
+class Nested(TypedDict, total=False):
+    size: tuple[int, ...]
+
+
+def told(state: State) -> Any:
+    return {"size": (len(state["log"]), -1)}
+
+
+def effects(rounds: int, ask_at: int, nest_every: int = 5) -> set[tuple[Any, ...]]:
+    """What an unbroken journey notes, without keys."""
+    wanted: set[tuple[Any, ...]] = set()
+    for left in range(rounds, 0, -1):
+        wanted |= {("work", left, lane) for lane in range(LANES)} | {("gather", left)}
+        if left - 1 == ask_at:
+            wanted.add(("ask", left - 1))
+        elif (left - 1) % nest_every == 2:
+            wanted |= {("first", left - 1), ("second", left - 1)}
+    return wanted
+
+
+def carry_through(app: Any, given: Any, at: Any, world: Mode, durability: Any) -> None:
+    """What a program does that finds a thread in any state: begin, answer, go on, until nothing is left."""
+    if not world.call(app, "get_state", at).created_at:
+        world.call(app, "invoke", given, {**at, "run_id": "first"}, durability=durability)
+    while (state := world.call(app, "get_state", at)).next:
+        try:
+            answers = Command(resume={each.id: "yes" for each in state.interrupts}) if state.interrupts else None
+            world.call(app, "invoke", answers, at, durability=durability)
+        except UnknownInterruptError:  # a run that was killed has taken the answer
+            world.call(app, "invoke", None, at, durability=durability)

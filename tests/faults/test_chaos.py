@@ -1,0 +1,84 @@
+"""The chaos campaign: one round of each trial, and as a trial of `make trials` its quick size. At full size: `make chaos`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from faults import bugs_above, bugs_below, bugs_protocol, bugs_savers, rooms  # noqa: F401  # these fill BUGS and TRIALS
+from faults.__main__ import main
+from faults.campaign import QUICK, TRIALS, Bench, Round, Trial, run_trial
+from faults.planted import BUGS
+from stategraph.testing import Processes
+
+IDS = {name: f"{each.promise}-{name}" for name, each in TRIALS.items()}
+EACH = pytest.mark.parametrize("trial", TRIALS.values(), ids=IDS.values())
+LONG = {
+    "answers_in_postgres", "exhaustive", "flipped_bits", "killed_calls_on_postgres", "killed_on_postgres",
+    "racing_processes_on_postgres", "rows_that_are_missing", "sql_texts_are_constants",
+}  # fmt: skip
+"""Trials of which one round takes long, while other tests that are no trials hold the same rule."""
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    with Processes() as found:
+        yield found
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("trial", [pytest.param(TRIALS[name], id=IDS[name]) for name in IDS if name not in LONG])
+def test_every_promise_holds_in_one_round(trial: Trial, processes: Processes) -> None:
+    holds(trial, min(trial.rounds(QUICK), 1), processes)
+
+
+@pytest.mark.trial
+@EACH
+def test_every_promise_holds_at_the_quick_size(trial: Trial, processes: Processes) -> None:
+    holds(trial, trial.rounds(QUICK), processes)
+
+
+def holds(trial: Trial, rounds: int, processes: Processes) -> None:
+    record = run_trial(trial, range(rounds), processes=processes)
+    assert not record.failures, "\n".join(record.failures)
+    if record.skipped or not record.rounds:
+        pytest.skip(record.skipped or "only at full size: make chaos")
+
+
+def test_a_campaign_goes_on_where_it_was_stopped(tmp_path) -> None:
+    done = []
+    trial = Trial("R0", "counts", "", 3, 9, lambda round: done.append(round.number))
+    path = tmp_path / "counts.json"
+    run_trial(trial, range(4), path=path)
+    record = run_trial(trial, range(6), path=path)
+    assert done == [0, 1, 2, 3, 4, 5] and record.rounds == 6
+
+
+def test_a_failure_says_how_to_see_it_again() -> None:
+    def run(round: Round) -> None:
+        assert round.number != 1, "one"
+
+    record = run_trial(Trial("R0", "fails", "", 3, 9, run), range(3), seed=7)
+    assert record.rounds == 3 and len(record.failures) == 1
+    assert 'make chaos ARGS="--only fails --seed 7 --round 1"' in record.failures[0]
+
+
+def test_a_round_is_a_function_of_its_seed_and_number() -> None:
+    with Bench() as bench:
+        drawn = [Round(bench, "any", 1, number).random.random() for number in (1, 2, 1)]
+    assert drawn[0] == drawn[2] != drawn[1]
+
+
+def test_a_planted_bug_is_gone_afterwards() -> None:
+    bug = BUGS["fork_reuses_keys"]
+    run_trial(TRIALS[bug.caught_by], range(1), bug="fork_reuses_keys")
+    assert not run_trial(TRIALS[bug.caught_by], range(1)).failures
+
+
+def test_the_command_line_lists_and_repeats(capsys) -> None:
+    assert main(["--list", "--only", "R3"]) == 0
+    assert "keys_are_stable" in capsys.readouterr().out
+    assert main(["--only", "keys_are_stable", "--round", "3"]) == 0
+    assert main(["--only", "keys_are_stable", "--round", "0", "--planted", "fork_reuses_keys"]) == 1
+    assert "is the same on the fork" in capsys.readouterr().out

@@ -1,0 +1,665 @@
+"""The functional API: what an entrypoint is and takes, what a task is, what a resume repeats and what it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import pytest
+from kit.drive import Drive
+from typing_extensions import TypedDict
+
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    InMemoryStore,
+    InvalidGraphError,
+    Pregel,
+    Runtime,
+    StateGraph,
+    entrypoint,
+    interrupt,
+    task,
+)
+from stategraph.pregel import EmptyInputError
+
+ONE = {"configurable": {"thread_id": "1"}}
+
+
+class State(TypedDict, total=False):
+    n: int
+    log: Annotated[list, operator.add]
+
+
+def answers(result: Any) -> list[Any]:
+    """The questions in a result, by value."""
+    return [question.value for question in result["__interrupt__"]]
+
+
+# -- what an entrypoint is ------------------------------------------------------------------------------------
+
+
+def test_it_is_a_pregel_of_one_node_and_three_channels() -> None:
+    @entrypoint()
+    def flow(x: int) -> str:
+        return str(x)
+
+    assert isinstance(flow, Pregel)
+    assert list(flow.nodes) == ["flow"]
+    assert set(flow.channels) == {"__start__", "__end__", "__previous__", "__pregel_tasks"}
+    assert flow.channels["__start__"].ValueType is int
+    assert flow.channels["__end__"].ValueType is str
+    assert (flow.input_channels, flow.output_channels) == ("__start__", "__end__")
+
+
+def test_it_is_named_after_what_it_was_made_of() -> None:
+    def flow(x: int) -> int:
+        return x
+
+    class Flow:
+        def __call__(self, x: int) -> int:
+            return x + 1
+
+    assert entrypoint()(flow).name == "flow"
+    assert entrypoint()(Flow()).name == "Flow"
+    assert entrypoint()(Flow()).invoke(1) == 2
+    assert entrypoint()(partial(lambda y, x: x + y, 1)).invoke(1) == 2
+
+
+def test_what_cannot_be_an_entrypoint() -> None:
+    def no_input() -> None: ...
+    def gives(x: int) -> Any:
+        yield x
+    async def gives_async(x: int) -> Any:
+        yield x
+    def two(x: int, y: int) -> None: ...
+
+    with pytest.raises(InvalidGraphError, match="first parameter"):
+        entrypoint()(no_input)
+    for generator in (gives, gives_async):
+        with pytest.raises(NotImplementedError, match="generator"):
+            entrypoint()(generator)
+    with pytest.raises(TypeError, match="'y'"):
+        entrypoint()(two)
+
+
+@pytest.mark.parametrize("value", [0, "", False, [], {}, ()])
+def test_a_falsy_input_is_an_input(drive: Drive, value: Any) -> None:
+    assert drive.invoke(entrypoint()(lambda x: [x]), value) == [value]
+
+
+def test_none_is_no_input(drive: Drive) -> None:
+    with pytest.raises(EmptyInputError):
+        drive.invoke(entrypoint()(lambda x: x), None)
+
+
+@pytest.mark.parametrize("value", [None, 0, [1], (1, 2), "x", Command(goto="nowhere"), object()])
+def test_any_value_can_be_returned(drive: Drive, value: Any) -> None:
+    """A Command is a value like any other: there is nowhere to go."""
+    assert drive.invoke(entrypoint()(lambda x: value), 1) is value
+
+
+def test_what_it_may_take(drive: Drive) -> None:
+    store = InMemoryStore()
+    seen: dict[str, Any] = {}
+
+    @entrypoint(store=store)
+    def flow(x: int, config: Any, runtime: Runtime, writer: Any, store: Any, previous: Any) -> None:
+        seen.update(config=config, runtime=runtime, store=store, previous=previous)
+        writer("hello")
+
+    assert drive.stream(flow, 1, stream_mode="custom") == ["hello"]
+    assert seen["store"] is store and seen["runtime"].store is store
+    assert seen["config"]["metadata"]["stategraph_node"] == "flow"
+    assert seen["previous"] is None
+
+
+def test_an_async_one_needs_the_async_api() -> None:
+    @entrypoint()
+    async def flow(x: int) -> int:
+        return x
+
+    with pytest.raises(TypeError, match="ainvoke"):
+        flow.invoke(1)
+    assert asyncio.run(flow.ainvoke(1)) == 1
+
+
+# -- previous and final ---------------------------------------------------------------------------------------
+
+
+def test_previous_is_what_the_last_run_of_the_thread_returned(drive: Drive) -> None:
+    @entrypoint(checkpointer=InMemorySaver())
+    def total(x: int, *, previous: int | None) -> int:
+        return x + (previous or 0)
+
+    assert [drive.invoke(total, x, ONE) for x in (1, 2, 5)] == [1, 3, 8]
+    assert drive.invoke(total, 1, {"configurable": {"thread_id": "2"}}) == 1
+
+
+def test_final_tells_the_callers_value_from_the_one_kept(drive: Drive) -> None:
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int, previous: Any) -> entrypoint.final[int | None, int]:
+        return entrypoint.final(value=previous, save=2 * x)
+
+    assert [drive.invoke(flow, x, ONE) for x in (1, 2, 5)] == [None, 2, 4]
+    assert flow.channels["__end__"].ValueType == int | None
+
+
+def test_final_may_be_none_on_both_sides(drive: Drive) -> None:
+    seen: list[Any] = []
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int, previous: Any) -> Any:
+        seen.append(previous)
+        return entrypoint.final(value=None, save=None)
+
+    assert [drive.invoke(flow, 1, ONE), drive.invoke(flow, 1, ONE)] == [None, None]
+    assert seen == [None, None]
+    with pytest.raises(TypeError):
+        entrypoint.final[int]
+
+
+def test_update_state_sets_what_comes_next(drive: Drive) -> None:
+    @entrypoint(checkpointer=InMemorySaver())
+    def total(x: int, previous: Any) -> int:
+        return x + (previous or 0)
+
+    drive.invoke(total, 1, ONE)
+    drive.update_state(total, ONE, 10)
+    assert drive.get_state(total, ONE).values == 10
+    assert drive.invoke(total, 5, ONE) == 15
+    drive.update_state(total, ONE, entrypoint.final(value=0, save=100))
+    assert drive.invoke(total, 5, ONE) == 105
+
+
+# -- streams --------------------------------------------------------------------------------------------------
+
+
+def test_streams_show_each_task_and_then_the_whole(drive: Drive) -> None:
+    @task
+    def double(x: int) -> int:
+        return 2 * x
+
+    @entrypoint()
+    def flow(xs: list[int]) -> list[int]:
+        return [double(x).result() for x in xs]
+
+    assert drive.stream(flow, [1, 2]) == [{"double": 2}, {"double": 4}, {"flow": [2, 4]}]
+    assert drive.stream(flow, [1, 2], stream_mode="values") == [[2, 4]]
+
+
+def test_tasks_mode_shows_start_and_end_of_calls(drive: Drive) -> None:
+    @task(name="twice")
+    def double(x: int) -> int:
+        return 2 * x
+
+    @entrypoint()
+    def flow(x: int) -> int:
+        return double(x).result()
+
+    chunks = drive.stream(flow, 3, stream_mode="tasks")
+    assert [(c["name"], "result" in c) for c in chunks] == [
+        ("flow", False), ("twice", False), ("twice", True), ("flow", True),
+    ]  # fmt: skip
+    assert chunks[2]["result"] == {"__return__": 6}
+
+
+# -- one in another -------------------------------------------------------------------------------------------
+
+
+def test_two_calls_of_an_inner_one_have_namespaces_of_their_own(drive: Drive) -> None:
+    spaces: list[tuple[str, ...]] = []
+
+    @entrypoint()
+    def inner(x: int, writer: Any) -> int:
+        writer(x)
+        return x + 1
+
+    @entrypoint()
+    def outer(x: int) -> int:
+        return inner.invoke(inner.invoke(x))
+
+    if drive.is_async:
+
+        async def outer_async(x: int) -> int:
+            return await inner.ainvoke(await inner.ainvoke(x))
+
+        outer_async.__name__ = "outer"
+        outer = entrypoint()(outer_async)
+    chunks = drive.stream(outer, 1, stream_mode="custom", subgraphs=True)
+    spaces = [ns for ns, _ in chunks]
+    name, _, task_id = spaces[0][0].partition(":")
+    assert name == "outer"
+    assert spaces == [(f"outer:{task_id}",), (f"outer:{task_id}", "1")]
+
+
+def test_as_a_node_of_a_graph(drive: Drive) -> None:
+    @entrypoint()
+    def flow(state: State) -> State:
+        return {"log": [state["n"]]}
+
+    app = StateGraph(State).add_node("flow", flow).add_edge(START, "flow").compile()
+    assert drive.invoke(app, {"n": 3}) == {"n": 3, "log": [3]}
+
+
+def test_in_a_task_of_another_with_a_saver(drive: Drive) -> None:
+    """Finished work of the inner one is not repeated when the outer one goes on."""
+    log: list[str] = []
+
+    @task
+    def step(x: int) -> int:
+        log.append("step")
+        return x + 1
+
+    @entrypoint()
+    def inner(x: int) -> int:
+        got = step(x).result()
+        return got * interrupt("factor?")
+
+    if drive.is_async:
+
+        @task
+        async def call_inner(x: int) -> int:
+            return await inner.ainvoke(x)
+
+        @entrypoint(checkpointer=InMemorySaver())
+        async def outer(x: int) -> int:
+            return await call_inner(x)
+    else:
+
+        @task
+        def call_inner(x: int) -> int:
+            return inner.invoke(x)
+
+        @entrypoint(checkpointer=InMemorySaver())
+        def outer(x: int) -> int:
+            return call_inner(x).result()
+
+    assert answers(drive.invoke(outer, 1, ONE)) == ["factor?"]
+    assert drive.invoke(outer, Command(resume=10), ONE) == 20
+    assert log == ["step"]
+
+
+# -- tasks ----------------------------------------------------------------------------------------------------
+
+
+def test_the_name_of_a_task() -> None:
+    def plain() -> None: ...
+
+    class Callable_:
+        def __call__(self) -> None: ...
+
+    assert task(plain).name == "plain"
+    assert task(Callable_()).name == "Callable_"
+    assert task(name="other")(plain).name == "other"
+    assert plain.__name__ == "plain", "the function itself is left as it is"
+
+
+def test_what_the_caller_gives_wins_over_what_is_injected(drive: Drive) -> None:
+    @task
+    def look(x: int, *, store: Any = "none given", runtime: Any = None, config: Any = None) -> Any:
+        return store, runtime, config is not None
+
+    @entrypoint(store=InMemoryStore())
+    def flow(x: int) -> Any:
+        return [look(x, store="mine").result(), look(x, runtime="by name").result()]
+
+    (store, runtime, has_config), (_, given, _) = drive.invoke(flow, 1)
+    assert (store, given, has_config) == ("mine", "by name", True)
+    assert runtime is not None
+
+
+def test_positional_arguments_fill_injectable_names_too(drive: Drive) -> None:
+    @task
+    def look(config: Any, y: int = 0) -> Any:
+        return config, y
+
+    @entrypoint()
+    def flow(x: int) -> Any:
+        return look("mine", y=2).result()
+
+    assert drive.invoke(flow, 1) == ("mine", 2)
+
+
+def test_a_task_of_a_method_is_called_with_its_object(drive: Drive) -> None:
+    class Shop:
+        factor = 3
+
+        @task
+        def price(self, x: int) -> int:
+            return self.factor * x
+
+        @staticmethod
+        @task
+        def free(x: int) -> int:
+            return 0 * x
+
+    bound = task(Shop.price.function.__get__(Shop()))
+
+    @entrypoint()
+    def flow(x: int) -> Any:
+        return [Shop().price(x).result(), Shop.free(x).result(), bound(x).result()]
+
+    assert drive.invoke(flow, 2) == [6, 0, 6]
+
+
+def test_tasks_are_made_of_functions_only() -> None:
+    with pytest.raises(TypeError):
+        task(3)  # type: ignore[call-overload]
+
+
+def test_a_task_keeps_the_face_of_its_function() -> None:
+    @task
+    def price(x: int) -> int:
+        """What it costs."""
+        return x
+
+    assert (price.__doc__, price.__name__, repr(price)) == ("What it costs.", "price", "<task 'price'>")
+
+
+# -- replay ---------------------------------------------------------------------------------------------------
+
+
+def in_steps(log: list[Any], saver: Any = None) -> Pregel:
+    """Task, question, task, question, task."""
+
+    @task
+    def step(n: int) -> int:
+        log.append(n)
+        return n
+
+    @entrypoint(checkpointer=saver or InMemorySaver())
+    def flow(x: int) -> Any:
+        log.append("body")
+        return [step(1).result(), interrupt("a?"), step(2).result(), interrupt("b?"), step(3).result()]
+
+    return flow
+
+
+def test_the_body_runs_again_and_finished_tasks_do_not(drive: Drive) -> None:
+    log: list[Any] = []
+    flow = in_steps(log)
+    assert answers(drive.invoke(flow, 1, ONE)) == ["a?"]
+    assert answers(drive.invoke(flow, Command(resume="A"), ONE)) == ["b?"]
+    assert drive.invoke(flow, Command(resume="B"), ONE) == [1, "A", 2, "B", 3]
+    assert log == ["body", 1, "body", 2, "body", 3]
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_replay_in_every_durability(drive: Drive, durability: str) -> None:
+    log: list[Any] = []
+    flow = in_steps(log)
+    drive.invoke(flow, 1, ONE, durability=durability)
+    drive.invoke(flow, Command(resume="A"), ONE, durability=durability)
+    drive.invoke(flow, Command(resume="B"), ONE, durability=durability)
+    assert log == ["body", 1, "body", 2, "body", 3]
+
+
+VALUES = [None, False, 0, "", [], {}, (1, (2, 3)), {"a": (1,)}, {1, 2}, b"x", 2**80]
+
+
+def test_stored_results_come_back_equal_and_of_their_type(drive: Drive) -> None:
+    log: list[int] = []
+
+    @task
+    def give(i: int) -> Any:
+        log.append(i)
+        return VALUES[i]
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int) -> Any:
+        found = [give(i).result() for i in range(len(VALUES))]
+        interrupt("go on?")
+        return found
+
+    drive.invoke(flow, 1, ONE)
+    found = drive.invoke(flow, Command(resume=1), ONE)
+    assert found == VALUES
+    assert [type(f) for f in found] == [type(v) for v in VALUES]
+    assert log == list(range(len(VALUES))), "each ran once"
+
+
+@dataclass
+class Report:
+    title: str
+
+
+def test_types_that_a_task_says_it_returns_are_stored(drive: Drive) -> None:
+    @task
+    def write(title: str) -> list[Report] | None:
+        return [Report(title)]
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int) -> str:
+        [report] = write("tea").result()
+        return report.title + interrupt("go on?")
+
+    drive.invoke(flow, 1, ONE)
+    assert drive.invoke(flow, Command(resume="!"), ONE) == "tea!"
+
+
+def test_a_failed_task_runs_again_and_finished_ones_do_not(drive: Drive) -> None:
+    log: list[str] = []
+    broken = [True]
+
+    @task
+    def good() -> str:
+        log.append("good")
+        return "good"
+
+    @task
+    def bad() -> str:
+        log.append("bad")
+        if broken.pop():
+            raise ValueError("no")
+        return "bad"
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int) -> Any:
+        return good().result(), bad().result()
+
+    with pytest.raises(ValueError, match="no"):
+        drive.invoke(flow, 1, ONE)
+    broken.append(False)
+    assert drive.invoke(flow, None, ONE) == ("good", "bad")
+    assert log == ["good", "bad", "bad"]
+
+
+def test_the_error_of_a_task_that_later_succeeds_is_forgotten(drive: Drive) -> None:
+    broken = [True]
+
+    @task
+    def bad() -> str:
+        if broken[0]:
+            raise ValueError("no")
+        return "fine"
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int) -> Any:
+        try:
+            first = bad().result()
+        except ValueError:
+            first = "caught"
+        return first, interrupt("go on?")
+
+    drive.invoke(flow, 1, ONE)
+    broken[0] = False
+    assert drive.invoke(flow, Command(resume="yes"), ONE) == ("fine", "yes"), "a caught error is not kept as a result"
+
+
+def test_another_name_in_a_calls_place_is_another_call(drive: Drive) -> None:
+    names = iter(["first", "second"])
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int) -> Any:
+        name = next(names)
+        got = task(name=name)(lambda: name)().result()
+        return got, interrupt("?")
+
+    drive.invoke(flow, 1, ONE)
+    assert drive.invoke(flow, Command(resume="A"), ONE) == ("second", "A")
+
+
+def test_new_input_repeats_everything(drive: Drive) -> None:
+    log: list[Any] = []
+    flow = in_steps(log)
+    drive.invoke(flow, 1, ONE)
+    drive.invoke(flow, 1, ONE)
+    assert log == ["body", 1, "body", 1]
+
+
+def test_a_retried_body_finds_its_finished_tasks(drive: Drive) -> None:
+    """Calls are numbered anew in every attempt, with a saver or without."""
+    from stategraph import RetryPolicy
+
+    log: list[str] = []
+
+    @task
+    def child(name: str) -> str:
+        log.append(name)
+        return name
+
+    def body(x: int) -> list[str]:
+        got = [child("a").result(), child("b").result()]
+        log.append("body")
+        if log.count("body") < 3:
+            raise ConnectionError
+        return got
+
+    policy = RetryPolicy(initial_interval=0)
+    for saver in (None, InMemorySaver()):
+        log.clear()
+        flow = entrypoint(checkpointer=saver, retry_policy=policy)(body)
+        assert drive.invoke(flow, 1, ONE if saver else None) == ["a", "b"]
+        assert log == ["a", "b", "body", "body", "body"]
+
+
+# -- questions in tasks ---------------------------------------------------------------------------------------
+
+
+def asks_twice() -> tuple[Pregel, list[str]]:
+    log: list[str] = []
+
+    @task
+    def ask(name: str) -> str:
+        log.append(name)
+        return f"{name}={interrupt(name)}"
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int) -> list[str]:
+        return [future.result() for future in [ask("p"), ask("q")]]
+
+    return flow, log
+
+
+def test_questions_of_parallel_tasks_are_all_asked(drive: Drive) -> None:
+    flow, _ = asks_twice()
+    paused = drive.invoke(flow, 1, ONE)
+    assert answers(paused) == ["p", "q"]
+    assert [q.value for q in drive.get_state(flow, ONE).interrupts] == ["p", "q"]
+    ids = [question.id for question in paused["__interrupt__"]]
+    assert drive.invoke(flow, Command(resume=dict(zip(ids, ["P", "Q"], strict=True))), ONE) == ["p=P", "q=Q"]
+
+
+def test_questions_of_parallel_tasks_are_answered_one_by_one(drive: Drive) -> None:
+    flow, log = asks_twice()
+    first, second = drive.invoke(flow, 1, ONE)["__interrupt__"]
+    paused = drive.invoke(flow, Command(resume={second.id: "Q"}), ONE)
+    assert answers(paused) == ["p"]
+    assert drive.invoke(flow, Command(resume={first.id: "P"}), ONE) == ["p=P", "q=Q"]
+    assert log.count("q") == 2, "answered and finished, it ran no third time"
+
+
+def test_a_tasks_question_and_the_bodys_own_are_both_asked(drive: Drive) -> None:
+    @task
+    def ask() -> str:
+        return interrupt("task?")
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int) -> Any:
+        future = ask()
+        mine = interrupt("body?")
+        return mine, future.result()
+
+    questions = drive.invoke(flow, 1, ONE)["__interrupt__"]
+    assert sorted(q.value for q in questions) == ["body?", "task?"]
+    given = {q.id: q.value.upper() for q in questions}
+    assert drive.invoke(flow, Command(resume=given), ONE) == ("BODY?", "TASK?")
+
+
+def test_a_tasks_question_shows_once_in_the_stream(drive: Drive) -> None:
+    @task
+    def ask() -> str:
+        return interrupt("task?")
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int) -> Any:
+        return ask().result()
+
+    chunks = drive.stream(flow, 1, ONE)
+    assert [list(c) for c in chunks] == [["__interrupt__"]]
+    assert drive.stream(flow, Command(resume="yes"), ONE) == [{"ask": "yes"}, {"flow": "yes"}]
+
+
+def test_except_exception_cannot_swallow_a_tasks_question(drive: Drive) -> None:
+    @task
+    def ask() -> str:
+        return interrupt("task?")
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int) -> Any:
+        try:
+            return ask().result()
+        except Exception:
+            return "swallowed"
+
+    assert answers(drive.invoke(flow, 1, ONE)) == ["task?"]
+
+
+# -- tasks in the nodes of a graph ----------------------------------------------------------------------------
+
+
+def graph_of(*nodes: Callable[..., Any], saver: Any = None) -> Any:
+    graph = StateGraph(State)
+    for node in nodes:
+        graph.add_node(node).add_edge(START, node.__name__)
+    return graph.compile(checkpointer=saver)
+
+
+def test_a_nodes_tasks_stream_before_the_node(drive: Drive) -> None:
+    @task
+    def double(x: int) -> int:
+        return 2 * x
+
+    def node(state: State) -> State:
+        return {"log": [double(state["n"]).result()]}
+
+    assert drive.stream(graph_of(node), {"n": 2}) == [{"double": 4}, {"node": {"log": [4]}}]
+
+
+def test_parallel_nodes_may_call_the_same_task(drive: Drive) -> None:
+    """A call belongs to its caller: each gets its own result, and keeps it over a resume."""
+    log: list[Any] = []
+
+    @task
+    def show(x: Any) -> Any:
+        log.append(x)
+        return x
+
+    def a(state: State) -> State:
+        return {"log": [show("a").result()]}
+
+    def b(state: State) -> State:
+        got = show("b").result()
+        interrupt("b?")
+        return {"log": [got]}
+
+    app = graph_of(a, b, saver=InMemorySaver())
+    drive.invoke(app, {"n": 1}, ONE)
+    assert drive.invoke(app, Command(resume=1), ONE)["log"] == ["a", "b"]
+    assert sorted(log) == ["a", "b"]

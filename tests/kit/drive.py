@@ -1,0 +1,108 @@
+"""How tests call the engine: in both worlds, and many cases as one test."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+
+class Drive:
+    """The faces of an app or a saver, called in one world: `drive.invoke(app, 1)` is `app.invoke(1)`, or
+    `asyncio.run(app.ainvoke(1))`. A test that takes `drive` runs in both worlds and must see the same.
+    """
+
+    def __init__(self, is_async: bool) -> None:
+        self.is_async = is_async
+
+    def call(self, owner: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        """`owner.method(...)`, or `await owner.amethod(...)`."""
+        if not self.is_async:
+            return getattr(owner, method)(*args, **kwargs)
+
+        async def wait() -> Any:
+            return await getattr(owner, "a" + method)(*args, **kwargs)
+
+        return asyncio.run(wait())
+
+    def items(self, owner: Any, method: str, *args: Any, take: int | None = None, **kwargs: Any) -> list[Any]:
+        """What the iterator `owner.method(...)` or `owner.amethod(...)` gives, or its first `take` items."""
+        if not self.is_async:
+            source = getattr(owner, method)(*args, **kwargs)
+            found = list(islice(source, take))
+            if take is not None:
+                source.close()
+            return found
+
+        async def read() -> list[Any]:
+            source = getattr(owner, "a" + method)(*args, **kwargs)
+            found: list[Any] = []
+            while take is None or len(found) < take:
+                try:
+                    found.append(await anext(source))
+                except StopAsyncIteration:
+                    return found
+            await source.aclose()
+            return found
+
+        return asyncio.run(read())
+
+    def invoke(self, app: Any, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        return self.call(app, "invoke", input, config, **kwargs)
+
+    def batch(self, app: Any, inputs: Sequence[Any], config: Any = None, **kwargs: Any) -> list[Any]:
+        return self.call(app, "batch", inputs, config, **kwargs)
+
+    def stream(self, app: Any, input: Any, config: Any = None, **kwargs: Any) -> list[Any]:
+        """Every chunk, or the first `take=` ones and then an early close."""
+        return self.items(app, "stream", input, config, **kwargs)
+
+    def get_state(self, app: Any, config: Any, **kwargs: Any) -> Any:
+        return self.call(app, "get_state", config, **kwargs)
+
+    def history(self, app: Any, config: Any, **kwargs: Any) -> list[Any]:
+        """Every snapshot of the thread, newest first."""
+        return self.items(app, "get_state_history", config, **kwargs)
+
+    def update_state(self, app: Any, config: Any, values: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.call(app, "update_state", config, values, *args, **kwargs)
+
+
+def each_case(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """As `pytest.mark.parametrize`, but all cases are one test and share its fixtures: for tables of cases that take
+    less time than pytest takes for a test. All of them are tried; those that fail are named."""
+    arguments = names.split(", ")
+
+    def make(test: Callable[..., None]) -> Callable[..., None]:
+        @wraps(test)
+        def try_all(**fixtures: Any) -> None:
+            failed: list[Exception] = []
+            for case in cases:
+                try:
+                    test(**fixtures, **dict(zip(arguments, case if len(arguments) > 1 else [case], strict=True)))
+                except Exception as error:
+                    error.add_note(f"{names} = {case!r}")
+                    failed.append(error)
+            if failed:
+                raise ExceptionGroup(f"{test.__name__}: some cases fail", failed)
+
+        signature = inspect.signature(test)
+        fixtures = [each for name, each in signature.parameters.items() if name not in arguments]
+        try_all.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+        return try_all
+
+    return make
+
+
+def forget_modules(folder: Path) -> list[str]:
+    """Import no more what lies in this folder; the names of what was imported from there."""
+    files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    found = [name for name, file in files.items() if file and file.startswith(str(folder))]
+    for name in found:
+        del sys.modules[name]
+    return found

@@ -1,0 +1,76 @@
+"""Graphs with schedule="ready" whose nodes run on an executor: part of `executor_suite`."""
+
+from __future__ import annotations
+
+import operator
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from typing_extensions import TypedDict
+
+from kit.drive import Drive
+from stategraph import START, InMemorySaver, StateGraph
+
+READY_THREAD: Any = {"configurable": {"thread_id": "ready"}}
+
+
+class Branches(TypedDict, total=False):
+    folder: str
+    log: Annotated[list[str], operator.add]
+
+
+def starts_a_chain(state: Branches) -> Branches:
+    return {"log": ["a"]}
+
+
+def ends_a_chain(state: Branches) -> Branches:
+    Path(state["folder"], "chain").touch()
+    return {"log": ["b"]}
+
+
+def outlasts_the_chain(state: Branches) -> Branches:
+    """Ends only if b, which starts a step later, runs beside it."""
+    deadline = time.monotonic() + 30
+    while not Path(state["folder"], "chain").exists():
+        assert time.monotonic() < deadline, "the chain does not go on"
+        time.sleep(0.01)
+    return {"log": [f"long saw {len(state['log'])}"]}
+
+
+def outlasts_and_dies(state: Branches) -> Branches:
+    died = Path(state["folder"], "died")
+    if not died.exists():
+        died.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return outlasts_the_chain(state)
+
+
+def branches(long: Any, executor: Any) -> Any:
+    graph = StateGraph(Branches)
+    graph.add_node("a", starts_a_chain).add_node("b", ends_a_chain).add_node("long", long)
+    graph.add_edge(START, "a").add_edge("a", "b").add_edge(START, "long")
+    return graph.compile(InMemorySaver(), schedule="ready", executor=executor)
+
+
+def check_steps(app: Any) -> None:
+    """a has ended a step; b and long may have ended together, and long has read the state at which it started."""
+    logs = [each.values.get("log", []) for each in app.get_state_history(READY_THREAD)]
+    assert ["a"] in logs and sorted(logs[0]) == ["a", "b", "long saw 0"]
+
+
+@pytest.mark.trial
+def test_branches_of_a_ready_graph_overlap_on_an_executor(drive: Drive, far: Any, tmp_path: Path) -> None:
+    app = branches(outlasts_the_chain, far)
+    drive.invoke(app, {"folder": str(tmp_path), "log": []}, READY_THREAD)
+    check_steps(app)
+
+
+@pytest.mark.trial
+def test_a_worker_that_dies_in_one_branch_holds_no_other_back(world: Drive, mortal: Any, tmp_path: Path) -> None:
+    app = branches(outlasts_and_dies, mortal)
+    world.invoke(app, {"folder": str(tmp_path), "log": []}, READY_THREAD)
+    check_steps(app)

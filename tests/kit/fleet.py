@@ -1,0 +1,276 @@
+"""Workers for tests: graphs that they run, workers on threads, and workers in processes that can be killed.
+
+The graphs are found by `python -m stategraph work tests/kit/fleet.py:counting` too.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import operator
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from kit import machines
+from stategraph import END, START, Pregel, StateGraph, interrupt
+from stategraph.testing import Ledger
+from stategraph.workers import Queue, Worker
+from stategraph.workers.jobs import Job, JobCodec, JobName
+
+NOTES = "STATEGRAPH_TEST_NOTES"
+"""Names the file in which nodes note what they do."""
+
+QUICK = {"poll": 0.05}
+PLANTED = ExitStack()  # bugs of a worker process, for as long as it lives
+PROCESSES = multiprocessing.get_context("forkserver")
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    left: int
+    kills: bool
+    exits: str
+    pause: float
+
+
+def note(*words: Any) -> None:
+    if NOTES in os.environ:
+        Ledger(Path(os.environ[NOTES])).note(*words)
+
+
+def count(state: State, runtime: Any) -> Any:
+    """One step: has an effect, under its key."""
+    number = len(state["log"])
+    note(runtime.execution_info.thread_id, number, runtime.idempotency_key)
+    if state.get("kills"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "exits" in state and not (left := Path(state["exits"])).exists():
+        left.touch()
+        os._exit(1)  # once: nothing that Python does at its end is done
+    time.sleep(state.get("pause", 0))
+    return {"log": [number]}
+
+
+def looped(node: Callable[..., Any], name: str = "counting") -> Pregel:
+    """A graph that runs a node as often as `left` says."""
+    builder = StateGraph(State)
+    builder.add_node("step", node)
+    builder.add_edge(START, "step")
+    builder.add_conditional_edges("step", lambda s: "step" if len(s["log"]) < s["left"] else END, ["step", END])
+    return builder.compile(name=name)
+
+
+counting = looped(count)
+
+
+def pay(state: State, runtime: Any) -> Any:
+    """One step: has an effect, once."""
+    number, key = len(state["log"]), runtime.idempotency_key
+
+    def have() -> int:
+        note("had", key, f"effect {number}")
+        time.sleep(state.get("pause", 0) * (number % 2))
+        return number
+
+    runtime.once("effect", have)
+    note("kept", key, f"effect {number}")
+    time.sleep(state.get("pause", 0))
+    return {"log": [number]}
+
+
+paying = looped(pay, "paying")
+
+
+def branch(name: str) -> Callable[..., Any]:
+    """A node of `branches`: notes that it began, has an effect once, and then waits for a file, if the input names
+    one."""
+
+    def run(state: State, runtime: Any) -> Any:
+        key = runtime.idempotency_key
+        note(name, "began", key)
+        runtime.once("effect", lambda: note(name, "had", key))
+        note(name, "kept", key)
+        if name in ("b", "long"):
+            until(Path(state["exits"]).exists)
+        return {"log": [f"{name} saw {len(state['log'])}"]}
+
+    return run
+
+
+def build_branches() -> Pregel:
+    """`long` beside a > b, and d behind both, each as soon as its own inputs are there."""
+    builder = StateGraph(State)
+    for name in ("a", "b", "long", "d"):
+        builder.add_node(name, branch(name))
+    builder.add_edge(START, "a").add_edge("a", "b").add_edge(START, "long")
+    builder.add_edge("b", "d").add_edge("long", "d")
+    return builder.compile(name="branches", schedule="ready")
+
+
+branches = build_branches()
+
+
+def asks(state: State) -> Any:
+    """Two questions in one node, and one in another."""
+    return {"log": [interrupt("first"), interrupt("second")]}
+
+
+def asking() -> Pregel:
+    builder = StateGraph(State)
+    builder.add_node("asks", asks)
+    builder.add_node("more", lambda state: {"log": [interrupt("third")]})
+    builder.add_edge(START, "asks")
+    builder.add_edge("asks", "more")
+    return builder.compile(name="asking")
+
+
+@contextmanager
+def working(graph: Pregel, url: str, number: int = 1, **options: Any) -> Iterator[list[Worker]]:
+    """Workers on threads of this process; stopped in good order."""
+    made = [Worker(graph, url, **{**QUICK, **options}) for _ in range(number)]
+    failed: list[BaseException] = []
+
+    def run(worker: Worker) -> None:
+        try:
+            worker.run()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(worker,)) for worker in made]
+    for thread in threads:
+        thread.start()
+    try:
+        yield made
+    finally:
+        for worker in made:
+            worker.stop()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a worker does not stop"
+    assert not failed, failed
+
+
+def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str | None, host: str | None) -> None:
+    """What a worker process does: as `python -m stategraph work`, without reading a command line."""
+    if host is not None:
+        machines.enter(host)
+    if bug is not None:
+        from faults.planted import planted
+
+        PLANTED.enter_context(planted(bug))
+    os.setsid()  # a group, and a folder, of its own: another machine, as far as that goes
+    os.environ[NOTES] = notes
+    tempfile.tempdir = folder
+    os.chdir(folder)
+    graph = {"counting": counting, "paying": paying, "branches": branches}[options.pop("graph", "counting")]
+    worker = Worker(graph, url, **{**QUICK, **options})
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    worker.run()
+
+
+@cache
+def warm_up() -> None:
+    """Let worker processes begin with this module loaded. `sys.path` is given by hand, since Python 3.11 forgets it."""
+    PROCESSES.set_forkserver_preload([__name__])
+    with pytest.MonkeyPatch.context() as patch, machines.outside():
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        forkserver.ensure_running()
+        resource_tracker.ensure_running()
+
+
+class Fleet:
+    """Worker processes. Ended with the `with` block.
+
+    Args:
+        folder: where their nodes note what they do, and each has a folder of its own.
+        bug: a planted bug, by name.
+        options: those of `Worker`; and `graph`, by name.
+    """
+
+    def __init__(self, url: str, folder: Path, bug: str | None = None, **options: Any) -> None:
+        warm_up()
+        self._bug = bug
+        self._url, self._folder, self._options = url, folder, options
+        self.notes = Ledger(folder / "notes")
+        self.processes: list[Any] = []
+        self.started = 0
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+    def start(self, host: machines.Host | None = None) -> Any:
+        """One more worker, on a machine or here."""
+        self.started += 1
+        own = self._folder / f"machine-{self.started}"
+        own.mkdir()
+        options = {"label": f"w{self.started}", **self._options}
+        args = (self._url, str(self.notes.path), str(own), options, self._bug, host and host.name)
+        process = PROCESSES.Process(target=serve, args=args)
+        process.start()
+        self.processes.append(process)
+        return process
+
+    def kill(self, process: Any) -> None:
+        """As a loss of power does."""
+        process.kill()
+        process.join()
+        self.processes.remove(process)
+
+    def reap(self) -> None:
+        """Forget those that died."""
+        self.processes = [process for process in self.processes if process.is_alive()]
+
+    def repeats(self) -> int:
+        """How many effects were had more than once."""
+        notes = self.notes.read()
+        return len(notes) - len({str(each) for each in notes})
+
+
+def until(what: Callable[[], Any], seconds: float = 60) -> Any:
+    """What it gives as soon as that is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.005)
+    return found
+
+
+def all_ended(queue: Queue) -> bool:
+    """Whether nothing waits or runs."""
+    return not queue.jobs(("waiting", "running"), limit=1)
+
+
+def judged(queue: Queue, workers: Fleet, names: list[str], steps: int = 5) -> None:
+    """Every thread has each step once, and every step one key, however often it was tried."""
+    for name in names:
+        found = queue.result(name, wait=60)
+        assert found.unwrap()["log"] == [*range(steps)], found
+    keys: dict[tuple[str, int], set[str]] = {}
+    for thread, number, key in workers.notes.read():
+        keys.setdefault((thread, number), set()).add(key)
+    assert len(keys) == steps * len(names)
+    doubled = {where: tried for where, tried in keys.items() if len(tried) > 1}
+    assert not doubled, "an effect under two keys"
+    assert len({key for each in keys.values() for key in each}) == len(keys)
+
+
+def job_of(form: JobCodec, given: Any, attempt: int = 1, **more: Any) -> Job:
+    name = JobName("counting", "t", "r")
+    task = form.write("task", name, {"input": given, "config": {}, "context": None})
+    return Job(1, attempt, 1, True, name, task, **more)

@@ -1,0 +1,68 @@
+"""A process that dies at one of the calls by which it stores, played in this one: whatever comes after is not stored."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from faults.campaign import patched
+
+STORING = ("commit", "commit_all", "commit_writes", "commit_records", "claim")
+
+
+class Died(Exception):
+    """Nothing of this process is stored any more."""
+
+
+class Death:
+    """When a process dies: at its storing call number `at`, before or after that has stored."""
+
+    def __init__(self, at: int, *, stores_first: bool = False, meanwhile: Callable[[], Any] = bool) -> None:
+        self.left = at
+        self.dead = False
+        self._stores_first = stores_first
+        self._meanwhile = meanwhile  # the call takes so long
+        self._lock = threading.Lock()
+
+    def passes(self) -> bool:
+        """Whether a storing call stores as ever; False for the one at which the process dies."""
+        with self._lock:
+            if self.dead:
+                raise Died
+            self.left -= 1
+            self.dead = self.left <= 0
+            return not self.dead
+
+    def around(self, store: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            if self.passes():
+                return store(*given)
+            if self._stores_first:
+                store(*given)
+            self._meanwhile()
+            raise Died
+
+        return call
+
+    def around_async(self, store: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(*given: Any) -> Any:
+            if self.passes():
+                return await store(*given)
+            if self._stores_first:
+                await store(*given)
+            self._meanwhile()
+            raise Died
+
+        return call
+
+
+@contextmanager
+def dying(saver: Any, death: Death) -> Iterator[None]:
+    """Inside, what stores by this saver is a process that dies."""
+    with ExitStack() as stack:
+        for name in STORING:
+            stack.enter_context(patched(saver, name, death.around(getattr(saver, name))))
+            stack.enter_context(patched(saver, f"a{name}", death.around_async(getattr(saver, f"a{name}"))))
+        yield

@@ -1,0 +1,82 @@
+"""A saver whose overrides count their calls, and a run that makes them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from typing import Annotated, Any
+
+from typing_extensions import TypedDict
+
+from stategraph import END, START, Command, StateGraph, interrupt
+
+SYNC = ("get_tuple", "list", "head", "run_of", "put", "put_writes", "commit", "commit_writes", "claim")
+THREAD: Any = {"configurable": {"thread_id": "t"}}
+
+
+class State(TypedDict):
+    log: Annotated[list[str], lambda old, new: old + new]
+
+
+def counting(base: type, names: tuple[str, ...]) -> type:
+    """A subclass that counts the calls of these methods and does what its base does."""
+
+    def method(name: str) -> Any:
+        if name == "alist":
+
+            async def alist(self: Any, *args: Any, **named: Any) -> Any:
+                self.calls[name] += 1
+                async for found in base.alist(self, *args, **named):  # type: ignore[attr-defined]
+                    yield found
+
+            return alist
+        if inspect.iscoroutinefunction(getattr(base, name)):
+
+            async def acall(self: Any, *args: Any, **named: Any) -> Any:
+                self.calls[name] += 1
+                return await getattr(base, name)(self, *args, **named)
+
+            return acall
+
+        def call(self: Any, *args: Any, **named: Any) -> Any:
+            self.calls[name] += 1
+            return getattr(base, name)(self, *args, **named)
+
+        return call
+
+    return type("Counting", (base,), {"calls": Counter(), **{name: method(name) for name in names}})
+
+
+def script(app: Any) -> Any:
+    """A run that stores, records, pauses, is answered twice by the same delivery, and forks from an older checkpoint."""
+    yield "invoke", ({"log": ["in"]}, {**THREAD, "run_id": "a"})
+    yield "invoke", (Command(resume="yes"), {**THREAD, "run_id": "b"})
+    yield "invoke", (Command(resume="yes"), {**THREAD, "run_id": "b"})  # delivered again
+    past = [found for found in app.get_state_history(THREAD) if found.next == ("first", "second")]
+    yield "invoke", (None, past[0].config)
+    yield "invoke", (Command(resume="again"), THREAD)
+
+
+def build(saver: Any, first: Any = lambda state: {"log": ["first"]}) -> Any:
+    def ask(state: State) -> Any:
+        return {"log": [interrupt("?")]}
+
+    graph = StateGraph(State)
+    graph.add_node("first", first)
+    graph.add_node("second", ask)
+    graph.add_node("last", lambda state: {"log": ["last"]})
+    for name in ("first", "second"):
+        graph.add_edge(START, name)
+        graph.add_edge(name, "last")
+    graph.add_edge("last", END)
+    return graph.compile(checkpointer=saver)
+
+
+def play(saver: Any, world: str) -> Any:
+    app = build(saver)
+    done = None
+    for method, args in script(app):
+        done = getattr(app, method)(*args) if world == "sync" else asyncio.run(getattr(app, "a" + method)(*args))
+    found = [(s.values, s.next, [t.name for t in s.tasks]) for s in app.get_state_history(THREAD)]
+    return done, found

@@ -1,0 +1,30 @@
+"""The package's source, as syntax trees."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def packages() -> list[str]:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    return [name.removeprefix("stategraph") for name in listed]
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return "." + ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FOLDERS = [ROOT.joinpath(*package.split(".")) for package in packages()]
+FILES = {name_of(path): path for folder in FOLDERS for path in sorted(folder.glob("*.py"))}
+
+
+@cache
+def tree_of(name: str) -> ast.Module:
+    """A file's syntax tree. Not read at import: each worker of pytest-xdist imports this file, one runs its tests."""
+    return ast.parse(FILES[name].read_text(), str(FILES[name]))

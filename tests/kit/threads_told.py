@@ -1,0 +1,205 @@
+"""Real threads to look at: run by real graphs with a real saver, without a second of waiting.
+
+Each function gives the graph and the config of its thread. Only what several tests of looking share lives here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import add
+from typing import Annotated, Any, TypedDict
+
+from stategraph import (
+    END,
+    START,
+    Command,
+    InMemorySaver,
+    Interrupt,
+    RetryPolicy,
+    Send,
+    StateGraph,
+    interrupt,
+)
+from stategraph.graph.compile import CompiledStateGraph
+
+Told = tuple[CompiledStateGraph, Any]
+THREAD: Any = {"configurable": {"thread_id": "t"}}
+AT_ONCE = RetryPolicy(initial_interval=0.0, jitter=False)
+
+
+class Log(TypedDict, total=False):
+    log: Annotated[list[Any], add]
+    count: int
+
+
+def note(text: Any) -> Any:
+    return lambda state: {"log": [text]}
+
+
+def compiled(graph: StateGraph[Any], name: str, **kwargs: Any) -> CompiledStateGraph:
+    return graph.compile(checkpointer=InMemorySaver(), name=name, **kwargs)
+
+
+def map_reduce(pages: int = 9, failing: tuple[int, ...] = (3, 3, 7)) -> Told:
+    """A fan-out whose tasks fail and are tried again, and a reduce."""
+    left = list(failing)
+
+    def fetch(state: Any) -> Any:
+        if state["page"] in left:
+            left.remove(state["page"])
+            raise ConnectionError("lost")
+        return {"log": [f"page {state['page']}"]}
+
+    graph = StateGraph(Log)
+    graph.add_node("plan", note("plan"))
+    graph.add_node("fetch", fetch, retry_policy=AT_ONCE)
+    graph.add_node("gather", lambda state: {"count": len(state["log"])})
+    graph.add_edge(START, "plan").add_edge("fetch", "gather").add_edge("gather", END)
+    graph.add_conditional_edges("plan", lambda state: [Send("fetch", {"page": n}) for n in range(pages)], ["fetch"])
+    app = compiled(graph, "map and reduce")
+    app.invoke({"log": []}, THREAD)
+    return app, THREAD
+
+
+def asking() -> CompiledStateGraph:
+    graph = StateGraph(Log)
+    graph.add_node("draft", note("draft"))
+    graph.add_node("ask", lambda state: {"log": [interrupt({"publish?": state["log"][-1]})]})
+    graph.add_node("check", note("checked"))
+    graph.add_node("publish", note("published"))
+    graph.add_edge(START, "draft").add_edge("draft", "ask").add_edge("draft", "check")
+    graph.add_edge(["ask", "check"], "publish")
+    return compiled(graph, "approval")
+
+
+def asked(answer: Any = None) -> Told:
+    """A question beside another task; with an answer, the run after it as well."""
+    app = asking()
+    app.invoke({"log": []}, THREAD)
+    if answer is not None:
+        app.invoke(Command(resume=answer), THREAD)
+    return app, THREAD
+
+
+def failed() -> Told:
+    """Two tasks side by side: one is done, the other fails for good."""
+
+    def bad(state: Any) -> Any:
+        error = ValueError("</script><b>boom</b>")
+        error.add_note("a note")
+        raise error from KeyError("the cause")
+
+    graph = StateGraph(Log).add_node("aside", note("aside")).add_node("bad", bad).add_node("last", note("last"))
+    graph.add_edge(START, "aside").add_edge(START, "bad").add_edge(["aside", "bad"], "last")
+    app = compiled(graph, "failing")
+    try:
+        app.invoke({"log": []}, THREAD)
+    except ValueError:
+        pass
+    return app, THREAD
+
+
+def renamed(node: Callable[[Any], Any], after: str = "pay") -> Told:
+    """A thread that stopped in the node `charge`, with the same graph in which this node has another name."""
+    saver = InMemorySaver()
+
+    def build(name: str) -> CompiledStateGraph:
+        graph = StateGraph(Log).add_node("a", note("a")).add_node(name, node)
+        return graph.add_edge(START, "a").add_edge("a", name).compile(checkpointer=saver)
+
+    try:
+        build("charge").invoke({"log": []}, THREAD)
+    except ValueError:
+        pass
+    return build(after), THREAD
+
+
+def declined(state: Any) -> Any:
+    raise ValueError("card declined")
+
+
+def confirmed(state: Any) -> Any:
+    return {"log": [interrupt("charge it?")]}
+
+
+def rescue(state: Any) -> Any:
+    return {"log": ["rescued"]}
+
+
+def rescued() -> Told:
+    """A node failed, and its error handler took over."""
+    graph = StateGraph(Log).add_node("risky", declined, error_handler=rescue).add_edge(START, "risky")
+    app = compiled(graph, "rescued")
+    app.invoke({"log": []}, THREAD)
+    return app, THREAD
+
+
+def looping(fails: int, runs: int) -> Told:
+    """One node that runs so many times, its task being fanned out; so many of them fail for good, in the first step."""
+
+    def work(state: Any) -> Any:
+        if state.get("count", 0) < fails:
+            raise ValueError("lost")
+        return {"log": ["ok"]}
+
+    graph = StateGraph(Log).add_node("work", work)
+    graph.add_conditional_edges(START, lambda state: [Send("work", {"count": n}) for n in range(runs)], ["work"])
+    app = compiled(graph, "looping")
+    try:
+        app.invoke({"log": []}, THREAD)
+    except ValueError:
+        pass
+    return app, THREAD
+
+
+def forked() -> Told:
+    """Answered one way, then changed before the question and answered another way."""
+    app, thread = asked("yes")
+    before = next(s for s in app.get_state_history(thread) if "ask" in s.next)
+    fork = app.update_state(before.config, {"log": ["a new draft"]}, as_node="draft")
+    app.invoke(None, fork)
+    app.invoke(Command(resume="no"), thread)
+    return app, thread
+
+
+def nested() -> Told:
+    """A graph as a node, with a graph as a node in it, which asks and is answered."""
+    deep = StateGraph(Log).add_node("ask", lambda state: {"log": [interrupt("deep?")]}).add_edge(START, "ask")
+    inner = StateGraph(Log).add_node("first", note("first")).add_node("deep", deep.compile())
+    inner.add_edge(START, "first").add_edge("first", "deep")
+    graph = StateGraph(Log).add_node("outer", note("outer")).add_node("holder", inner.compile())
+    graph.add_edge(START, "outer").add_edge("outer", "holder")
+    app = compiled(graph, "nested")
+    app.invoke({"log": []}, THREAD)
+    app.invoke(Command(resume="yes"), THREAD)
+    return app, THREAD
+
+
+def long(steps: int = 2000, growing: bool = True) -> Told:
+    """A loop, whose list grows by one in each step."""
+    graph = StateGraph(Log)
+    graph.add_node("tick", lambda s: {"log": [f"tick {s['count']}"] if growing else [], "count": s["count"] + 1})
+    graph.add_edge(START, "tick")
+    graph.add_conditional_edges("tick", lambda state: "tick" if state["count"] < steps else END, ["tick", END])
+    app = compiled(graph, "loop")
+    app.invoke({"count": 0}, THREAD)
+    return app, THREAD
+
+
+def questions(app: CompiledStateGraph) -> tuple[Interrupt, ...]:
+    return app.get_state(THREAD).interrupts
+
+
+class Timeless(InMemorySaver):
+    """What another saver holds, without times."""
+
+    def __init__(self, other: Any) -> None:
+        super().__init__()
+        self.other = other
+
+    def get_tuple(self, config: Any) -> Any:
+        found = self.other.get_tuple(config)
+        return found and found._replace(spans={})
+
+    def list(self, config: Any, **kwargs: Any) -> Any:
+        return (found._replace(spans={}) for found in self.other.list(config, **kwargs))

@@ -1,0 +1,269 @@
+"""Streams in every mode, as programs read them."""
+
+import asyncio
+import operator
+from typing import Annotated
+
+from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_stream_writer
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, create_react_agent
+from langgraph.types import Command, StreamWriter, interrupt
+from program_cases import case, collect, conversation, run_cases, saying, thread
+from typing_extensions import TypedDict
+
+
+class State(TypedDict):
+    topic: str
+    joke: str
+    log: Annotated[list[str], operator.add]
+
+
+def two_nodes(**options):
+    def refine(state: State):
+        return {"topic": state["topic"] + " and cats"}
+
+    def joke(state: State, writer: StreamWriter):
+        writer({"progress": 50})
+        get_stream_writer()("half way")
+        return {"joke": f"about {state['topic']}", "log": ["joke"]}
+
+    return StateGraph(State).add_sequence([refine, joke]).add_edge(START, "refine").compile(**options)
+
+
+GIVEN = {"topic": "ice cream", "log": []}
+MODES = ["values", "updates", "custom", "messages"]
+IDS = ("id", "checkpoint_id", "thread_ts", "timestamp", "ts", "checkpoint_ns", "langgraph_checkpoint_ns")
+
+
+def stable(value):
+    """Without ids and times, and a config shortened to its keys."""
+    if isinstance(value, dict):
+        return {k: stable(v) for k, v in value.items() if k not in IDS}
+    if isinstance(value, (list, tuple)):
+        return type(value)(stable(v) for v in value) if type(value) in (list, tuple) else value
+    return value
+
+
+@case
+def one_mode_at_a_time(note):
+    for mode in ("values", "updates", "custom", "messages"):
+        for chunk in two_nodes().stream(GIVEN, stream_mode=mode):
+            note(mode, chunk)
+
+
+@case
+def several_modes_at_once(note):
+    for mode, chunk in two_nodes().stream(GIVEN, stream_mode=MODES):
+        note(mode, chunk)
+    for mode, chunk in asyncio.run(collect(two_nodes().astream(GIVEN, stream_mode=MODES))):
+        note(mode, chunk)
+
+
+@case
+def the_default_mode(note):
+    for chunk in two_nodes().stream(GIVEN):
+        note(chunk)
+    note(two_nodes().invoke(GIVEN, stream_mode="updates"))
+    note(two_nodes().invoke(GIVEN, stream_mode=["updates", "values"]))
+    note(two_nodes().invoke(GIVEN, output_keys="joke"))
+    note(two_nodes().invoke(GIVEN, output_keys=["joke"]))
+
+
+@case
+def tasks_and_checkpoints(note):
+    app = two_nodes(checkpointer=InMemorySaver())
+    for mode, chunk in app.stream(GIVEN, thread(), stream_mode=["tasks", "checkpoints"]):
+        note(mode, stable(chunk))
+
+
+@case
+def debugging(note):
+    app = two_nodes(checkpointer=InMemorySaver())
+    for chunk in app.stream(GIVEN, thread(), stream_mode="debug"):
+        note(stable(chunk))
+
+
+@case
+def typed_parts(note):
+    app = two_nodes(checkpointer=InMemorySaver())
+    for part in app.stream(GIVEN, thread(), stream_mode=[*MODES, "tasks", "checkpoints"], version="v2"):
+        note(part["type"], part["ns"], stable(part["data"]), part.get("interrupts"))
+    found = two_nodes().invoke(GIVEN, version="v2")
+    note(type(found).__name__, found.value, found.interrupts)
+
+
+@case
+def typed_parts_of_a_pause(note):
+    def ask(state: State):
+        return {"joke": interrupt("which?")}
+
+    def make():
+        return StateGraph(State).add_node(ask).add_edge(START, "ask").compile(checkpointer=InMemorySaver())
+
+    async def main():
+        app = make()
+        async for part in app.astream(GIVEN, thread(), stream_mode=["values", "updates"], version="v2"):
+            note(part["type"], part["ns"], [i.value for i in part.get("interrupts", ())], sorted(part["data"]))
+        found = await app.ainvoke(Command(resume="this"), thread(), version="v2")
+        note(found.value, found.interrupts)
+
+    asyncio.run(main())
+    paused = make().invoke(GIVEN, thread(), version="v2")
+    note(paused.value, [each.value for each in paused.interrupts])
+
+
+@case
+def subgraphs_are_streamed(note):
+    sub = two_nodes()
+    app = StateGraph(State).add_node("sub", sub).add_edge(START, "sub").compile()
+    for ns, mode, chunk in app.stream(GIVEN, stream_mode=["updates", "custom", "values"], subgraphs=True):
+        note([level.partition(":")[0] for level in ns], mode, chunk)
+    for part in app.stream(GIVEN, stream_mode=["updates", "custom"], subgraphs=True, version="v2"):
+        note([level.partition(":")[0] for level in part["ns"]], part["type"], part["data"])
+
+
+@case
+def a_tool_reports_its_progress(note):
+    @tool
+    def look_up(query: str) -> str:
+        """Look something up."""
+        writer = get_stream_writer()
+        for i in range(3):
+            writer({"records": i})
+        return "found"
+
+    call = {"name": "look_up", "args": {"query": "x"}, "id": "c1", "type": "tool_call"}
+    app = StateGraph(MessagesState).add_node("tools", ToolNode([look_up])).add_edge(START, "tools").compile()
+    for mode, chunk in app.stream({"messages": [AIMessage("", tool_calls=[call])]}, stream_mode=["custom", "updates"]):
+        note(mode, chunk if mode == "custom" else conversation(chunk["tools"]))
+
+
+@case
+def tokens_by_node_and_by_tag(note):
+    jokes, poems = saying("ha ha"), saying("roses are red")
+
+    class Both(TypedDict):
+        joke: str
+        poem: str
+
+    def joke(state: Both, config: RunnableConfig):
+        return {"joke": jokes.with_config(tags=["joke"]).invoke("joke", config).content}
+
+    def poem(state: Both, config: RunnableConfig):
+        return {"poem": poems.with_config(tags=["poem"]).invoke("poem", config).content}
+
+    app = StateGraph(Both).add_sequence([joke, poem]).add_edge(START, "joke").compile()
+    for message, metadata in app.stream({}, stream_mode="messages"):
+        note(metadata["tags"], metadata["langgraph_node"], repr(message.content))
+
+
+@case
+def tokens_of_a_function_that_is_no_model(note):
+    class Client:
+        def stream(self, text):
+            yield from text.split()
+
+    def call(state: State):
+        writer = get_stream_writer()
+        words = []
+        for word in Client().stream(state["topic"]):
+            writer({"token": word})
+            words.append(word)
+        return {"joke": "".join(words)}
+
+    app = StateGraph(State).add_node(call).add_edge(START, "call").compile()
+    note(list(app.stream(GIVEN, stream_mode="custom")))
+
+
+@case
+def custom_events(note):
+    async def node(state: State, config: RunnableConfig):
+        await adispatch_custom_event("step", {"n": 1}, config=config)
+        return {"joke": "j"}
+
+    def other(state: State):
+        dispatch_custom_event("other", 2)
+        return
+
+    app = StateGraph(State).add_sequence([node, RunnableLambda(other)])
+    app = app.add_edge(START, "node").compile()
+
+    async def main():
+        async for event in app.astream_events(GIVEN, version="v2"):
+            if event["event"] == "on_custom_event":
+                note(event["name"], event["data"], event["metadata"]["langgraph_node"])
+
+    asyncio.run(main())
+
+
+@case
+def events(note):
+    model = saying("one two")
+
+    async def call(state: MessagesState):
+        return {"messages": await model.ainvoke(state["messages"])}
+
+    app = StateGraph(MessagesState).add_node(call).add_edge(START, "call").compile()
+
+    async def main():
+        async for event in app.astream_events({"messages": [("user", "hi")]}, version="v2"):
+            data = event["data"]
+            shown = data["chunk"].content if event["event"] == "on_chat_model_stream" else sorted(data)
+            note(event["event"], event["name"], event["tags"], stable(event["metadata"]), shown)
+        names = ["call"]
+        async for event in app.astream_events({"messages": []}, version="v2", include_names=names):
+            note(event["event"], event["name"])
+
+    model.messages = iter([AIMessage("one two", id="1"), AIMessage("three", id="2")])
+    asyncio.run(main())
+
+
+@case
+def events_of_an_agent(note):
+    from program_cases import Talking, add
+
+    app = create_react_agent(Talking(answers=[{"calls": [("add", {"a": 1, "b": 2})]}, "three it is"]), [add])
+
+    async def main():
+        async for event in app.astream_events({"messages": [("user", "1+2")]}, version="v2"):
+            note(event["event"], event["name"], event["tags"], event["metadata"].get("langgraph_node"))
+
+    asyncio.run(main())
+
+
+@case
+def a_stream_is_left_early(note):
+    app = two_nodes(checkpointer=InMemorySaver())
+    for chunk in app.stream(GIVEN, thread()):
+        note(chunk)
+        break
+    note(app.get_state(thread()).next)
+
+    async def main():
+        stream = app.astream(GIVEN, thread("2"))
+        async for chunk in stream:
+            note(chunk)
+            break
+        await stream.aclose()
+        note((await app.aget_state(thread("2"))).next)
+
+    asyncio.run(main())
+
+
+@case
+def invoked_in_a_chain(note):
+    model = saying("a b", "c d")
+    app = StateGraph(MessagesState).add_node("m", lambda s: {"messages": model.invoke(s["messages"])})
+    app = app.add_edge(START, "m").compile()
+    chain = app | RunnableLambda(lambda s: s["messages"][-1].content)
+    note(chain.invoke({"messages": [("user", "q")]}))
+    note([chunk["m"]["messages"].content for chunk in app.stream({"messages": [("user", "q")]})])
+
+
+if __name__ == "__main__":
+    run_cases()

@@ -1,0 +1,89 @@
+"""The same program run by the peer and by stategraph, in two processes: what it prints must be the same.
+
+Needs the packages of the dependency group `compat`; elsewhere the tests that import this are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stategraph import Observer
+
+PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).resolve().parents[2]
+NEEDED = (
+    "langgraph", "langchain", "langchain_openai", "langgraph_supervisor", "langgraph_swarm", "trustcall", "langmem",
+    "deepagents",
+)  # fmt: skip
+
+if missing := [name for name in NEEDED if find_spec(name) is None]:
+    pytest.skip(f"needs {missing[0]}: make compat", allow_module_level=True)
+
+# Ids are random, or made of what differs between the two; they are not compared.
+IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{32}\b|0x[0-9a-f]+")
+
+
+@cache
+def start(program: str) -> dict[str, subprocess.Popen[str]]:
+    """The program's processes, by engine: both run at the same time."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("LANGSMITH_", "LANGCHAIN_"))}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / ".types"), str(PROGRAMS)])
+    options: dict[str, Any] = {"env": env, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    own, path = ["-m", "stategraph", "langgraph"], str(PROGRAMS / program)
+    return {
+        engine: subprocess.Popen([sys.executable, *arguments, path], **options)
+        for engine, arguments in (("peer", []), ("stategraph", own))
+    }
+
+
+@cache
+def run_natively(program: str) -> dict[str, list[str]]:
+    """The same for a program that can use the names of stategraph, too."""
+    env = {**os.environ, "NATIVE": "1", "PYTHONPATH": os.pathsep.join([str(ROOT / ".types"), str(PROGRAMS)])}
+    command = [sys.executable, str(PROGRAMS / program)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return read_cases(done.stdout)
+
+
+@cache
+def run_by(engine: str, program: str) -> dict[str, list[str]]:
+    """What each case of a program has printed, by its name."""
+    process = start(program)[engine]
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors[-3000:]
+    return read_cases(output)
+
+
+def read_cases(output: str) -> dict[str, list[str]]:
+    """What each case has printed, without ids."""
+    cases: dict[str, list[str]] = json.loads(output.splitlines()[-1])
+    return {name: [IDS.sub("ID", line) for line in lines] for name, lines in cases.items()}
+
+
+class Quiet(Observer):
+    """An observer that only notes what it surrounds."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def run_started(self, run: Any) -> None:
+        self.seen.append("run")
+
+    def around(self, task: Any, call: Any) -> Any:
+        self.seen.append(task.node)
+        return call()
+
+    async def aaround(self, task: Any, call: Any) -> Any:
+        self.seen.append(task.node)
+        return await call()

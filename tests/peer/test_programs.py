@@ -1,0 +1,30 @@
+"""Programs written for the peer print the same here, line by line; what may differ is listed with its reason in
+docs/how-to/langgraph.md."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from side_by_side import PROGRAMS, run_by
+
+UNCAUGHT = "uncaught"
+"""How the line of a case begins that has failed by a mistake in the program itself; see programs/program_cases.py."""
+
+
+def cases() -> list[tuple[str, str]]:
+    """Every case of every program."""
+    found = []
+    for path in sorted(PROGRAMS.glob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            marked = isinstance(node, ast.FunctionDef) and any(ast.unparse(d) == "case" for d in node.decorator_list)
+            if marked:
+                found.append((path.name, node.name))
+    return found
+
+
+@pytest.mark.parametrize(("program", "name"), cases())
+def test_the_same_here_as_there(program: str, name: str) -> None:
+    theirs = run_by("peer", program)[name]
+    assert not [line for line in theirs if line.startswith(UNCAUGHT)]
+    assert run_by("stategraph", program)[name] == theirs

@@ -1,0 +1,1051 @@
+"""`@task` calls as they run: side by side, in any nesting, at any limit, and what becomes of those nobody awaits."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import gc
+import logging
+import operator
+import threading
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+from kit.drive import Drive
+from typing_extensions import TypedDict
+
+from stategraph import (
+    START,
+    Command,
+    GraphDrained,
+    InMemorySaver,
+    Pregel,
+    RetryPolicy,
+    Send,
+    StateGraph,
+    TimeoutPolicy,
+    entrypoint,
+    get_stream_writer,
+    interrupt,
+    task,
+)
+from stategraph.pregel.drivers import attempt
+from stategraph.pregel.superstep.deadline import Deadline
+
+ONE = {"configurable": {"thread_id": "1"}}
+WAIT = 5.0
+"""Seconds after which a test that hangs gives up."""
+
+
+class State(TypedDict, total=False):
+    n: int
+    log: Annotated[list, operator.add]
+
+
+@pytest.fixture(autouse=True)
+def no_complaints(caplog: pytest.LogCaptureFixture) -> Any:
+    """asyncio has nothing to complain about: no exception that nobody retrieved, no task destroyed while pending."""
+    with caplog.at_level(logging.ERROR, "asyncio"):
+        yield
+        gc.collect(1)
+    assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
+
+
+def limited(drive: Drive, app: Any, input: Any, config: Any = None) -> Any:
+    """`drive.invoke`, failing instead of hanging for ever."""
+    box: list[Any] = []
+
+    def work() -> None:
+        try:
+            box.append((drive.invoke(app, input, config), None))
+        except BaseException as error:
+            box.append((None, error))
+
+    thread = threading.Thread(target=work, daemon=True, name="stategraph-test")
+    thread.start()
+    thread.join(WAIT)
+    assert box, "it hangs"
+    result, error = box[0]
+    if error is not None:
+        raise error
+    return result
+
+
+@task
+def double(x: int) -> int:
+    return 2 * x
+
+
+@task
+def depth(n: int) -> int:
+    return 0 if n == 0 else depth(n - 1).result() + 1
+
+
+@task
+async def adepth(n: int) -> int:
+    return 0 if n == 0 else await adepth(n - 1) + 1
+
+
+# -- side by side ---------------------------------------------------------------------------------------------
+
+
+def test_a_call_starts_at_once_and_calls_run_side_by_side(drive: Drive) -> None:
+    barrier = threading.Barrier(3, timeout=WAIT)
+
+    @task
+    def meet(x: int) -> int:
+        barrier.wait()
+        return x
+
+    @entrypoint()
+    def flow(x: int) -> Any:
+        futures = [meet(1), meet(2)]
+        barrier.wait()
+        return [future.result() for future in futures]
+
+    assert limited(drive, flow, 1) == [1, 2]
+
+
+def test_async_calls_run_side_by_side() -> None:
+    async def main() -> Any:
+        both = asyncio.Event()
+        started: list[int] = []
+
+        @task
+        async def meet(x: int) -> int:
+            started.append(x)
+            if len(started) == 2:
+                both.set()
+            await asyncio.wait_for(both.wait(), WAIT)
+            return x
+
+        @entrypoint()
+        async def flow(x: int) -> Any:
+            return await asyncio.gather(meet(1), meet(2))
+
+        return await flow.ainvoke(1)
+
+    assert asyncio.run(main()) == [1, 2]
+
+
+def test_many_calls(drive: Drive) -> None:
+    @entrypoint()
+    def flow(count: int) -> int:
+        return sum(future.result() for future in [double(i) for i in range(count)])
+
+    assert limited(drive, flow, 500) == 249_500
+
+
+def test_many_async_calls() -> None:
+    @task
+    async def adouble(x: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * x
+
+    @entrypoint()
+    async def flow(count: int) -> int:
+        return sum(await asyncio.gather(*(adouble(i) for i in range(count))))
+
+    assert asyncio.run(flow.ainvoke(500)) == 249_500
+
+
+def test_results_have_the_usual_ways_of_futures(drive: Drive) -> None:
+    @entrypoint()
+    def flow(x: int) -> Any:
+        futures = [double(1), double(2)]
+        done, _ = concurrent.futures.wait(futures, timeout=WAIT)
+        return sorted(f.result(timeout=0) for f in done), [f.exception() for f in futures]
+
+    assert limited(drive, flow, 1) == ([2, 4], [None, None])
+
+
+def test_a_result_can_be_waited_for_with_a_limit(drive: Drive) -> None:
+    gate = threading.Event()
+
+    @task
+    def slow() -> str:
+        gate.wait(WAIT)
+        return "done"
+
+    @entrypoint()
+    def flow(x: int) -> Any:
+        future = slow()
+        with pytest.raises(TimeoutError):
+            future.result(timeout=0.001)
+        gate.set()
+        return future.result()
+
+    assert limited(drive, flow, 1) == "done"
+
+
+# -- who may call whom ----------------------------------------------------------------------------------------
+
+
+def test_outside_of_a_run_a_task_cannot_be_called() -> None:
+    with pytest.raises(RuntimeError, match="'double'.*inside a running node"):
+        double(1)
+
+
+def test_in_a_thread_of_ones_own_a_call_needs_the_context(drive: Drive) -> None:
+    seen: list[Any] = []
+
+    def bare() -> None:
+        try:
+            double(1)
+        except RuntimeError as error:
+            seen.append(str(error))
+
+    @entrypoint()
+    def flow(x: int) -> Any:
+        found: list[int] = []
+        context = contextvars.copy_context()
+        for target in (bare, lambda: context.run(lambda: found.append(double(x).result()))):
+            thread = threading.Thread(target=target)
+            thread.start()
+            thread.join(WAIT)
+        return found
+
+    assert limited(drive, flow, 4) == [8]
+    assert len(seen) == 1 and "copy_context" in seen[0]
+
+
+def test_a_sync_run_cannot_call_an_async_task() -> None:
+    @task
+    async def later() -> int:
+        return 1
+
+    @entrypoint()
+    def flow(x: int) -> Any:
+        return later().result()
+
+    with pytest.raises(RuntimeError, match="'later' is async"):
+        flow.invoke(1)
+    assert asyncio.run(flow.ainvoke(1)) == 1, "an async run can, from a sync body too"
+
+
+def test_an_async_body_calls_both_kinds() -> None:
+    @task
+    async def adouble(x: int) -> int:
+        return 2 * x
+
+    @entrypoint()
+    async def flow(x: int) -> Any:
+        return await asyncio.gather(double(x), adouble(x))
+
+    assert asyncio.run(flow.ainvoke(2)) == [4, 4]
+
+
+def test_a_sync_task_of_an_async_run_may_call_async_ones() -> None:
+    @task
+    async def innermost(x: int) -> int:
+        await asyncio.sleep(0)
+        return x + 1
+
+    @task
+    def middle(x: int) -> int:
+        return innermost(x).result()
+
+    @entrypoint()
+    async def flow(x: int) -> Any:
+        return await asyncio.gather(middle(1), middle(2))
+
+    assert asyncio.run(flow.ainvoke(1)) == [2, 3]
+
+
+def test_the_first_calls_of_a_run_may_come_at_the_same_time(drive: Drive) -> None:
+    barrier = threading.Barrier(4, timeout=WAIT)
+
+    def work(state: Any) -> State:
+        barrier.wait()
+        return {"log": [double(state).result()]}
+
+    graph = StateGraph(State).add_node("work", work)
+    graph.add_conditional_edges(START, lambda state: [Send("work", i) for i in range(4)])
+    assert limited(drive, graph.compile(), {"n": 1})["log"] == [0, 2, 4, 6]
+
+
+# -- limits never lock up -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 2, None])
+def test_nested_results_never_wait_for_each_other(drive: Drive, limit: int | None) -> None:
+    @entrypoint()
+    def flow(n: int) -> int:
+        return depth(n).result()
+
+    config = {} if limit is None else {"max_concurrency": limit}
+    assert limited(drive, flow, 30, config) == 30
+
+
+@pytest.mark.parametrize("limit", [1, 2, None])
+def test_nested_awaits_never_wait_for_each_other(limit: int | None) -> None:
+    @entrypoint()
+    async def flow(n: int) -> int:
+        return await adepth(n)
+
+    config: Any = {} if limit is None else {"max_concurrency": limit}
+    assert asyncio.run(asyncio.wait_for(flow.ainvoke(30, config), WAIT)) == 30
+
+
+@pytest.mark.parametrize("mode", ["custom", "messages", "updates", "tasks"])
+def test_one_at_a_time_with_a_reader(drive: Drive, mode: str) -> None:
+    @task
+    def tell(x: int) -> int:
+        get_stream_writer()(x)
+        return x
+
+    def node(state: Any) -> State:
+        return {"log": [sum(f.result() for f in [tell(1), tell(2)])]}
+
+    graph = StateGraph(State).add_node("a", node).add_node("b", node)
+    app = graph.add_edge(START, "a").add_edge(START, "b").compile()
+    chunks = drive.stream(app, {"n": 1}, {"max_concurrency": 1}, stream_mode=mode, subgraphs=True)
+    if mode == "custom":
+        assert sorted(data for _, data in chunks) == [1, 1, 2, 2]
+
+
+def test_a_callers_calls_keep_to_the_limit(drive: Drive) -> None:
+    """`max_concurrency` counts the calls of one caller."""
+    lock, now, most = threading.Lock(), [0], [0]
+
+    @task
+    def work() -> None:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        with lock:
+            now[0] -= 1
+
+    @entrypoint()
+    def flow(x: int) -> None:
+        for future in [work() for _ in range(20)]:
+            future.result()
+
+    limited(drive, flow, 1, {"max_concurrency": 2})
+    assert 1 <= most[0] <= 2
+
+
+def test_entrypoints_within_tasks_within_entrypoints(drive: Drive) -> None:
+    @entrypoint()
+    def inner(n: int) -> int:
+        return depth(n).result()
+
+    if drive.is_async:
+
+        @task
+        async def call(n: int) -> int:
+            return await inner.ainvoke(n)
+
+        @entrypoint()
+        async def outer(n: int) -> int:
+            return sum(await asyncio.gather(call(n), call(n)))
+    else:
+
+        @task
+        def call(n: int) -> int:
+            return inner.invoke(n)
+
+        @entrypoint()
+        def outer(n: int) -> int:
+            return sum(f.result() for f in [call(n), call(n)])
+
+    assert limited(drive, outer, 3, {"max_concurrency": 1}) == 6
+
+
+def test_a_sync_graph_called_by_an_async_node() -> None:
+    """It holds up the loop, and works."""
+
+    @entrypoint()
+    def inner(n: int) -> int:
+        return depth(n).result()
+
+    async def node(state: Any) -> State:
+        return {"log": [inner.invoke(3)]}
+
+    app = StateGraph(State).add_node(node).add_edge(START, "node").compile()
+    assert asyncio.run(asyncio.wait_for(app.ainvoke({"n": 1}, {"max_concurrency": 1}), WAIT))["log"] == [3]
+
+
+# -- how calls end --------------------------------------------------------------------------------------------
+
+
+class Oops(Exception):
+    pass
+
+
+@task
+def fail(what: str = "oops") -> None:
+    raise Oops(what)
+
+
+@task
+async def afail(what: str = "oops") -> None:
+    raise Oops(what)
+
+
+def test_an_error_is_raised_where_the_result_is_asked_for(drive: Drive) -> None:
+    @entrypoint()
+    def flow(x: int) -> str:
+        try:
+            fail().result()
+        except Oops as error:
+            return str(error)
+        return "nothing"
+
+    assert limited(drive, flow, 1) == "oops"
+
+
+@pytest.mark.parametrize("failing", [fail, afail])
+def test_the_error_of_a_call_that_nobody_awaits_fails_the_caller(failing: Any) -> None:
+    @entrypoint()
+    async def flow(x: int) -> str:
+        failing()
+        return "returned"
+
+    with pytest.raises(Oops):
+        asyncio.run(flow.ainvoke(1))
+
+
+def test_in_a_sync_body_too(drive: Drive) -> None:
+    @entrypoint()
+    def flow(x: int) -> str:
+        fail()
+        return "returned"
+
+    with pytest.raises(Oops):
+        limited(drive, flow, 1)
+
+
+def test_an_error_that_was_looked_at_is_handled(drive: Drive) -> None:
+    @entrypoint()
+    def flow(x: int) -> Any:
+        return type(fail().exception()).__name__
+
+    assert limited(drive, flow, 1) == "Oops"
+
+
+def test_handled_in_a_coroutine() -> None:
+    @entrypoint()
+    async def flow(x: int) -> Any:
+        return [str(e) for e in await asyncio.gather(afail("a"), fail("b"), return_exceptions=True)]
+
+    assert asyncio.run(flow.ainvoke(1)) == ["a", "b"]
+
+
+def test_a_call_that_nobody_awaits_is_waited_for(drive: Drive) -> None:
+    ended = threading.Event()
+    body_over = threading.Event()
+
+    @task
+    def slow() -> None:
+        body_over.wait(WAIT)
+        ended.set()
+
+    @entrypoint()
+    def flow(x: int) -> int:
+        slow()
+        threading.Timer(0.005, body_over.set).start()
+        return 1
+
+    assert limited(drive, flow, 1) == 1
+    assert ended.is_set()
+
+
+def test_no_call_outlives_a_body_that_failed(drive: Drive) -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    @task
+    def slow() -> None:
+        started.set()
+        ended.set()
+
+    @entrypoint()
+    def flow(x: int) -> None:
+        slow()
+        started.wait(WAIT)
+        raise Oops
+
+    with pytest.raises(Oops):
+        limited(drive, flow, 1)
+    assert ended.is_set()
+
+
+def test_calls_that_have_not_started_are_dropped_when_the_body_fails(drive: Drive) -> None:
+    log: list[int] = []
+    go = threading.Event()
+
+    @task
+    def work(n: int) -> None:
+        log.append(n)
+        go.wait(WAIT)
+
+    @entrypoint()
+    def flow(x: int) -> None:
+        *_, last = [work(n) for n in range(3)]
+        last.add_done_callback(lambda _: go.set())  # it is dropped after the others
+        raise Oops
+
+    with pytest.raises(Oops):
+        limited(drive, flow, 1, {"max_concurrency": 1})
+    assert len(log) <= 1
+
+
+def test_async_calls_are_cancelled_when_the_body_fails() -> None:
+    log: list[str] = []
+
+    @task
+    async def forever() -> None:
+        log.append("started")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("ended")
+
+    @entrypoint()
+    async def flow(x: int) -> None:
+        forever()
+        await asyncio.sleep(0)
+        raise Oops
+
+    with pytest.raises(Oops):
+        asyncio.run(flow.ainvoke(1))
+    assert log == ["started", "ended"]
+
+
+def test_calls_of_a_failed_attempt_do_not_outlive_the_run() -> None:
+    """The next attempt does not call them, so nobody would ever await them."""
+    log: list[str] = []
+
+    @task
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("ended")
+
+    attempts = iter([1, 2])
+
+    @entrypoint(retry_policy=RetryPolicy(initial_interval=0))
+    async def flow(x: int) -> str:
+        if next(attempts) == 1:
+            forever()
+            await asyncio.sleep(0)
+            raise Oops
+        return "fine"
+
+    async def main() -> Any:
+        result = await flow.ainvoke(1)
+        return result, [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+
+    assert asyncio.run(main()) == ("fine", [])
+    assert log == ["ended"]
+
+
+def test_a_retried_body_joins_a_call_that_still_runs(drive: Drive) -> None:
+    log: list[str] = []
+    go = threading.Event()
+
+    @task
+    def slow() -> str:
+        log.append("slow")
+        go.wait(WAIT)
+        return "done"
+
+    attempts: list[int] = []
+
+    @entrypoint(retry_policy=RetryPolicy(initial_interval=0))
+    def flow(x: int) -> str:
+        attempts.append(1)
+        future = slow()
+        if len(attempts) == 1:
+            raise Oops
+        go.set()
+        return future.result()
+
+    assert limited(drive, flow, 1) == "done"
+    assert log == ["slow"]
+
+
+def test_a_retried_body_calls_anew_what_failed(drive: Drive) -> None:
+    log: list[str] = []
+
+    @task
+    def shaky() -> str:
+        log.append("shaky")
+        if len(log) == 1:
+            raise Oops
+        return "done"
+
+    @entrypoint(retry_policy=RetryPolicy(initial_interval=0))
+    def flow(x: int) -> str:
+        return shaky().result()
+
+    assert limited(drive, flow, 1) == "done"
+    assert len(log) == 2
+
+
+def test_a_task_has_a_retry_policy_of_its_own(drive: Drive) -> None:
+    attempts: list[int] = []
+
+    @task(retry_policy=RetryPolicy(initial_interval=0))
+    def shaky(runtime: Any) -> str:
+        attempts.append(runtime.execution_info.node_attempt)
+        if len(attempts) < 3:
+            raise ConnectionError
+        return "done"
+
+    @entrypoint()
+    def flow(x: int) -> str:
+        return shaky().result()
+
+    assert limited(drive, flow, 1) == "done"
+    assert attempts == [1, 2, 3]
+
+
+def test_a_cancelled_future_was_never_run(drive: Drive) -> None:
+    """A call that waits for room can be taken back; the caller goes on."""
+    log: list[int] = []
+    go = threading.Event()
+
+    @task
+    def work(n: int) -> int:
+        log.append(n)
+        go.wait(WAIT)
+        return n
+
+    @entrypoint()
+    def flow(x: int) -> Any:
+        first, second = work(1), work(2)
+        assert second.cancel()
+        go.set()
+        with pytest.raises(concurrent.futures.CancelledError):
+            second.result()
+        return first.result()
+
+    assert limited(drive, flow, 1, {"max_concurrency": 1}) == 1
+    assert log == [1]
+
+
+def test_a_cancelled_coroutine_does_not_fail_the_caller() -> None:
+    log: list[str] = []
+
+    @task
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("ended")
+
+    @entrypoint()
+    async def flow(x: int) -> Any:
+        future = forever()
+        await asyncio.sleep(0)
+        future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        return log[:]
+
+    assert asyncio.run(flow.ainvoke(1)) == ["ended"]
+
+
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
+def test_a_signal_in_a_task_ends_the_run(drive: Drive, signal: type[BaseException]) -> None:
+    @task
+    def stop() -> None:
+        raise signal
+
+    @entrypoint()
+    def flow(x: int) -> str:
+        try:
+            stop().result()
+        except Exception:
+            return "swallowed"
+        return "ignored"
+
+    with pytest.raises(signal):
+        limited(drive, flow, 1)
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_ctrl_c_in_an_async_task_reaches_the_caller_of_the_run(awaited: bool) -> None:
+    """And does not tear down the event loop on its way."""
+
+    @task
+    async def stop() -> None:
+        raise KeyboardInterrupt
+
+    @entrypoint()
+    async def flow(x: int) -> None:
+        future = stop()
+        if awaited:
+            await future
+
+    async def main() -> str:
+        try:
+            await flow.ainvoke(1)
+        except KeyboardInterrupt:
+            return "caught"
+        return "missed"
+
+    assert asyncio.run(main()) == "caught"
+
+
+def test_a_command_for_the_parent_passes_through_a_task(drive: Drive) -> None:
+    """A graph called in a task speaks to the graph of the node that called the task."""
+
+    def leave(state: Any) -> Any:
+        return Command(graph=Command.PARENT, update={"log": ["from below"]})
+
+    child = StateGraph(State).add_node(leave).add_edge(START, "leave").compile()
+
+    @task
+    def call(n: int) -> Any:
+        return child.invoke({"n": n})
+
+    def node(state: Any) -> State:
+        call(state["n"]).result()
+        return {"log": ["not reached"]}
+
+    app = StateGraph(State).add_node(node).add_edge(START, "node").compile()
+    assert limited(drive, app, {"n": 1})["log"] == ["from below"]
+
+
+def test_a_saver_that_fails_fails_the_call(drive: Drive) -> None:
+    class Full(InMemorySaver):
+        def commit_writes(self, *args: Any) -> None:
+            raise OSError("disk full")
+
+        async def acommit_writes(self, *args: Any) -> None:
+            raise OSError("disk full")
+
+    @entrypoint(checkpointer=Full())
+    def flow(x: int) -> Any:
+        return double(1).result()
+
+    with pytest.raises(OSError, match="disk full"):
+        limited(drive, flow, 1, ONE)
+
+
+# -- leaving early --------------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_leaves_while_calls_run() -> None:
+    """A sync run waits for them and keeps their results."""
+    log: list[str] = []
+    left = threading.Event()
+
+    @task
+    def slow() -> str:
+        log.append("slow")
+        get_stream_writer()("started")
+        left.wait(WAIT)
+        return "done"
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int) -> str:
+        return slow().result()
+
+    chunks = flow.stream(1, ONE, stream_mode="custom")
+    assert next(chunks) == "started"
+    threading.Timer(0.005, left.set).start()
+    chunks.close()
+    assert flow.invoke(None, ONE) == "done"
+    assert log == ["slow"]
+
+
+def test_an_async_reader_that_leaves_cancels_calls() -> None:
+    log: list[str] = []
+
+    @task
+    async def forever(n: int, writer: Any) -> None:
+        writer("started")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("ended")
+
+    @task
+    async def parent() -> None:
+        await asyncio.gather(forever(1), forever(2))
+
+    @entrypoint(checkpointer=InMemorySaver())
+    async def flow(x: int) -> None:
+        await parent()
+
+    async def main() -> Any:
+        chunks = flow.astream(1, ONE, stream_mode="custom")
+        assert await anext(chunks) == "started"
+        await chunks.aclose()
+        return [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+
+    assert asyncio.run(main()) == []
+    assert log == ["ended", "ended"]
+
+
+def test_cancelling_the_run_cancels_its_calls_at_once() -> None:
+    """A sync task cannot be cancelled; nobody waits for it."""
+    started, go = threading.Event(), threading.Event()
+
+    @task
+    def blocking() -> None:
+        started.set()
+        go.wait(WAIT)
+
+    @entrypoint()
+    async def flow(x: int) -> None:
+        await blocking()
+
+    async def main() -> bool:
+        running = asyncio.ensure_future(flow.ainvoke(1))
+        await asyncio.to_thread(started.wait, WAIT)
+        running.cancel()
+        await asyncio.wait([running], timeout=WAIT)
+        return running.cancelled()
+
+    try:
+        assert asyncio.run(main())
+        assert not go.is_set()
+    finally:
+        go.set()
+
+
+def test_cancelling_a_sync_body_does_not_wait_for_its_calls() -> None:
+    started, go = threading.Event(), threading.Event()
+
+    @task
+    def blocking() -> None:
+        started.set()
+        go.wait(WAIT)
+
+    @entrypoint()
+    def flow(x: int) -> None:
+        blocking().result()
+
+    async def main() -> bool:
+        running = asyncio.ensure_future(flow.ainvoke(1))
+        await asyncio.to_thread(started.wait, WAIT)
+        running.cancel()
+        done, _ = await asyncio.wait([running], timeout=1)
+        return bool(done) and running.cancelled()
+
+    try:
+        assert asyncio.run(main())
+    finally:
+        go.set()
+
+
+def test_a_failing_sibling_cancels_the_calls_of_a_node() -> None:
+    log: list[str] = []
+
+    async def main() -> None:
+        waiting = asyncio.Event()
+
+        @task
+        async def forever() -> None:
+            waiting.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                log.append("ended")
+
+        async def a(state: Any) -> None:
+            await forever()
+
+        async def b(state: Any) -> None:
+            await waiting.wait()
+            raise Oops
+
+        app = StateGraph(State).add_node(a).add_node(b).add_edge(START, "a").add_edge(START, "b").compile()
+        with pytest.raises(Oops):
+            await app.ainvoke({"n": 1})
+
+    asyncio.run(main())
+    assert log == ["ended"]
+
+
+def test_a_question_in_one_call_lets_the_others_end(drive: Drive) -> None:
+    log: list[str] = []
+
+    @task
+    def ask() -> str:
+        return interrupt("?")
+
+    @task
+    def work() -> str:
+        log.append("work")
+        return "work"
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int) -> Any:
+        asked, worked = ask(), work()
+        return asked.result(), worked.result()
+
+    limited(drive, flow, 1, ONE)
+    assert limited(drive, flow, Command(resume="A"), ONE) == ("A", "work")
+    assert log == ["work"]
+
+
+def test_a_drain_lets_calls_end(drive: Drive) -> None:
+    """A nested graph stops the body; what the body has called ends, and is kept."""
+    log: list[str] = []
+    go = threading.Event()
+
+    @task
+    def work() -> str:
+        go.wait(WAIT)
+        log.append("work")
+        return "work"
+
+    def stop(state: Any, runtime: Any) -> None:
+        if not go.is_set():
+            runtime.control.request_drain()
+            threading.Timer(0.005, go.set).start()
+
+    child = StateGraph(State).add_node(stop).add_node("last", lambda s: {"log": ["last"]})
+    nested = child.add_edge(START, "stop").add_edge("stop", "last").compile()
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(x: int) -> Any:
+        future = work()
+        return nested.invoke({"n": 1})["log"], future.result()
+
+    with pytest.raises(GraphDrained):
+        limited(drive, flow, 1, ONE)
+    assert log == ["work"]
+    assert limited(drive, flow, None, ONE) == (["last"], "work")
+    assert log == ["work"]
+
+
+# -- time limits around calls ---------------------------------------------------------------------------------
+
+
+class Clock:
+    """Time passes when a test says so."""
+
+    now = 0.0
+
+    def __init__(self) -> None:
+        self.watches: list[Deadline] = []
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of all time limits, which knows their watches."""
+    clock = Clock()
+
+    class OfThisTest(Deadline):
+        def __init__(self, policy: TimeoutPolicy, above: Deadline | None = None) -> None:
+            super().__init__(policy, above, lambda: clock.now)
+            clock.watches.append(self)
+
+    monkeypatch.setattr(attempt, "Deadline", OfThisTest)
+    return clock
+
+
+def timed_out(drive: Drive, flow: Pregel) -> Exception:
+    with pytest.raises(Exception, match="timeout") as caught:
+        limited(drive, flow, 1)
+    return caught.value
+
+
+def test_a_task_has_a_time_limit_of_its_own(drive: Drive) -> None:
+    go = threading.Event()
+
+    @task(timeout=0.01)
+    def slow() -> None:
+        go.wait(WAIT)
+
+    @entrypoint()
+    def flow(x: int) -> Any:
+        return slow().result()
+
+    try:
+        assert timed_out(drive, flow).node == "slow"  # type: ignore[attr-defined]
+    finally:
+        go.set()
+
+
+def test_a_caller_that_is_out_of_time_does_not_wait_for_its_calls(drive: Drive, clock: Clock) -> None:
+    go = threading.Event()
+    log: list[int] = []
+
+    @task
+    def slow(n: int) -> None:
+        log.append(n)
+        clock.now += 1
+        go.wait(WAIT)
+
+    @entrypoint(timeout=0.01)
+    def flow(x: int) -> Any:
+        return [f.result() for f in [slow(1), slow(2)]]
+
+    with pytest.raises(Exception, match="timeout"):
+        limited(drive, flow, 1, {"max_concurrency": 1})
+    go.set()
+    assert log == [1], "what had not started never does"
+
+
+def test_async_calls_end_with_a_caller_that_is_out_of_time() -> None:
+    log: list[str] = []
+
+    @task
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("ended")
+
+    @entrypoint(timeout=0.01)
+    async def flow(x: int) -> Any:
+        await asyncio.gather(forever(), forever())
+
+    async def main() -> Any:
+        with pytest.raises(Exception, match="timeout"):
+            await flow.ainvoke(1)
+        return [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+
+    assert asyncio.run(main()) == []
+    assert log == ["ended", "ended"]
+
+
+def test_an_attempt_that_is_out_of_time_starts_no_further_calls(drive: Drive) -> None:
+    log: list[str] = []
+    go, late = threading.Event(), threading.Event()
+
+    @task
+    def effect() -> None:
+        log.append("effect")
+
+    @entrypoint(timeout=0.01)
+    def flow(x: int) -> None:
+        go.wait(WAIT)
+        try:
+            effect()
+        finally:
+            late.set()
+
+    timed_out(drive, flow)
+    go.set()
+    assert late.wait(WAIT)
+    assert log == []
+
+
+def test_a_calls_signs_of_life_reach_the_caller(drive: Drive, clock: Clock) -> None:
+    """The idle limit of a caller that waits for a call starts anew with the call's events."""
+
+    @task
+    def lively(writer: Callable[[Any], None], runtime: Any) -> list[float]:
+        left = []
+        for sign in (lambda: writer(1), runtime.heartbeat, lambda: double(1).result()):
+            clock.now += 50
+            sign()
+            left.append(clock.watches[0].remaining())
+        return left
+
+    @entrypoint(timeout=TimeoutPolicy(idle_timeout=60))
+    def flow(x: int) -> list[float]:
+        return lively().result()
+
+    assert limited(drive, flow, 1) == [60, 60, 60]

@@ -1,0 +1,60 @@
+"""A node may fork. The child must not go on with the run: its parent does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.paused import CFG, State
+
+from stategraph import START, InMemorySaver, StateGraph
+
+
+def fork_and_leave(how: str) -> list[str]:
+    """Fork; the child leaves the function, its parent says how the child has ended."""
+    child = os.fork()
+    if child == 0:
+        if how == "fails":
+            raise ValueError("in the child")
+        if how == "exits":
+            sys.exit(3)
+        return ["child"]
+    return [f"the child ended with {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}"]
+
+
+CODES = {"returns": 0, "fails": 1, "exits": 3}
+
+
+@pytest.mark.parametrize("how", CODES)
+@pytest.mark.parametrize("kind", ["plain", "timeout", "coroutine"])
+def test_a_child_that_comes_back_from_its_node_ends_there(
+    drive: Any, tmp_path: Path, kind: str, how: str, capfd: Any
+) -> None:
+    ran = tmp_path / "ran"
+
+    def forks(state: Any) -> Any:
+        return {"log": fork_and_leave(how)}
+
+    async def aforks(state: Any) -> Any:
+        return {"log": fork_and_leave(how)}
+
+    def last(state: Any) -> Any:
+        with ran.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return {"log": ["last"]}
+
+    if kind == "coroutine" and not drive.is_async:
+        pytest.skip("a coroutine needs an async run")
+    graph = StateGraph(State)
+    graph.add_node(
+        "forks", aforks if kind == "coroutine" else forks, timeout=60 if kind == "timeout" else None
+    )
+    graph.add_node("last", last)
+    app = graph.add_edge(START, "forks").add_edge("forks", "last").compile(InMemorySaver())
+    log = drive.invoke(app, {}, CFG)["log"]
+    assert log == [f"the child ended with {CODES[how]}", "last"]
+    assert ran.read_text().split() == [str(os.getpid())]
+    assert ("ValueError: in the child" in capfd.readouterr().err) == (how == "fails")

@@ -1,0 +1,148 @@
+"""Everything that a run stores passes one lane, in order: checkpoints, what tasks leave, results of `@task` calls."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.paused import CFG, graph
+
+from stategraph import END, START, InMemorySaver, entrypoint, task
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+ROOT = Path(__file__).parents[3]
+WRITES = {"commit", "commit_writes", "commit_records", "claim", "put", "put_writes"}
+WRITING = WRITES | {f"a{name}" for name in WRITES}
+
+
+class Slow(SqliteSaver):
+    """Holds each checkpoint back until something else was brought to be stored, or a while has passed."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.brought = threading.Event()
+        self.order: list[str] = []
+
+    def commit(self, commit: Any) -> None:
+        self.brought.wait(0.05)
+        self.order.append(f"checkpoint {commit.id}")
+        super().commit(commit)
+
+    def commit_writes(self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Any) -> None:
+        self.brought.set()
+        self.order.append(f"beside {checkpoint_id}")
+        super().commit_writes(thread_id, checkpoint_ns, checkpoint_id, writes)
+
+
+@pytest.fixture
+def saver(tmp_path: Path) -> Any:
+    opened = Slow(str(tmp_path / "threads.db"), synchronous="off")
+    yield opened
+    opened.close()
+
+
+@task
+def twice(x: int) -> int:
+    return 2 * x
+
+
+@task
+async def thrice(x: int) -> int:
+    return 3 * x
+
+
+def calling(state: Any) -> Any:
+    return {"log": [twice(1).result(), twice(2).result()]}
+
+
+async def acalling(state: Any) -> Any:
+    return {"log": [await thrice(1), await thrice(2)]}
+
+
+def test_a_call_waits_for_the_checkpoint_beside_which_it_is_recorded(drive: Any, saver: Any) -> None:
+    app = graph({"a": lambda s: {"log": ["a"]}, "b": calling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
+    drive.invoke(app, {"log": []}, CFG, durability="async")
+    assert app.get_state(CFG).values == {"log": ["a", 2, 4]}
+    assert len(list(app.get_state_history(CFG))) == 4
+    stored = [entry.split()[1] for entry in saver.order if entry.startswith("checkpoint")]
+    for position, entry in enumerate(saver.order):
+        if entry.startswith("beside"):
+            assert entry.split()[1] in [e.split()[1] for e in saver.order[:position] if e.startswith("checkpoint")]
+    assert len(stored) == 4
+
+
+def test_calls_of_coroutines_wait_as_well(saver: Any) -> None:
+    app = graph({"a": lambda s: {"log": ["a"]}, "b": acalling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
+    asyncio.run(app.ainvoke({"log": []}, CFG, durability="async"))
+    assert app.get_state(CFG).values == {"log": ["a", 3, 6]}
+
+
+def test_calls_of_an_entrypoint_wait_as_well(drive: Any, saver: Any) -> None:
+    @entrypoint(checkpointer=saver)
+    def flow(x: int) -> int:
+        return twice(x).result() + twice(x + 1).result()
+
+    assert drive.invoke(flow, 1, CFG, durability="async") == 6
+    assert flow.get_state(CFG).values == 6
+
+
+class Full(Exception):
+    """No room."""
+
+
+class Waiting(InMemorySaver):
+    """In memory, and yet its async methods let others run meanwhile."""
+
+    async def acommit_writes(self, *args: Any) -> None:
+        for _ in range(9):
+            await asyncio.sleep(0)
+        await super().acommit_writes(*args)
+
+
+def test_a_saver_in_memory_that_waits_stores_each_entry_once() -> None:
+    @entrypoint(checkpointer=Waiting())
+    async def flow(given: Any) -> Any:
+        calls = [thrice(number) for number in range(5)]
+        return [await call for call in calls]
+
+    async def bounded() -> Any:
+        return await asyncio.wait_for(flow.ainvoke({}, CFG), 10)
+
+    assert asyncio.run(bounded()) == [0, 3, 6, 9, 12]
+
+
+def test_after_a_failed_checkpoint_no_call_is_recorded(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = graph({"a": lambda s: {"log": ["a"]}, "b": calling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
+
+    def commit(commit: Any) -> None:
+        saver.brought.wait(0.05)
+        if commit.metadata["step"] == 1:
+            raise Full
+        SqliteSaver.commit(saver, commit)
+
+    monkeypatch.setattr(saver, "commit", commit)
+    with pytest.raises(Full):
+        drive.invoke(app, {"log": []}, CFG, durability="async")
+    monkeypatch.undo()
+    assert app.get_state(CFG).next == ("a",)
+    assert not [entry for entry in saver.order if entry.startswith("beside")]
+    assert drive.invoke(app, None, CFG) == {"log": ["a", 2, 4]}
+
+
+def test_only_the_journal_calls_what_a_saver_writes_with() -> None:
+    for room in ("pregel", "executors", "graph", "visualize"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            calls = {
+                node.func.attr
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in WRITING
+                and "saver" in ast.unparse(node.func.value).rsplit(".", 1)[-1]
+            }
+            if path.name not in ("journal.py", "ajournal.py"):
+                assert not calls, f"{path.relative_to(ROOT)} stores past the journal: {calls}"

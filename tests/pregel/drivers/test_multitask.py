@@ -1,0 +1,320 @@
+"""Calls that come while a run of their thread is live: refused, after it, in its place, or as if it had not been."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import threading
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit import cluster
+
+from stategraph import (
+    START,
+    CheckpointConflictError,
+    GraphDrained,
+    InMemorySaver,
+    RunControl,
+    StateGraph,
+    ThreadBusyError,
+)
+from stategraph.pregel.drivers.driver import LIVE, WATCHERS
+from stategraph.pregel.drivers.turns import _LINES
+
+postgres = cluster.emptied
+CFG: Any = {"configurable": {"thread_id": "t"}}
+WAITING = ["enqueue", "interrupt", "rollback"]
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    yield
+    assert (len(LIVE), WATCHERS, _LINES) == (0, {}, {})
+
+
+class Gate:
+    """Holds the first node of runs whose input says "hold", until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+
+def make(saver: Any, gate: Gate | None = None, *, is_async: bool = False) -> Any:
+    """Two nodes; the first may be held."""
+
+    def first(state: State) -> Any:
+        if gate is not None and state["log"][-1] == "hold":
+            gate.reached.set()
+            assert gate.opened.wait(20)
+        return {"log": [f"a{len(state['log'])}"]}
+
+    async def afirst(state: State) -> Any:
+        if gate is not None and state["log"][-1] == "hold":
+            gate.reached.set()
+            while not gate.opened.is_set():
+                await asyncio.sleep(0.001)
+        return {"log": [f"a{len(state['log'])}"]}
+
+    builder = StateGraph(State).add_node("a", afirst if is_async else first)
+    builder.add_node("b", lambda state: {"log": [f"b{len(state['log'])}"]})
+    return builder.add_edge(START, "a").add_edge("a", "b").compile(checkpointer=saver)
+
+
+def started(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Work on a thread of its own, and where its outcome will stand."""
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, outcome
+
+
+def waits_in_line(count: int = 1) -> None:
+    """Until so many calls stand in line, and the last of them has looked."""
+    while sum(map(len, _LINES.values())) < count or sum(map(len, WATCHERS.values())) < count:
+        threading.Event().wait(0.001)
+
+
+def collide(drive: Any, saver: Any, how: str, *, before: list[str] | None = None) -> tuple[Any, Any]:
+    """A run is held in its first node; another call comes with `multitask=how`; both outcomes."""
+    gate = Gate()
+    app = make(saver, gate, is_async=drive.is_async)
+    if before is not None:
+        drive.invoke(app, {"log": before}, CFG)
+    live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CFG))
+    assert gate.reached.wait(20)
+    late, second = started(lambda: drive.invoke(app, {"log": ["new"]}, CFG, multitask=how))
+    if how == "reject" or (how == "rollback" and drive.is_async):  # coroutines are cancelled at once
+        late.join(20)
+    else:
+        waits_in_line()
+    gate.opened.set()
+    live.join(20)
+    late.join(20)
+    return first[0], second[0]
+
+
+def test_reject_says_that_the_thread_is_busy(drive: Any, saver: Any) -> None:
+    first, second = collide(drive, saver, "reject")
+    assert isinstance(second, ThreadBusyError) and "thread 't' is busy" in str(second)
+    assert first == {"log": ["hold", "a1", "b2"]} == drive.get_state(make(saver), CFG).values
+
+
+def test_enqueue_waits_for_the_end(drive: Any, saver: Any) -> None:
+    first, second = collide(drive, saver, "enqueue")
+    assert first == {"log": ["hold", "a1", "b2"]}
+    assert second == {"log": ["hold", "a1", "b2", "new", "a4", "b5"]}
+
+
+def test_interrupt_ends_the_live_run_at_its_next_barrier(drive: Any, saver: Any) -> None:
+    first, second = collide(drive, saver, "interrupt")
+    assert isinstance(first, GraphDrained) and "multitask='interrupt'" in str(first)
+    assert second == {"log": ["hold", "a1", "new", "a3", "b4"]}, "b was pending, and is dropped"
+
+
+@pytest.mark.parametrize("before", [None, ["old"]])
+def test_rollback_starts_from_before_the_input_of_the_live_run(drive: Any, saver: Any, before: Any) -> None:
+    first, second = collide(drive, saver, "rollback", before=before)
+    assert isinstance(first, GraphDrained) and "rolled back" in str(first)
+    old = [] if before is None else ["old", "a1", "b2"]
+    assert second == {"log": [*old, "new", f"a{len(old) + 1}", f"b{len(old) + 2}"]}
+    assert drive.get_state(make(saver), CFG).values == second
+    assert any("hold" in stored.values["log"] for stored in drive.history(make(saver), CFG)), "it stays in the history"
+
+
+def test_rollback_cancels_a_coroutine_at_once(saver: Any) -> None:
+    async def scene() -> tuple[Any, Any]:
+        reached, never = asyncio.Event(), asyncio.Event()
+
+        async def node(state: State) -> Any:
+            if state["log"] == ["hold"]:
+                reached.set()
+                await never.wait()
+            return {"log": ["done"]}
+
+        app = StateGraph(State).add_node("a", node).add_edge(START, "a").compile(checkpointer=saver)
+        live = asyncio.create_task(app.ainvoke({"log": ["hold"]}, CFG))
+        await reached.wait()
+        end = await app.ainvoke({"log": ["new"]}, CFG, multitask="rollback")
+        (outcome,) = await asyncio.gather(live, return_exceptions=True)
+        assert not live.cancelled()
+        return outcome, end
+
+    outcome, end = asyncio.run(scene())
+    assert isinstance(outcome, GraphDrained)
+    assert end == {"log": ["new", "done"]}
+
+
+def test_two_rollbacks_at_once_cancel_it_once() -> None:
+    async def scene() -> Any:
+        reached = asyncio.Event()
+
+        async def node(state: State) -> Any:
+            if state["log"] == ["hold"]:
+                reached.set()
+                await asyncio.Event().wait()
+            return {"log": ["done"]}
+
+        app = StateGraph(State).add_node("a", node).add_edge(START, "a").compile(checkpointer=InMemorySaver())
+        live = asyncio.create_task(app.ainvoke({"log": ["hold"]}, CFG))
+        await reached.wait()
+        late = [app.ainvoke({"log": [word]}, CFG, multitask="rollback") for word in ("one", "two")]
+        return await asyncio.gather(live, *late, return_exceptions=True)
+
+    first, second, third = asyncio.run(scene())
+    assert isinstance(first, GraphDrained) and isinstance(second, (GraphDrained, dict))
+    assert third == {"log": ["two", "done"]}
+
+
+def test_a_call_that_was_cancelled_by_its_caller_stays_cancelled() -> None:
+    async def scene() -> None:
+        reached = asyncio.Event()
+
+        async def node(state: State) -> Any:
+            reached.set()
+            await asyncio.Event().wait()
+
+        app = StateGraph(State).add_node("a", node).add_edge(START, "a").compile(checkpointer=InMemorySaver())
+        live = asyncio.create_task(app.ainvoke({"log": []}, CFG))
+        await reached.wait()
+        live.cancel()
+        waiting = asyncio.create_task(app.ainvoke(None, CFG, multitask="enqueue"))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        ended = await asyncio.gather(live, waiting, return_exceptions=True)
+        assert [type(each) for each in ended] == [asyncio.CancelledError] * 2
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("how", WAITING)
+def test_on_an_idle_thread_it_is_an_ordinary_call(drive: Any, how: Any) -> None:
+    app = make(InMemorySaver())
+    drive.invoke(app, {"log": ["x"]}, CFG, multitask=how)
+    assert drive.invoke(app, {"log": ["y"]}, CFG, multitask=how) == {"log": ["x", "a1", "b2", "y", "a4", "b5"]}
+    assert drive.invoke(app, {"log": ["z"]}, CFG, multitask="reject")["log"][-3] == "z"
+
+
+def test_streams_take_their_turn(drive: Any, saver: Any) -> None:
+    gate = Gate()
+    app = make(saver, gate)
+    live, first = started(lambda: drive.stream(app, {"log": ["hold"]}, CFG, stream_mode="values", multitask="reject"))
+    assert gate.reached.wait(20)
+    late, second = started(lambda: drive.stream(app, {"log": ["new"]}, CFG, multitask="enqueue"))
+    waits_in_line(1)
+    gate.opened.set()
+    live.join(20)
+    late.join(20)
+    assert first[0][-1] == {"log": ["hold", "a1", "b2"]}
+    assert second == [[{"a": {"log": ["a4"]}}, {"b": {"log": ["b5"]}}]]
+
+
+def test_those_that_wait_come_in_order(saver: Any) -> None:
+    gate = Gate()
+    app = make(saver, gate)
+    live, _ = started(lambda: app.invoke({"log": ["hold"]}, CFG))
+    assert gate.reached.wait(20)
+    threads = []
+    for number in range(4):
+        words = {"log": [f"w{number}"]}
+        threads.append(started(lambda words=words: app.invoke(words, CFG, multitask="enqueue")))
+        waits_in_line(number + 1)
+    gate.opened.set()
+    for thread, _ in [(live, None), *threads]:
+        thread.join(20)
+    log = app.get_state(CFG).values["log"]
+    assert [word for word in log if word[0] == "w"] == ["w0", "w1", "w2", "w3"]
+
+
+def test_an_interrupt_stops_what_stands_before_it_in_line(saver: Any) -> None:
+    gate = Gate()
+    app = make(saver, gate)
+    live, first = started(lambda: app.invoke({"log": ["hold"]}, CFG))
+    assert gate.reached.wait(20)
+    queued, second = started(lambda: app.invoke({"log": ["queued"]}, CFG, multitask="enqueue"))
+    waits_in_line(1)
+    late, third = started(lambda: app.invoke({"log": ["new"]}, CFG, multitask="interrupt"))
+    waits_in_line(2)
+    gate.opened.set()
+    for thread in (live, queued, late):
+        thread.join(20)
+    assert isinstance(first[0], GraphDrained)
+    assert third[0]["log"][:3] == ["hold", "a1", "queued"] and third[0]["log"][-3] == "new"
+    assert isinstance(second[0], (GraphDrained, dict)), "it may have been quicker than the request"
+
+
+def test_a_control_that_several_runs_share_is_not_drained(drive: Any) -> None:
+    saver, gate, control = InMemorySaver(), Gate(), RunControl()
+    app = make(saver, gate)
+    live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CFG, control=control))
+    assert gate.reached.wait(20)
+    late, second = started(lambda: drive.invoke(app, {"log": ["new"]}, CFG, control=control, multitask="interrupt"))
+    waits_in_line()
+    gate.opened.set()
+    live.join(20)
+    late.join(20)
+    assert isinstance(first[0], GraphDrained) and second[0]["log"][-3] == "new"
+    assert not control.drain_requested
+
+
+def test_other_threads_and_savers_are_not_in_the_way(drive: Any) -> None:
+    gate = Gate()
+    app = make(InMemorySaver(), gate)
+    live, _ = started(lambda: drive.invoke(app, {"log": ["hold"]}, CFG))
+    assert gate.reached.wait(20)
+    other: Any = {"configurable": {"thread_id": "other"}}
+    assert drive.invoke(app, {"log": ["x"]}, other, multitask="reject")["log"][0] == "x"
+    assert drive.invoke(make(InMemorySaver()), {"log": ["x"]}, CFG, multitask="reject")["log"][0] == "x"
+    gate.opened.set()
+    live.join(20)
+
+
+@pytest.mark.parametrize("how", WAITING)
+def test_a_node_does_not_wait_for_its_own_run(drive: Any, how: Any) -> None:
+    saver = InMemorySaver()
+    seen: list[Any] = []
+
+    def node(state: State) -> Any:
+        try:
+            app.invoke({"log": ["inner"]}, CFG, multitask=how)
+        except ThreadBusyError as error:
+            seen.append(str(error))
+        return {"log": ["a"]}
+
+    app = StateGraph(State).add_node("a", node).add_edge(START, "a").compile(checkpointer=saver)
+    assert drive.invoke(app, {"log": []}, CFG) == {"log": ["a"]}
+    assert "it would wait for itself" in seen[0]
+
+
+def test_without_it_the_head_decides(drive: Any) -> None:
+    saver, gate = InMemorySaver(), Gate()
+    app = make(saver, gate)
+    live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CFG))
+    assert gate.reached.wait(20)
+    drive.invoke(app, {"log": ["new"]}, CFG)
+    gate.opened.set()
+    live.join(20)
+    assert isinstance(first[0], CheckpointConflictError)
+
+
+def test_what_it_cannot_be_is_refused(drive: Any) -> None:
+    with pytest.raises(ValueError, match="multitask must be 'reject' or 'enqueue'"):
+        drive.invoke(make(InMemorySaver()), {"log": []}, CFG, multitask="maybe")
+    with pytest.raises(ValueError, match="multitask must be"):
+        drive.stream(make(InMemorySaver()), {"log": []}, CFG, multitask="maybe")
+    with pytest.raises(ValueError, match="needs a graph with a saver of its own"):
+        drive.invoke(make(None), {"log": []}, CFG, multitask="enqueue")
+    with pytest.raises(ValueError, match="needs a thread_id"):
+        drive.invoke(make(InMemorySaver()), {"log": []}, None, multitask="enqueue")

@@ -1,0 +1,813 @@
+"""Time limits: of an attempt, of silence, of a superstep. For sync nodes too; what comes late is fenced off.
+
+The clocks of threads are fake: time passes when a node says so, and the drivers, which wait a few real milliseconds at
+a time, then find the limit hit. Coroutines alone meet real limits of that length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import operator
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Annotated, Any
+
+import pytest
+from kit.drive import Drive
+from typing_extensions import TypedDict
+
+from stategraph import (
+    START,
+    InMemorySaver,
+    NodeTimeoutError,
+    RetryPolicy,
+    Send,
+    StateGraph,
+    TimeoutPolicy,
+    entrypoint,
+    get_runtime,
+    get_stream_writer,
+    interrupt,
+)
+from stategraph.channels import BinaryOperatorAggregate, LastValue
+from stategraph.pregel import NodeBuilder, Pregel, StepTimeoutError
+from stategraph.pregel.clock import CLOCK
+from stategraph.pregel.drivers import attempt
+from stategraph.pregel.errors import GraphAbandoned
+from stategraph.pregel.superstep.deadline import ChildDeadline, Deadline
+
+ONE = {"configurable": {"thread_id": "1"}}
+SHORT = 0.01
+WAIT = 5.0
+"""Seconds after which a test that hangs gives up."""
+
+
+class State(TypedDict, total=False):
+    n: int
+    log: Annotated[list, operator.add]
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+Known = tuple[list[Deadline], Clock]
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Known:
+    """All watches that runs make, and the clock by which they and the limits of supersteps go."""
+    clock, made = Clock(), []
+
+    class OfThisTest(Deadline):
+        def __init__(self, policy: TimeoutPolicy, above: Deadline | None = None) -> None:
+            super().__init__(policy, above, clock)
+            made.append(self)
+
+    monkeypatch.setattr(attempt, "Deadline", OfThisTest)
+    monkeypatch.setattr(CLOCK, "monotonic", clock)
+    return made, clock
+
+
+class Gate:
+    """What slow nodes wait for, a second at least. Opened at the end of the test, so that no thread is left behind."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.event = threading.Event()
+        self.entered = threading.Event()
+        self.ended = threading.Event()
+
+    def wait(self) -> None:
+        self.entered.set()
+        self.clock.now += 1
+        self.event.wait(WAIT)
+
+    def open(self) -> None:
+        self.event.set()
+
+
+@pytest.fixture
+def gate(known: Known) -> Iterator[Gate]:
+    gate = Gate(known[1])
+    yield gate
+    gate.open()
+
+
+class Recorder(InMemorySaver):
+    """Not quick, as far as the engine knows: what ends early is recorded at once. `recorded` tells when."""
+
+    in_memory = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorded = threading.Event()
+
+    def commit_writes(self, *args: Any) -> None:
+        super().commit_writes(*args)
+        self.recorded.set()
+
+    async def acommit_writes(self, *args: Any) -> None:
+        await super().acommit_writes(*args)
+        self.recorded.set()
+
+
+def app_of(node: Any, saver: Any = None, **policies: Any) -> Any:
+    return StateGraph(State).add_node("node", node, **policies).add_edge(START, "node").compile(checkpointer=saver)
+
+
+# -- the watch ------------------------------------------------------------------------------------------------
+
+
+def watch(above: Deadline | None = None, **limits: Any) -> tuple[Deadline, Clock]:
+    clock = Clock()
+    return Deadline(TimeoutPolicy(**limits), above, clock), clock
+
+
+def test_the_run_limit_is_never_put_off() -> None:
+    dog, clock = watch(run_timeout=10)
+    clock.now += 4
+    dog.touch()
+    dog.touch(heartbeat=True)
+    assert dog.remaining() == 6
+    clock.now += 6
+    assert dog.remaining() <= 0
+    error = dog.error("node")
+    assert (error.node, error.kind, error.timeout, error.elapsed) == ("node", "run", 10, 10)
+    assert "run timeout of 10 s" in str(error)
+
+
+def test_the_idle_limit_starts_anew_with_each_sign_of_life() -> None:
+    dog, clock = watch(idle_timeout=10)
+    for _ in range(3):
+        clock.now += 9
+        dog.touch()
+    assert dog.remaining() == 10
+    clock.now += 10
+    assert dog.remaining() <= 0
+    error = dog.error("node")
+    assert (error.kind, error.timeout, error.elapsed) == ("idle", 10, 37)
+
+
+def test_only_heartbeats_count_if_the_policy_says_so() -> None:
+    dog, clock = watch(idle_timeout=10, refresh_on="heartbeat")
+    clock.now += 6
+    dog.touch()
+    assert dog.remaining() == 4
+    dog.touch(heartbeat=True)
+    assert dog.remaining() == 10
+
+
+def test_the_nearer_limit_is_the_one_that_is_hit() -> None:
+    dog, clock = watch(run_timeout=30, idle_timeout=20)
+    clock.now += 15
+    dog.touch(heartbeat=True)
+    clock.now += 15
+    assert dog.remaining() <= 0
+    assert dog.error("node").kind == "run"
+    dog, clock = watch(run_timeout=30, idle_timeout=20)
+    clock.now += 25
+    assert dog.error("node").kind == "idle"
+
+
+def test_rounding_does_not_change_the_kind() -> None:
+    dog, clock = watch(run_timeout=0.05)
+    for now in (100.05, 100.04999999999999, 100.05000000000001):
+        clock.now = now
+        error = dog.error("node")
+        assert (error.kind, error.timeout) == ("run", 0.05)
+
+
+def test_a_sign_of_life_is_one_for_the_attempts_around_it_too() -> None:
+    outer, outer_clock = watch(idle_timeout=10)
+    inner, _ = watch(outer, run_timeout=5)
+    outer_clock.now += 9
+    inner.touch()
+    assert outer.remaining() == 10
+
+
+def test_what_is_given_up_gives_up_what_is_inside() -> None:
+    outer, _ = watch(run_timeout=10)
+    inner, _ = watch(outer, run_timeout=5)
+    call = ChildDeadline(above=outer)
+    inner.check()
+    outer.abandon()
+    assert inner.abandoned and outer.abandoned and not call.abandoned
+    with pytest.raises(GraphAbandoned):
+        inner.check()
+    call.check()
+    assert not watch(run_timeout=1)[0].abandoned
+
+
+# -- what a limit may be --------------------------------------------------------------------------------------
+
+
+def test_seconds_and_timedeltas_mean_the_run_limit() -> None:
+    assert TimeoutPolicy.coerce(2) == TimeoutPolicy(run_timeout=2)
+    assert TimeoutPolicy.coerce(timedelta(seconds=2)) == TimeoutPolicy(run_timeout=2)
+    assert TimeoutPolicy(idle_timeout=timedelta(minutes=1)).idle_timeout == 60  # type: ignore[arg-type]
+
+
+def test_a_policy_without_limits_is_none() -> None:
+    assert TimeoutPolicy.coerce(TimeoutPolicy()) is None
+    assert TimeoutPolicy.coerce(None) is None
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), timedelta(0)])
+def test_a_limit_is_more_than_nothing(seconds: Any) -> None:
+    for make in (
+        lambda: TimeoutPolicy(run_timeout=seconds),
+        lambda: TimeoutPolicy(idle_timeout=seconds),
+        lambda: StateGraph(State).add_node("node", print, timeout=seconds),
+        lambda: Send("node", 1, timeout=seconds),
+        lambda: entrypoint(timeout=seconds),
+    ):
+        with pytest.raises(ValueError, match="greater than 0"):
+            make()
+
+
+def test_refresh_on_is_one_of_two() -> None:
+    with pytest.raises(ValueError, match="refresh_on"):
+        TimeoutPolicy(idle_timeout=1, refresh_on="writes")  # type: ignore[arg-type]
+
+
+def test_sync_nodes_take_limits_at_every_place() -> None:
+    graph = StateGraph(State).set_node_defaults(timeout=1).add_node("a", lambda s: None)
+    graph.add_node("b", lambda s: None, timeout=2).add_edge(START, "a").add_edge(START, "b")
+    nodes = graph.compile().program.nodes
+    assert nodes["a"].policies.timeout == TimeoutPolicy(run_timeout=1)
+    assert nodes["b"].policies.timeout == TimeoutPolicy(run_timeout=2)
+    assert NodeBuilder().subscribe_only("a").set_timeout(3).build().timeout == TimeoutPolicy(run_timeout=3)
+
+
+# -- the run limit --------------------------------------------------------------------------------------------
+
+
+def test_a_sync_node_is_abandoned_at_its_deadline(drive: Drive, gate: Gate) -> None:
+    def node(state: Any) -> State:
+        gate.wait()
+        return {"log": ["late"]}
+
+    saver = InMemorySaver()
+    app = app_of(node, saver, timeout=SHORT)
+    with pytest.raises(NodeTimeoutError) as caught:
+        drive.invoke(app, {"n": 1}, ONE)
+    assert gate.entered.is_set() and not gate.event.is_set(), "nobody waited for it"
+    error = caught.value
+    assert (error.node, error.kind, error.timeout) == ("node", "run", SHORT)
+    assert error.elapsed >= SHORT
+    assert not isinstance(error, TimeoutError), "retried by default, unlike the builtin"
+
+
+def test_a_coroutine_is_cancelled_at_its_deadline() -> None:
+    log: list[str] = []
+
+    async def node(state: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("cancelled")
+
+    with pytest.raises(NodeTimeoutError, match="run timeout"):
+        asyncio.run(app_of(node, timeout=SHORT).ainvoke({"n": 1}))
+    assert log == ["cancelled"]
+
+
+def test_a_coroutine_that_ignores_its_cancellation_is_not_waited_for() -> None:
+    async def main() -> Any:
+        go = asyncio.Event()
+
+        async def node(state: Any, writer: Any) -> State:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await go.wait()
+            writer("late")
+            return {"log": ["late"]}
+
+        chunks = []
+        with pytest.raises(NodeTimeoutError):
+            async for chunk in app_of(node, timeout=SHORT).astream({"n": 1}, stream_mode=["custom", "values"]):
+                chunks.append(chunk)
+        go.set()
+        await asyncio.sleep(0)
+        return chunks
+
+    assert asyncio.run(main()) == [("values", {"n": 1, "log": []})]
+
+
+def test_a_node_in_time_is_not_disturbed(drive: Drive) -> None:
+    assert drive.invoke(app_of(lambda s: {"log": [s["n"]]}, timeout=60), {"n": 1})["log"] == [1]
+
+
+def test_a_coroutine_that_blocks_the_loop_and_then_returns_has_made_it() -> None:
+    async def node(state: Any) -> State:
+        threading.Event().wait(0.25)
+        return {"log": ["made it"]}
+
+    # Not SHORT: the node has to have begun by then, on a busy machine too.
+    assert asyncio.run(app_of(node, timeout=0.2).ainvoke({"n": 1}))["log"] == ["made it"]
+
+
+@pytest.mark.parametrize("how", ["invoke", "stream"])
+def test_a_graph_left_in_the_background_by_an_attempt_that_was_given_up_ends_as_cancelled(how: str) -> None:
+    reported: list[Any] = []
+
+    async def main() -> None:
+        inside, go_on, left = asyncio.Event(), asyncio.Event(), list[Any]()
+
+        async def waits(state: Any) -> None:
+            inside.set()
+            await go_on.wait()
+
+        inner = StateGraph(State).add_node("waits", waits).add_node("never", never).add_edge(START, "waits")
+        graph = inner.add_edge("waits", "never").compile()
+
+        async def read() -> None:
+            if how == "invoke":
+                await graph.ainvoke({"n": 1})
+            else:
+                async for _ in graph.astream({"n": 1}):
+                    pass
+
+        async def node(state: Any) -> None:
+            left.append(asyncio.ensure_future(read()))
+            await inside.wait()
+            await asyncio.Event().wait()
+
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        with pytest.raises(NodeTimeoutError):
+            await app_of(node, timeout=SHORT * 5).ainvoke({"n": 1})
+        go_on.set()
+        await asyncio.wait(left)
+        assert left[0].cancelled()
+        left.clear()
+        gc.collect()  # what nobody has looked at is reported when it goes
+
+    def never(state: Any) -> None:
+        raise AssertionError("nobody waits for it")
+
+    asyncio.run(main())
+    assert reported == []
+
+
+def test_a_timeout_error_of_the_nodes_own_passes_unchanged(drive: Drive) -> None:
+    mine = TimeoutError("mine")
+
+    def node(state: Any) -> None:
+        raise mine
+
+    with pytest.raises(TimeoutError) as caught:
+        drive.invoke(app_of(node, timeout=60), {"n": 1})
+    assert caught.value is mine
+
+
+def test_every_attempt_has_the_whole_time(drive: Drive, gate: Gate) -> None:
+    """The clock starts anew; the time of the first attempt stays."""
+    seen: list[Any] = []
+
+    def node(state: Any, runtime: Any) -> State:
+        info = runtime.execution_info
+        seen.append((info.node_attempt, info.node_first_attempt_time))
+        if len(seen) < 3:
+            gate.wait()
+        return {"log": [info.node_attempt]}
+
+    app = app_of(node, timeout=SHORT, retry_policy=RetryPolicy(initial_interval=0))
+    assert drive.invoke(app, {"n": 1})["log"] == [3]
+    assert [attempt for attempt, _ in seen] == [1, 2, 3]
+    assert len({first for _, first in seen}) == 1
+
+
+def test_an_error_handler_takes_over_at_the_deadline(drive: Drive, gate: Gate) -> None:
+    app = app_of(
+        lambda s: gate.wait(), timeout=SHORT, error_handler=lambda s, error: {"log": [(error.node, error.error.kind)]}
+    )
+    assert drive.invoke(app, {"n": 1})["log"] == [("node", "run")]
+
+
+def test_a_question_asked_in_time_is_asked(drive: Drive) -> None:
+    from stategraph import Command
+
+    app = app_of(lambda s: {"log": [interrupt("?")]}, InMemorySaver(), timeout=60)
+    assert "__interrupt__" in drive.invoke(app, {"n": 1}, ONE)
+    assert drive.invoke(app, Command(resume="A"), ONE)["log"] == ["A"]
+
+
+def test_a_send_brings_its_own_limit(drive: Drive, gate: Gate) -> None:
+    """It overrides the node's, whichever is longer."""
+
+    def work(wait: Any) -> State:
+        if wait:
+            gate.wait()
+        return {"log": [wait]}
+
+    def app(send: Send, node_timeout: float | None) -> Any:
+        graph = StateGraph(State).add_node("work", work, timeout=node_timeout)
+        return graph.add_conditional_edges(START, lambda s: [send]).compile()
+
+    for node_timeout in (None, 60):
+        with pytest.raises(NodeTimeoutError) as caught:
+            drive.invoke(app(Send("work", True, timeout=SHORT), node_timeout), {"n": 1})
+        assert caught.value.timeout == SHORT
+    assert drive.invoke(app(Send("work", False, timeout=60), SHORT), {"n": 1})["log"] == [False]
+
+
+def test_siblings_of_a_sync_node_that_is_abandoned_are_kept(drive: Drive, gate: Gate) -> None:
+    log: list[str] = []
+    saver = Recorder()
+
+    def slow(state: Any) -> State:
+        if not gate.event.is_set():
+            saver.recorded.wait(WAIT)
+            gate.wait()
+        return {"log": ["slow"]}
+
+    def quick(state: Any) -> State:
+        log.append("quick")
+        return {"log": ["quick"]}
+
+    graph = StateGraph(State).add_node(slow, timeout=SHORT).add_node(quick)
+    app = graph.add_edge(START, "slow").add_edge(START, "quick").compile(checkpointer=saver)
+    with pytest.raises(NodeTimeoutError):
+        drive.invoke(app, {"n": 1}, ONE)
+    gate.open()
+    assert drive.invoke(app, None, ONE)["log"] == ["quick", "slow"]
+    assert log == ["quick"]
+
+
+# -- the idle limit -------------------------------------------------------------------------------------------
+
+
+def signs(known: Known, *acts: Callable[[], Any]) -> list[float]:
+    """The seconds that the first watch has left, 50 s and a sign of life after the last."""
+    left = []
+    for act in acts:
+        known[1].now += 50
+        act()
+        left.append(known[0][0].remaining())
+    return left
+
+
+@pytest.mark.parametrize("refresh_on", ["auto", "heartbeat"])
+def test_what_counts_as_a_sign_of_life(drive: Drive, known: Known, refresh_on: Any) -> None:
+    found: list[float] = []
+
+    def node(state: Any, runtime: Any) -> None:
+        found.extend(signs(known, lambda: get_stream_writer()("event"), runtime.heartbeat, get_runtime().heartbeat))
+
+    drive.invoke(app_of(node, timeout=TimeoutPolicy(idle_timeout=60, refresh_on=refresh_on)), {"n": 1})
+    assert found == ([60, 60, 60] if refresh_on == "auto" else [10, 60, 60])
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["as a node", "called by a node"])
+def test_a_nested_graph_that_lives_is_a_sign_of_life(drive: Drive, known: Known, inside: bool) -> None:
+    """Its events, its heartbeats, and each of its supersteps."""
+    found: list[float] = []
+
+    def first(state: Any, writer: Any, runtime: Any) -> None:
+        found.extend(signs(known, lambda: writer("event"), runtime.heartbeat))
+        known[1].now += 50
+
+    def second(state: Any) -> None:
+        found.append(known[0][0].remaining())
+
+    child = StateGraph(State).add_sequence([first, second]).add_edge(START, "first").compile()
+    node: Any = child
+    if inside and drive.is_async:
+
+        async def node(state: Any) -> Any:
+            return await child.ainvoke({"n": 1})
+    elif inside:
+
+        def node(state: Any) -> Any:
+            return child.invoke({"n": 1})
+
+    drive.invoke(app_of(node, timeout=TimeoutPolicy(idle_timeout=60)), {"n": 1})
+    assert found == [60, 60, 60]
+
+
+def test_silence_ends_an_attempt(drive: Drive, gate: Gate) -> None:
+    def node(state: Any, writer: Any) -> None:
+        writer("one")
+        gate.wait()
+
+    with pytest.raises(NodeTimeoutError) as caught:
+        drive.invoke(app_of(node, timeout=TimeoutPolicy(idle_timeout=SHORT)), {"n": 1})
+    assert (caught.value.kind, caught.value.timeout) == ("idle", SHORT)
+
+
+def test_a_heartbeat_without_a_limit_does_nothing(drive: Drive) -> None:
+    def node(state: Any, runtime: Any) -> None:
+        runtime.heartbeat()
+
+    assert drive.invoke(app_of(node), {"n": 1}) == {"n": 1, "log": []}
+
+
+# -- what comes late ------------------------------------------------------------------------------------------
+
+
+def second_try(gate: Gate, late: Callable[[], Any]) -> Callable[[Any], State]:
+    """A node whose first attempt is abandoned and does `late` while the second runs; the second waits for it."""
+    attempts: list[int] = []
+
+    def node(state: Any) -> State:
+        attempts.append(1)
+        if len(attempts) == 1:
+            gate.wait()
+            try:
+                late()
+            finally:
+                gate.ended.set()
+            return {"log": ["late"]}
+        gate.open()
+        gate.ended.wait(WAIT)
+        return {"log": ["in time"]}
+
+    return node
+
+
+def again(node: Any, saver: Any = None) -> Any:
+    """Time passes in the first attempt only."""
+    policies = {"timeout": SHORT, "retry_policy": RetryPolicy(initial_interval=0)}
+    return app_of(node, saver, **policies)
+
+
+def test_late_writes_and_events_are_dropped(drive: Drive, gate: Gate) -> None:
+    def late() -> None:
+        get_stream_writer()("late")
+
+    app = again(second_try(gate, late))
+    chunks = drive.stream(app, {"n": 1}, stream_mode=["custom", "updates"])
+    assert chunks == [("updates", {"node": {"log": ["in time"]}})]
+
+
+def test_a_writer_taken_before_the_deadline_is_silent_after_it(drive: Drive, gate: Gate) -> None:
+    writers: list[Any] = []
+    inner = second_try(gate, lambda: writers[0]("late"))
+
+    def node(state: Any, writer: Any) -> State:
+        writers.append(writer)
+        writer("early")
+        return inner(state)
+
+    assert drive.stream(again(node), {"n": 1}, stream_mode="custom") == ["early", "early"]
+
+
+def test_a_graph_called_late_does_not_run(drive: Drive, gate: Gate) -> None:
+    log: list[str] = []
+    child = app_of(lambda s: log.append("child"))
+    again_app = again(second_try(gate, lambda: child.invoke({"n": 1})))
+    assert drive.invoke(again_app, {"n": 1})["log"] == ["in time"]
+    assert log == []
+
+
+def test_a_graph_that_runs_at_the_deadline_stores_and_shows_no_more(drive: Drive, gate: Gate) -> None:
+    """It ends with the superstep it is in; the next attempt's graph goes on where it was, undisturbed."""
+    log: list[str] = []
+    saver = InMemorySaver()
+
+    def slow(state: Any, runtime: Any) -> State:
+        if not gate.entered.is_set():
+            gate.wait()
+            gate.ended.set()
+            return {"log": ["late"]}
+        return {"log": ["slow"]}
+
+    def after(state: Any, writer: Any) -> State:
+        log.append("after")
+        gate.open()
+        gate.ended.wait(WAIT)
+        writer("after")
+        return {"log": ["after"]}
+
+    child = StateGraph(State).add_sequence([slow, after]).add_edge(START, "slow").compile()
+    app = again(child, saver)
+    chunks = drive.stream(app, {"n": 1}, ONE, stream_mode=["custom", "updates"], subgraphs=True)
+    assert [(bool(ns), mode, data) for ns, mode, data in chunks] == [
+        (True, "updates", {"slow": {"log": ["slow"]}}),
+        (True, "custom", "after"),
+        (True, "updates", {"after": {"log": ["after"]}}),
+        (False, "updates", {"node": {"n": 1, "log": ["slow", "after"]}}),
+    ]
+    assert log == ["after"]
+
+
+def test_nothing_late_reaches_the_saver_once_the_run_is_over(drive: Drive, gate: Gate) -> None:
+    class Noting(InMemorySaver):
+        def commit(self, *args: Any, **kwargs: Any) -> Any:
+            assert not over.is_set()
+            return super().commit(*args, **kwargs)
+
+        def commit_writes(self, *args: Any, **kwargs: Any) -> Any:
+            assert not over.is_set()
+            return super().commit_writes(*args, **kwargs)
+
+    over = threading.Event()
+    failures: list[BaseException] = []
+
+    def slow(state: Any) -> State:
+        gate.wait()
+        return {"log": ["late"]}
+
+    child = StateGraph(State).add_node(slow).add_edge(START, "slow").compile()
+
+    def node(state: Any) -> Any:
+        try:
+            return child.invoke({"n": 1})
+        except BaseException as error:
+            failures.append(error)
+            raise
+        finally:
+            gate.ended.set()
+
+    saver = Noting()
+    app = app_of(node, saver, timeout=SHORT)
+    with pytest.raises(NodeTimeoutError):
+        drive.invoke(app, {"n": 1}, ONE)
+    over.set()
+    gate.open()
+    assert gate.ended.wait(WAIT)
+    assert [type(f) for f in failures] == [GraphAbandoned]
+    assert drive.get_state(app, ONE).values == {"n": 1, "log": []}
+
+
+# -- graphs ---------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_as_a_node_is_limited_as_a_whole(drive: Drive, gate: Gate) -> None:
+    child = StateGraph(State).add_node("slow", lambda s: gate.wait()).add_edge(START, "slow").compile()
+    with pytest.raises(NodeTimeoutError) as caught:
+        drive.invoke(app_of(child, timeout=SHORT), {"n": 1})
+    assert caught.value.node == "node"
+
+
+def test_the_inner_limit_is_hit_first(drive: Drive, gate: Gate) -> None:
+    graph = StateGraph(State).add_node("slow", lambda s: gate.wait(), timeout=SHORT)
+    child = graph.add_edge(START, "slow").compile()
+    with pytest.raises(NodeTimeoutError) as caught:
+        drive.invoke(app_of(child, timeout=60), {"n": 1})
+    assert caught.value.node == "slow"
+
+
+def test_an_entrypoint_has_a_limit(drive: Drive, gate: Gate) -> None:
+    @entrypoint(timeout=SHORT)
+    def flow(x: int) -> None:
+        gate.wait()
+
+    with pytest.raises(NodeTimeoutError, match="'flow'"):
+        drive.invoke(flow, 1)
+
+
+# -- the limit of a superstep ---------------------------------------------------------------------------------
+
+
+def stepping(nodes: dict[str, Any], saver: Any = None, timeout: float | None = SHORT, after: dict[str, Any] | None = None) -> Pregel:
+    """Nodes that all start with "a" and write "log"; those of `after` start with "b"."""
+    table = {name: NodeBuilder().subscribe_only("a").do(node).write_to("log") for name, node in nodes.items()}
+    for name, node in (after or {}).items():
+        table[name] = NodeBuilder().subscribe_only("b").do(node).write_to("log")
+    return Pregel(
+        nodes=table,
+        channels={"a": LastValue(int), "b": LastValue(int), "log": BinaryOperatorAggregate(list, operator.add)},
+        input_channels="a",
+        output_channels="log",
+        checkpointer=saver,
+        step_timeout=timeout,
+    )
+
+
+def test_a_superstep_ends_at_its_limit(drive: Drive, gate: Gate) -> None:
+    """Sync nodes or not; the error names what had not ended. What had ended is kept, the late is not."""
+    log: list[str] = []
+    saver = Recorder()
+
+    def slow(x: int) -> list[str]:
+        saver.recorded.wait(WAIT)
+        gate.wait()
+        log.append("slow")
+        gate.ended.set()
+        return ["slow"]
+
+    def quick(x: int) -> list[str]:
+        log.append("quick")
+        return ["quick"]
+
+    app = stepping({"slow": slow, "quick": quick}, saver)
+    with pytest.raises(TimeoutError) as caught:
+        drive.invoke(app, 1, ONE)
+    error = caught.value
+    assert isinstance(error, StepTimeoutError)
+    assert (error.unfinished, error.timeout) == (("slow",), SHORT)
+    assert "slow" in str(error) and "quick" not in str(error)
+    assert not gate.event.is_set(), "nobody waited for it"
+    gate.open()
+    assert gate.ended.wait(WAIT)
+    gate.ended.clear()
+    assert drive.get_state(app, ONE).next == ("slow",)
+    app.step_timeout = None
+    assert drive.invoke(app, None, ONE) == ["quick", "slow"]
+    assert sorted(log) == ["quick", "slow", "slow"]
+
+
+def test_one_sync_node_alone_is_held_to_it(drive: Drive, gate: Gate) -> None:
+    with pytest.raises(StepTimeoutError, match="slow had not ended"):
+        drive.invoke(stepping({"slow": lambda x: gate.wait()}), 1)
+
+
+def test_tasks_that_had_no_room_are_named_too(drive: Drive, gate: Gate) -> None:
+    nodes = {name: lambda x: gate.wait() for name in ("one", "two")}
+    with pytest.raises(StepTimeoutError) as caught:
+        drive.invoke(stepping(nodes), 1, {"max_concurrency": 1})
+    assert caught.value.unfinished == ("one", "two")
+
+
+def test_coroutines_are_cancelled_at_it() -> None:
+    log: list[str] = []
+
+    async def slow(x: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("ended")
+
+    with pytest.raises(StepTimeoutError):
+        asyncio.run(stepping({"slow": slow}).ainvoke(1))
+    assert log == ["ended"]
+
+
+def test_it_holds_for_streams_and_late_events_are_dropped(drive: Drive, gate: Gate) -> None:
+    def slow(x: int, writer: Any) -> None:
+        writer("early")
+        gate.wait()
+        writer("late")
+        gate.ended.set()
+
+    chunks: list[Any] = []
+    app = stepping({"slow": slow})
+
+    async def read() -> None:
+        async for chunk in app.astream(1, stream_mode="custom"):
+            chunks.append(chunk)
+
+    with pytest.raises(StepTimeoutError):
+        if drive.is_async:
+            asyncio.run(read())
+        else:
+            for chunk in app.stream(1, stream_mode="custom"):
+                chunks.append(chunk)
+    gate.open()
+    assert gate.ended.wait(WAIT)
+    assert chunks == ["early"]
+
+
+def test_every_superstep_has_the_whole_limit(drive: Drive) -> None:
+    app = stepping({"one": lambda x: ["one"]}, timeout=60)
+    assert drive.invoke(app, 1) == ["one"]
+    app = stepping({"one": lambda x: ["one"], "two": lambda x: ["two"]}, InMemorySaver(), timeout=60)
+    assert drive.invoke(app, 1, ONE) == ["one", "two"]
+
+
+def test_errors_and_questions_are_as_without_it(drive: Drive) -> None:
+    from stategraph import Command
+
+    def fail(x: int) -> None:
+        raise KeyError("mine")
+
+    def ask(x: int) -> list[Any]:
+        return [interrupt("?")]
+
+    with pytest.raises(KeyError, match="mine"):
+        drive.invoke(stepping({"fail": fail, "fine": lambda x: ["fine"]}, timeout=60), 1)
+    app = stepping({"ask": ask, "fine": lambda x: ["fine"]}, InMemorySaver(), timeout=60)
+    assert "__interrupt__" in drive.invoke(app, 1, ONE)
+    assert drive.invoke(app, Command(resume="A"), ONE) == ["A", "fine"]
+
+
+def test_a_nested_graph_that_is_late_stops(drive: Drive, gate: Gate) -> None:
+    log: list[str] = []
+    child = StateGraph(State).add_node("slow", lambda s: gate.wait()).add_node("after", lambda s: log.append("after"))
+    nested = child.add_edge(START, "slow").add_edge("slow", "after").compile()
+
+    def call(x: int) -> None:
+        try:
+            nested.invoke({"n": 1})
+        finally:
+            gate.ended.set()
+
+    with pytest.raises(StepTimeoutError):
+        drive.invoke(stepping({"call": call}), 1)
+    gate.open()
+    assert gate.ended.wait(WAIT)
+    assert log == []
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_a_step_limit_is_more_than_nothing(seconds: float) -> None:
+    with pytest.raises(ValueError, match="step_timeout"):
+        stepping({"one": lambda x: None}, timeout=seconds)

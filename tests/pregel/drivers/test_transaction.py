@@ -1,0 +1,858 @@
+"""`runtime.transaction`: what a function has written and the record of its result are both there, or neither."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, TypedDict
+
+import psycopg
+import pytest
+from kit.bank import Bank, lose, node_of
+from kit.bank import bank as bank
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from stategraph import (
+    END,
+    START,
+    Command,
+    InMemorySaver,
+    RetryPolicy,
+    Runtime,
+    StateGraph,
+    get_runtime,
+    interrupt,
+)
+from stategraph.checkpoint.base import RETURN
+from stategraph.checkpoint.encryption import Encryption
+from stategraph.checkpoint.errors import CheckpointConflictError, UnserializableError
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.executors.proxies import TaskProxy
+
+CFG: Any = {"configurable": {"thread_id": "t"}}
+AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=ConnectionError)
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+def one_node(drive: Any, body: Any, saver: Any, **policies: Any) -> Any:
+    """A graph of one node, made of a body: see `node_of`."""
+    builder = StateGraph(State).add_node("pay", node_of(drive, body), **policies)
+    return builder.add_edge(START, "pay").compile(checkpointer=saver)
+
+
+# -- found again --------------------------------------------------------------------------------------------------
+
+
+def test_a_retry_finds_it(drive: Any, bank: Bank) -> None:
+    attempts: list[str] = []
+
+    def body(state: State) -> Any:
+        receipt = yield "pay", bank.pay
+        attempts.append(receipt)
+        if len(attempts) < 3:
+            raise ConnectionError
+        return {"log": [receipt]}
+
+    app = one_node(drive, body, bank.saver, retry_policy=AGAIN)
+    assert drive.invoke(app, {}, CFG) == {"log": ["receipt 1"]}
+    assert attempts == ["receipt 1"] * 3 and bank.calls == bank.rows() == ["book"]
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_a_resume_by_a_freshly_compiled_graph_finds_it(drive: Any, bank: Bank, durability: Any) -> None:
+    def body(state: State) -> Any:
+        receipt = yield "pay", bank.pay
+        return {"log": [receipt, interrupt("content?")]}
+
+    asked = drive.invoke(one_node(drive, body, bank.saver), {}, CFG, durability=durability)
+    assert asked["__interrupt__"][0].value == "content?"
+    answered = drive.invoke(one_node(drive, body, bank.saver), Command(resume="yes"), CFG, durability=durability)
+    assert answered == {"log": ["receipt 1", "yes"]}
+    assert bank.calls == bank.rows() == ["book"]
+
+
+def test_a_call_after_a_failure_finds_it(drive: Any, bank: Bank) -> None:
+    fails = [True]
+
+    def body(state: State) -> Any:
+        receipt = yield "pay", bank.pay
+        if fails:
+            fails.clear()
+            raise ConnectionError
+        return {"log": [receipt]}
+
+    app = one_node(drive, body, bank.saver)
+    with pytest.raises(ConnectionError):
+        drive.invoke(app, {}, CFG)
+    assert drive.get_state(app, CFG).next == ("pay",), "the record is no output of the task"
+    assert drive.invoke(app, None, CFG) == {"log": ["receipt 1"]}
+    assert bank.calls == bank.rows() == ["book"]
+
+
+def test_rows_and_record_are_there_at_once_when_it_returns(drive: Any, bank: Bank) -> None:
+    seen: list[Any] = []
+
+    def body(state: State) -> Any:
+        yield "pay", bank.pay
+        found = bank.saver.get_tuple(CFG)
+        seen.append([value for _, channel, value in found.pending_writes if channel == RETURN])
+        seen.append(bank.rows())
+        return {}
+
+    drive.invoke(one_node(drive, body, bank.saver), {}, CFG)
+    assert seen == [["receipt 1"], ["book"]]
+
+
+def test_what_the_function_raises_undoes_it_and_comes_through(drive: Any, bank: Bank) -> None:
+    bank.fails = [ConnectionError("first"), ConnectionError("second")]
+
+    def body(state: State) -> Any:
+        return {"log": [(yield "pay", bank.pay)]}
+
+    app = one_node(drive, body, bank.saver, retry_policy=AGAIN)
+    assert drive.invoke(app, {}, CFG) == {"log": ["receipt 3"]}
+    assert len(bank.calls) == 3 and bank.rows() == ["book"]
+
+
+def test_an_error_of_the_database_in_the_function_is_the_drivers_own(drive: Any, bank: Bank) -> None:
+    def wrong(connection: Any) -> None:
+        connection.execute("INSERT INTO missing VALUES (1)")
+
+    def body(state: State) -> Any:
+        yield "pay", wrong
+
+    with pytest.raises((sqlite3.OperationalError, psycopg.errors.UndefinedTable)):
+        drive.invoke(one_node(drive, body, bank.saver), {}, CFG)
+
+
+def test_several_in_one_node_and_siblings_side_by_side(drive: Any, bank: Bank) -> None:
+    def node_of(name: str) -> Any:
+        def node(state: State, runtime: Runtime) -> Any:
+            got = [runtime.transaction(str(number), bank.pay, f"{name}{number}") for number in range(3)]
+            return {"log": [name] if len(set(got)) == 3 else got}
+
+        async def anode(state: State, runtime: Runtime) -> Any:
+            calls = (runtime.atransaction(str(number), bank.pay, f"{name}{number}") for number in range(3))
+            got = await asyncio.gather(*calls)
+            return {"log": [name] if len(set(got)) == 3 else got}
+
+        return anode if drive.is_async else node
+
+    builder = StateGraph(State)
+    for name in "abc":
+        builder.add_node(name, node_of(name)).add_edge(START, name)
+    app = builder.compile(checkpointer=bank.saver)
+    assert drive.invoke(app, {}, CFG) == {"log": ["a", "b", "c"]}
+    assert bank.rows() == [f"{name}{number}" for name in "abc" for number in range(3)]
+
+
+def test_in_a_plain_function_of_an_async_run(bank: Bank) -> None:
+    def node(state: State, runtime: Runtime) -> Any:
+        return {"log": [runtime.transaction("pay", bank.pay), interrupt("content?")]}
+
+    app = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=bank.saver)
+    asyncio.run(app.ainvoke({}, CFG))
+    assert asyncio.run(app.ainvoke(Command(resume="yes"), CFG)) == {"log": ["receipt 1", "yes"]}
+    assert bank.calls == bank.rows() == ["book"]
+
+
+def test_in_a_nested_graph(drive: Any, bank: Bank) -> None:
+    def body(state: State) -> Any:
+        receipt = yield "pay", bank.pay
+        return {"log": [receipt, interrupt("content?")]}
+
+    inner = one_node(drive, body, None)
+    app = StateGraph(State).add_node("inner", inner).add_edge(START, "inner").compile(checkpointer=bank.saver)
+    drive.invoke(app, {}, CFG)
+    assert drive.invoke(app, Command(resume="yes"), CFG) == {"log": ["receipt 1", "yes"]}
+    assert bank.calls == bank.rows() == ["book"]
+
+
+def test_an_attempt_that_was_given_up_in_it_is_waited_for(bank: Bank) -> None:
+    """The next attempt finds what the transaction of the first has left."""
+    began, go_on, receipts = threading.Event(), threading.Event(), []
+
+    def slow(connection: Any) -> str:
+        first = not began.is_set()
+        began.set()
+        receipt = bank.pay(connection)
+        if first:
+            assert go_on.wait(10)
+        return receipt
+
+    def node(state: State, runtime: Runtime) -> Any:
+        if began.is_set():
+            go_on.set()
+        receipts.append(runtime.transaction("pay", slow))
+        return {"log": ["done"]}
+
+    policy = RetryPolicy(max_attempts=2, initial_interval=0)
+    builder = StateGraph(State).add_node("pay", node, timeout=0.5, retry_policy=policy).add_edge(START, "pay")
+    try:
+        builder.compile(checkpointer=bank.saver).invoke({}, CFG)
+    except TimeoutError:
+        pass  # the second attempt may be too slow, too; what was written is what counts
+    assert bank.calls == bank.rows() == ["book"]
+    assert set(receipts) == {"receipt 1"}
+
+
+# -- edits, forks, turns, new input -------------------------------------------------------------------------------
+
+
+def asking(drive: Any, bank: Bank) -> Any:
+    """a, then a node that pays and asks."""
+
+    def ask(state: State, runtime: Runtime) -> Any:
+        return {"log": [runtime.transaction("pay", bank.pay), interrupt("content?")]}
+
+    async def aask(state: State, runtime: Runtime) -> Any:
+        return {"log": [await runtime.atransaction("pay", bank.pay), interrupt("content?")]}
+
+    builder = StateGraph(State).add_node("a", lambda state: {"log": ["a"]})
+    builder.add_node("ask", aask if drive.is_async else ask)
+    return builder.add_edge(START, "a").add_edge("a", "ask").compile(checkpointer=bank.saver)
+
+
+def test_an_edit_takes_it_along(drive: Any, bank: Bank) -> None:
+    drive.invoke(asking(drive, bank), {}, CFG)
+    drive.update_state(asking(drive, bank), CFG, {"log": ["edited"]}, as_node="a")
+    answered = drive.invoke(asking(drive, bank), Command(resume="yes"), CFG)
+    assert answered["log"] == ["a", "edited", "receipt 1", "yes"]
+    assert bank.calls == bank.rows() == ["book"]
+
+
+def test_a_fork_and_a_new_input_have_it_again(drive: Any, bank: Bank) -> None:
+    app = asking(drive, bank)
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="yes"), CFG)
+    (before_ask,) = [each for each in drive.history(app, CFG) if each.next == ("ask",)]
+    drive.invoke(app, None, before_ask.config)
+    assert bank.rows() == ["book"] * 2
+    drive.invoke(app, {}, CFG)
+    assert bank.rows() == ["book"] * 3
+
+
+def test_the_next_turn_of_a_loop_has_it_again(drive: Any, bank: Bank) -> None:
+    def body(state: State) -> Any:
+        receipt = yield "pay", bank.pay
+        return Command(update={"log": [receipt]}, goto="pay" if len(state.get("log", ())) < 2 else END)
+
+    app = one_node(drive, body, bank.saver, destinations=("pay", END))
+    assert drive.invoke(app, {}, CFG)["log"] == ["receipt 1", "receipt 2", "receipt 3"]
+    assert bank.rows() == ["book"] * 3
+
+
+# -- two runs at once ---------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_was_overtaken_writes_nothing(drive: Any, bank: Bank) -> None:
+    """The thread is edited while its node runs: the head is no longer this run's."""
+
+
+    def edit() -> None:
+        one_node(drive, body, bank.saver).update_state(CFG, {"log": ["edited"]}, as_node="pay")
+
+    def body(state: State) -> Any:
+        another = threading.Thread(target=edit)
+        another.start()
+        another.join()
+        return {"log": [(yield "pay", bank.pay)]}
+
+    with pytest.raises(CheckpointConflictError):
+        drive.invoke(one_node(drive, body, bank.saver), {}, CFG)
+    assert bank.calls == bank.rows() == []
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------
+
+
+def failing(drive: Any, bank: Bank, *calls: Any, **options: Any) -> Any:
+    def body(state: State) -> Any:
+        got = []
+        for call in calls:
+            got.append((yield call))
+        return {"log": got}
+
+    return drive.invoke(one_node(drive, body, bank.saver), {}, CFG, **options)
+
+
+def graph_inside(connection: Any) -> None:
+    app = StateGraph(State).add_node("a", lambda state: {}).add_edge(START, "a").compile()
+    app.invoke({}, {"configurable": {"thread_id": "another"}})
+
+
+@pytest.mark.parametrize(("calls", "error", "text"), [
+    ([("k", lambda _: 1), ("k", lambda _: 2)], ValueError, "node 'pay' has come to runtime.transaction('k') twice"),
+    ([("", lambda _: 1)], TypeError, "the key of runtime.transaction must be a non-empty string, got ''"),
+    ([("k", lambda _: interrupt("?"))], RuntimeError, "interrupt() cannot be used inside of runtime.transaction('k')"),
+    ([("k", lambda _: get_runtime().once("l", str))], RuntimeError, "runtime.once() cannot be used inside of runtime.transaction('k')"),
+    ([("k", lambda _: get_runtime().transaction("l", str))], RuntimeError, "runtime.transaction() cannot be used inside of runtime.transaction('k')"),
+    ([("k", graph_inside)], RuntimeError, "a graph cannot be used inside of runtime.transaction('k')"),
+])  # fmt: skip
+def test_refused(drive: Any, bank: Bank, calls: Any, error: Any, text: str) -> None:
+    with pytest.raises(error) as caught:
+        failing(drive, bank, *calls)
+    assert text in str(caught.value)
+
+
+def test_inside_of_once(bank: Bank) -> None:
+    def node(state: State, runtime: Runtime) -> Any:
+        runtime.once("k", lambda: runtime.transaction("l", bank.pay))
+
+    app = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=bank.saver)
+    with pytest.raises(RuntimeError, match=r"runtime.transaction\(\) cannot be used inside of runtime.once\('k'\)"):
+        app.invoke({}, CFG)
+    assert bank.calls == []
+
+
+USES: Any = {
+    "get_tuple": lambda saver: saver.get_tuple(CFG),
+    "list": lambda saver: list(saver.list(CFG)),
+    "threads": lambda saver: list(saver.threads()),
+    "put_writes": lambda saver: saver.put_writes(
+        {"configurable": {"thread_id": "u", "checkpoint_ns": "", "checkpoint_id": "1"}}, [("a", 1)], "task"
+    ),
+    "delete_thread": lambda saver: saver.delete_thread("t"),
+    "prune": lambda saver: saver.prune(),
+    "aget_tuple": lambda saver: asyncio.run(saver.aget_tuple(CFG)),
+    "aput_writes": lambda saver: asyncio.run(saver.aput_writes(
+        {"configurable": {"thread_id": "u", "checkpoint_ns": "", "checkpoint_id": "1"}}, [("a", 1)], "task"
+    )),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+def test_the_function_must_not_use_the_saver(drive: Any, bank: Bank, use: str) -> None:
+    def wrong(connection: Any) -> None:
+        bank.pay(connection)
+        USES[use](bank.saver)
+
+    with pytest.raises(RuntimeError, match="must not use the (Sqlite|Postgres)Saver in whose transaction it runs"):
+        failing(drive, bank, ("k", wrong))
+    assert bank.rows() == []
+    assert failing(drive, bank, ("k", bank.pay)) == {"log": ["receipt 2"]}, "it can be used afterwards"
+
+
+def test_durability_exit(drive: Any, bank: Bank) -> None:
+    with pytest.raises(RuntimeError, match='durability="exit", which records nothing before its end'):
+        failing(drive, bank, ("k", bank.pay), durability="exit")
+    assert bank.calls == []
+
+
+def test_a_saver_without_transactions(drive: Any, bank: Bank) -> None:
+    def body(state: State) -> Any:
+        yield "pay", bank.pay
+
+    with pytest.raises(NotImplementedError, match="on InMemorySaver, which has no transactions: .*on="):
+        drive.invoke(one_node(drive, body, InMemorySaver()), {}, CFG)
+    with pytest.raises(RuntimeError, match="in a graph without a checkpointer"):
+        drive.invoke(one_node(drive, body, None), {})
+    assert bank.calls == []
+
+
+def test_on_an_executor() -> None:
+    elsewhere: Any = SimpleNamespace(name="pay")
+    with pytest.raises(RuntimeError, match=r"runtime.transaction\('k'\) stays with the driver: .*executor=\"threads\""):
+        TaskProxy.begin_effect(elsewhere, "runtime.transaction", "k", awaits=False)
+
+
+def test_a_saver_that_wants_to_see_each_record(drive: Any, bank: Bank) -> None:
+    class Watching(type(bank.saver)):  # type: ignore[misc]
+        def put_writes(self, *args: Any, **kwargs: Any) -> None:
+            super().put_writes(*args, **kwargs)
+
+    def body(state: State) -> Any:
+        yield "pay", bank.pay
+
+    told = r"Watching overrides put_writes\(\), which a transaction would pass by"
+    with Watching.from_conn_string(bank.target) as saver, pytest.raises(TypeError, match=told):
+        drive.invoke(one_node(drive, body, saver), {}, CFG)
+    assert bank.calls == []
+
+
+def test_a_result_that_cannot_be_stored_undoes_it(drive: Any, bank: Bank) -> None:
+    def wrong(connection: Any) -> Any:
+        bank.pay(connection)
+        return open
+
+    with pytest.raises(UnserializableError) as caught:
+        failing(drive, bank, ("pay", wrong))
+    (note,) = [note for note in caught.value.__notes__ if "runtime.transaction('pay')" in note]
+    assert "which was undone: let it return what can be stored, such as an id" in note
+    assert bank.rows() == []
+
+
+def test_a_coroutine_function(drive: Any, bank: Bank) -> None:
+    async def wrong(connection: Any) -> None: ...
+
+    with pytest.raises(TypeError, match="must be a plain one, got a coroutine function"):
+        failing(drive, bank, ("pay", wrong))
+
+
+def test_in_a_coroutine_it_says_what_to_await(bank: Bank) -> None:
+    async def node(state: State, runtime: Runtime) -> Any:
+        runtime.transaction("k", bank.pay)
+
+    app = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=bank.saver)
+    with pytest.raises(RuntimeError, match=r"await runtime.atransaction\(...\) there"):
+        asyncio.run(app.ainvoke({}, CFG))
+    assert bank.calls == []
+
+
+def test_outside_of_a_node() -> None:
+    with pytest.raises(RuntimeError, match=r"runtime.transaction\(\) must be called inside a running node"):
+        Runtime().transaction("k", str)
+
+
+# -- SQLite -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Bank]:
+    name = str(tmp_path / "threads.db")
+    with SqliteSaver.from_conn_string(name, synchronous="off") as opened:
+        yield Bank("sqlite", name, opened)
+
+
+def with_block(connection: Any) -> None:
+    with connection:
+        connection.execute("INSERT INTO ledger VALUES ('with')")
+
+
+ENDS: Any = {
+    "commit": lambda connection: connection.commit(),
+    "rollback": lambda connection: connection.rollback(),
+    "execute": lambda connection: connection.execute("COMMIT"),
+    "end": lambda connection: connection.execute("END"),
+    "begin": lambda connection: connection.execute("BEGIN"),
+    "with": with_block,
+    "executescript": lambda connection: connection.executescript("INSERT INTO ledger VALUES ('script')"),
+}
+OWN: Any = {
+    "insert": "INSERT INTO checkpoints SELECT * FROM checkpoints",
+    "delete": "DELETE FROM Writes",
+    "update": "UPDATE spaces SET head_id = NULL",
+    "drop": "DROP TABLE channel_values",
+    "alter": "ALTER TABLE labels RENAME TO others",
+    "trigger": "CREATE TRIGGER late AFTER INSERT ON writes BEGIN SELECT 1; END",
+    "by trigger": "INSERT INTO trap VALUES (1)",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_function_must_not_end_the_transaction(drive: Any, file: Bank, end: str) -> None:
+    def wrong(connection: Any) -> None:
+        file.pay(connection)
+        ENDS[end](connection)
+
+    with pytest.raises(RuntimeError, match="(COMMIT|ROLLBACK|BEGIN) is refused in it"):
+        failing(drive, file, ("k", wrong))
+    assert file.rows() == []
+    assert failing(drive, file, ("k", file.pay)) == {"log": ["receipt 2"]}
+
+
+@pytest.mark.parametrize("statement", OWN)
+def test_the_function_must_not_change_the_savers_tables(drive: Any, file: Bank, statement: str) -> None:
+    connection = file.connect()
+    connection.execute("CREATE TABLE trap (n)")
+    connection.execute("CREATE TRIGGER on_trap AFTER INSERT ON trap BEGIN DELETE FROM writes; END")
+    connection.close()
+
+    def wrong(connection: Any) -> None:
+        connection.execute(OWN[statement])
+
+    with pytest.raises(RuntimeError, match="table '[A-Za-z_]+' is the engine's own, and must not be changed"):
+        failing(drive, file, ("k", wrong))
+    assert failing(drive, file, ("k", file.pay)) == {"log": ["receipt 1"]}
+
+
+def test_savepoints_are_the_functions_own(drive: Any, file: Bank) -> None:
+    def pay(connection: Any) -> str:
+        file.pay(connection, "kept")
+        connection.execute("SAVEPOINT mine")
+        file.pay(connection, "dropped")
+        connection.execute("ROLLBACK TO mine")
+        connection.execute("RELEASE mine")
+        connection.row_factory = sqlite3.Row
+        return "done"
+
+    assert failing(drive, file, ("k", pay)) == {"log": ["done"]}
+    assert file.rows() == ["kept"]
+    assert file.saver.get_tuple(CFG) is not None, "the saver's rows are tuples again"
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_transaction_that_sqlite_has_undone_itself(drive: Any, file: Bank, goes_on: bool) -> None:
+    connection = file.connect()
+    connection.execute("CREATE TABLE one (n UNIQUE)")
+    connection.execute("INSERT INTO one VALUES (1)")
+    connection.commit()
+    connection.close()
+
+    def wrong(connection: Any) -> None:
+        file.pay(connection)
+        with pytest.raises(sqlite3.IntegrityError):
+            connection.execute("INSERT OR ROLLBACK INTO one VALUES (1)")
+        if goes_on:
+            connection.execute("INSERT INTO ledger VALUES ('outside')")
+
+    with pytest.raises(Exception, match="SQLite (itself )?has undone"):
+        failing(drive, file, ("k", wrong))
+    assert file.rows() == []
+
+
+def test_no_isolation_but_one(file: Bank) -> None:
+    def node(state: State, runtime: Runtime) -> Any:
+        return {"log": [runtime.transaction("k", file.pay, isolation="repeatable read")]}
+
+    app = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=file.saver)
+    with pytest.raises(ValueError, match="isolation must be 'serializable' on SQLite"):
+        app.invoke({}, CFG)
+
+
+def test_others_of_the_file_wait(file: Bank) -> None:
+    """A commit of another thread of execution, and a read through the same saver, come when the function is through."""
+    order: list[str] = []
+    inside, ended = threading.Event(), threading.Event()
+
+    def slow(connection: Any) -> None:
+        inside.set()
+        ended.wait(0.2)  # nothing sets it: time for others to come in, if they could
+        order.append("function")
+
+    def plain(state: State) -> Any:
+        return {"log": ["b"]}
+
+    def node(state: State, runtime: Runtime) -> Any:
+        runtime.transaction("k", slow)
+
+    first = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=file.saver)
+    second = StateGraph(State).add_node("b", plain).add_edge(START, "b").compile(checkpointer=file.saver)
+
+    def other() -> None:
+        assert inside.wait(10)
+        second.invoke({}, {"configurable": {"thread_id": "other"}})
+        order.append("other")
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    first.invoke({}, CFG)
+    thread.join()
+    assert order == ["function", "other"]
+
+
+# -- a database of the application's ------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def other_saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "memory":
+        yield InMemorySaver()
+    elif request.param == "sqlite":
+        with SqliteSaver.from_conn_string(str(tmp_path / "saver.db"), synchronous="off") as opened:
+            yield opened
+    else:
+        with PostgresSaver.from_conn_string(request.getfixturevalue("emptied")) as saver:
+            yield saver
+
+
+@pytest.fixture(params=["sqlite", "psycopg", "pool", "pool.connection"])
+def own(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """(bank, on): a ledger in a database of its own, and how it is opened."""
+    if request.param == "sqlite":
+        bank = Bank("sqlite", str(tmp_path / "own.db"), None)
+        yield bank, bank.connect
+        return
+    bank = Bank("postgres", request.getfixturevalue("postgres"), None)
+    if request.param == "psycopg":
+        yield bank, bank.connect
+        return
+    with ConnectionPool(bank.target, min_size=1, max_size=2) as pool:
+        yield bank, pool if request.param == "pool" else pool.connection
+
+
+def elsewhere(drive: Any, saver: Any, function: Any, on: Any, body: Any = None, **options: Any) -> Any:
+    """a, then a node with a transaction on another database; `body` makes of its receipt what the node returns."""
+    finish = body or (lambda receipt: {"log": [receipt]})
+
+    def pay(state: State, runtime: Runtime) -> Any:
+        return finish(runtime.transaction("k", function, on=on, **options))
+
+    async def apay(state: State, runtime: Runtime) -> Any:
+        return finish(await runtime.atransaction("k", function, on=on, **options))
+
+    builder = StateGraph(State).add_node("a", lambda state: {"log": ["a"]})
+    builder.add_node("pay", apay if drive.is_async else pay).add_edge(START, "a").add_edge("a", "pay")
+    return builder.compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_elsewhere_a_retry_a_resume_and_an_edit_find_it(drive: Any, other_saver: Any, own: Any, durability: Any) -> None:
+    bank, on = own
+    fails = [ConnectionError()]
+
+    def ask(receipt: str) -> Any:
+        if fails:
+            raise fails.pop()
+        return {"log": [receipt, interrupt("content?")]}
+
+    app = elsewhere(drive, other_saver, bank.pay, on, ask)
+    with pytest.raises(ConnectionError):
+        drive.invoke(app, {}, CFG, durability=durability)
+    assert drive.invoke(app, None, CFG, durability=durability)["__interrupt__"]
+    drive.update_state(app, CFG, {"log": ["edited"]}, as_node="a")
+    app = elsewhere(drive, other_saver, bank.pay, on, ask)
+    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["a", "edited", "receipt 1", "yes"]
+    assert bank.calls == bank.rows() == ["book"]
+    before_pay = [each for each in drive.history(app, CFG) if each.next == ("pay",)][-1]
+    drive.invoke(app, None, before_pay.config)
+    assert bank.rows() == ["book"] * 2, "a fork has it again"
+
+
+def test_elsewhere_an_error_undoes_it(drive: Any, own: Any) -> None:
+    bank, on = own
+    bank.fails = [ConnectionError()]
+    app = elsewhere(drive, InMemorySaver(), bank.pay, on)
+    with pytest.raises(ConnectionError):
+        drive.invoke(app, {}, CFG)
+    assert bank.rows() == []
+    assert drive.invoke(app, None, CFG)["log"] == ["a", "receipt 2"]
+    assert bank.rows() == ["book"]
+
+
+def test_elsewhere_a_copied_thread_has_it_of_its_own(drive: Any, own: Any) -> None:
+    bank, on = own
+    saver = InMemorySaver()
+
+    def stop(receipt: str) -> Any:
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        drive.invoke(elsewhere(drive, saver, bank.pay, on, stop), {}, CFG)
+    saver.copy_thread("t", "copy")
+    drive.invoke(elsewhere(drive, saver, bank.pay, on), None, {"configurable": {"thread_id": "copy"}})
+    assert bank.rows() == ["book"] * 2
+
+
+def test_elsewhere_the_function_must_not_end_it(drive: Any, own: Any) -> None:
+    bank, on = own
+
+    def wrong(connection: Any) -> None:
+        bank.pay(connection)
+        connection.commit()
+
+    with pytest.raises((RuntimeError, psycopg.ProgrammingError), match="COMMIT is refused|commit\\(\\) forbidden"):
+        drive.invoke(elsewhere(drive, InMemorySaver(), wrong, on), {}, CFG)
+    assert bank.rows() == []
+
+
+def test_elsewhere_no_commit_of_the_thread_waits(file: Bank, tmp_path: Path) -> None:
+    """What is written through the saver meanwhile is stored."""
+    bank = Bank("sqlite", str(tmp_path / "own.db"), None)
+
+    def slow(connection: Any) -> str:
+        another = threading.Thread(target=file.saver.delete_thread, args=("another",))
+        another.start()
+        another.join(20)
+        assert not another.is_alive()
+        return bank.pay(connection)
+
+    def node(state: State, runtime: Runtime) -> Any:
+        return {"log": [runtime.transaction("k", slow, on=bank.connect)]}
+
+    app = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=file.saver)
+    assert app.invoke({}, CFG) == {"log": ["receipt 1"]}
+
+
+@pytest.mark.parametrize("name", ["DuplicateObject", "DuplicateTable", "UniqueViolation"])
+def test_elsewhere_another_makes_the_table_at_the_same_time(drive: Any, postgres: str, name: str) -> None:
+    """Postgres tells the second of two by one of three errors."""
+    bank = Bank("postgres", postgres, None)
+
+    class Second(psycopg.Connection[Any]):
+        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+            if "CREATE TABLE" not in query:
+                return super().execute(query, *args, **kwargs)
+            with psycopg.connect(postgres) as first:
+                first.execute(query)
+            raise getattr(psycopg.errors, name)
+
+    app = elsewhere(drive, InMemorySaver(), bank.pay, lambda: Second.connect(postgres))
+    assert drive.invoke(app, {}, CFG)["log"] == ["a", "receipt 1"]
+    assert bank.rows() == ["book"]
+
+
+@pytest.mark.parametrize(("on", "text"), [
+    ("ledger.db", "on must be a function that opens a connection .* got str"),
+    (sqlite3.connect(":memory:"), "on must be a function .* got Connection: the transaction needs a connection of its own"),
+    (lambda: 7, "on must open a connection of sqlite3 or psycopg, got one of builtins.int"),
+])  # fmt: skip
+def test_elsewhere_what_opens_nothing(drive: Any, on: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        drive.invoke(elsewhere(drive, InMemorySaver(), lambda _: 1, on), {}, CFG)
+
+
+def test_elsewhere_a_pool_of_asyncio(drive: Any, postgres: str) -> None:
+    pool = AsyncConnectionPool(postgres, open=False)
+    with pytest.raises(TypeError, match="on must open plain connections, got AsyncConnectionPool of asyncio"):
+        drive.invoke(elsewhere(drive, InMemorySaver(), lambda _: 1, pool), {}, CFG)
+
+
+def test_elsewhere_a_lost_commit_is_looked_up(drive: Any, postgres: str) -> None:
+    """The session ends when it has committed, before the answer is read."""
+    bank = Bank("postgres", postgres, None)
+    losing = [True]
+
+    class Losing(psycopg.Connection[Any]):
+        def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+            result = super().wait(gen, *args, **kwargs)
+            if bank.calls and losing and self.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+                losing.clear()
+                self.close()
+                raise psycopg.OperationalError("the connection broke")
+            return result
+
+    app = elsewhere(drive, InMemorySaver(), bank.pay, lambda: Losing.connect(postgres))
+    assert drive.invoke(app, {}, CFG)["log"] == ["a", "receipt 1"]
+    assert not losing and bank.calls == bank.rows() == ["book"]
+
+
+# -- what is not the saver's --------------------------------------------------------------------------------------
+
+
+def test_an_encrypted_saver(drive: Any, bank: Bank) -> None:
+    with type(bank.saver).from_conn_string(bank.target, integrity=Encryption(b"k" * 32)) as saver:
+        plain, bank.saver = bank.saver, saver
+        drive.invoke(asking(drive, bank), {}, CFG)
+        assert drive.invoke(asking(drive, bank), Command(resume="yes"), CFG)["log"] == ["a", "receipt 1", "yes"]
+    bank.saver = plain
+    assert bank.rows() == ["book"]
+
+
+def test_foreign_tables_are_left_alone(drive: Any, bank: Bank) -> None:
+    app = asking(drive, bank)
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="yes"), CFG)
+    bank.saver.copy_thread("t", "copy")
+    bank.saver.prune(["t"])
+    bank.saver.delete_thread("t")
+    assert bank.rows() == ["book"]
+    assert app.get_state({"configurable": {"thread_id": "copy"}}).values["log"] == ["a", "receipt 1", "yes"]
+
+
+# -- Postgres -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(emptied: str) -> Iterator[Bank]:
+    with PostgresSaver.from_conn_string(emptied) as saver:
+        yield Bank("postgres", emptied, saver)
+
+
+def test_commit_and_rollback_are_refused_by_psycopg(drive: Any, server: Bank) -> None:
+    def wrong(connection: Any) -> None:
+        server.pay(connection)
+        connection.commit()
+
+    with pytest.raises(psycopg.ProgrammingError, match="Explicit commit\\(\\) forbidden"):
+        failing(drive, server, ("k", wrong))
+    assert server.rows() == []
+
+
+@pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "COMMIT; BEGIN"])
+def test_a_transaction_that_was_ended_by_a_statement_is_noticed(drive: Any, server: Bank, statement: str) -> None:
+    def wrong(connection: Any) -> None:
+        connection.execute(statement)
+
+    with pytest.raises(RuntimeError, match="the function of a transaction has ended it"):
+        failing(drive, server, ("k", wrong))
+    assert failing(drive, server, ("k", server.pay)) == {"log": ["receipt 1"]}
+
+
+def isolated(drive: Any, saver: Any, function: Any, isolation: str | None, **options: Any) -> Any:
+    def node(state: State, runtime: Runtime) -> Any:
+        return {"log": [runtime.transaction("k", function, isolation=isolation, **options)]}
+
+    async def anode(state: State, runtime: Runtime) -> Any:
+        return {"log": [await runtime.atransaction("k", function, isolation=isolation, **options)]}
+
+    builder = StateGraph(State).add_node("pay", anode if drive.is_async else node).add_edge(START, "pay")
+    return drive.invoke(builder.compile(checkpointer=saver), {}, CFG)
+
+
+@pytest.mark.parametrize("isolation", [None, "read committed", "repeatable read", "serializable"])
+def test_isolation(drive: Any, server: Bank, isolation: str | None) -> None:
+    def level(connection: Any) -> str:
+        return str(connection.execute("SHOW transaction_isolation").fetchone()[0])
+
+    assert isolated(drive, server.saver, level, isolation) == {"log": [isolation or "read committed"]}
+
+
+def test_an_isolation_that_is_none(drive: Any, server: Bank) -> None:
+    with pytest.raises(ValueError, match="isolation must be one of 'read committed', .* got 'chaos'"):
+        isolated(drive, server.saver, server.pay, "chaos")
+
+
+@pytest.mark.parametrize("fails", [5, 6])
+def test_what_was_in_the_way_of_others_is_called_again(drive: Any, server: Bank, fails: int) -> None:
+    """Each time another session changes the row that it has read: code 40001."""
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE counter (n int)")
+        connection.execute("INSERT INTO counter VALUES (0)")
+    tries: list[int] = []
+
+    def count(connection: Any) -> int:
+        (found,) = connection.execute("SELECT n FROM counter").fetchone()
+        tries.append(found)
+        if len(tries) <= fails:
+            with server.connect() as another:
+                another.execute("UPDATE counter SET n = n + 1")
+        connection.execute("UPDATE counter SET n = %s", (found + 100,))
+        return int(found)
+
+    if fails == 5:
+        assert isolated(drive, server.saver, count, "repeatable read") == {"log": [5]}
+    else:
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            isolated(drive, server.saver, count, "repeatable read")
+    assert tries == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_commit_whose_answer_was_lost(drive: Any, server: Bank, monkeypatch: Any, arrives: bool) -> None:
+    """If it had arrived the record is found; else the function is called again."""
+    server.calls = lose(monkeypatch, "COMMIT", arrives=arrives)
+    app = one_node(drive, lambda state: pay_and_ask(server), server.saver)
+    asked = drive.invoke(app, {}, CFG)
+    assert asked["__interrupt__"][0].value == "content?"
+    assert server.rows() == ["book"]
+    assert len(server.calls) == (1 if arrives else 2)
+    answered = drive.invoke(app, Command(resume="yes"), CFG)
+    assert answered == {"log": [f"receipt {len(server.calls)}", "yes"]}
+
+
+def pay_and_ask(bank: Bank) -> Any:
+    receipt = yield "pay", bank.pay
+    return {"log": [receipt, interrupt("content?")]}
+
+
+def test_a_connection_that_breaks_in_the_function(drive: Any, server: Bank) -> None:
+    def breaks(connection: Any) -> str:
+        receipt = server.pay(connection)
+        if len(server.calls) == 1:
+            with server.connect() as another:
+                another.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+        connection.execute("SELECT 1")
+        return receipt
+
+    assert failing(drive, server, ("k", breaks)) == {"log": ["receipt 2"]}
+    assert server.rows() == ["book"]

@@ -1,0 +1,75 @@
+"""The input and START are one step where nobody looks, and two where they are stored or shown: a program sees the same."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit.drive import Drive
+
+from stategraph import END, START, InMemorySaver, StateGraph
+
+WAYS = ["unseen", "stored", "streamed", "with a router"]
+
+
+class Log(TypedDict):
+    log: Annotated[list[Any], operator.add]
+
+
+def note(name: str) -> Any:
+    """A node that notes its name, its superstep, and what it was given."""
+
+    def node(state: Any, config: Any) -> Any:
+        return {"log": [(name, config["metadata"]["stategraph_step"], len(state["log"]))]}
+
+    return node
+
+
+def joined() -> Any:
+    graph: Any = StateGraph(Log)
+    for name in "abc":
+        graph.add_node(name, note(name))
+    graph.add_node("late", note("late"), defer=True)
+    graph.add_edge(START, "a").add_edge(START, "b").add_edge(["a", "b"], "c").add_edge(START, "late")
+    return graph
+
+
+def only_deferred() -> Any:
+    graph: Any = StateGraph(Log).add_node("late", note("late"), defer=True)
+    return graph.add_edge(START, "late")
+
+
+def straight_to_the_end() -> Any:
+    return StateGraph(Log).add_node("a", note("a")).add_edge(START, END).add_edge("a", END)
+
+
+def run(drive: Drive, graph: Any, way: str) -> Any:
+    if way == "with a router":
+        graph.add_conditional_edges(START, lambda state: END, [END])
+    app = graph.compile(checkpointer=InMemorySaver() if way == "stored" else None)
+    config = {"configurable": {"thread_id": "1"}} if way == "stored" else None
+    if way == "streamed":
+        return drive.stream(app, {"log": ["given"]}, stream_mode="values")[-1]
+    return drive.invoke(app, {"log": ["given"]}, config)
+
+
+@pytest.mark.filterwarnings("ignore:node 'a' cannot be reached")
+@pytest.mark.parametrize("make", [joined, only_deferred, straight_to_the_end])
+def test_nodes_see_the_same_input_in_the_same_superstep(drive: Drive, make: Any) -> None:
+    first, *others = (run(drive, make(), way) for way in WAYS)
+    assert first["log"][0] == "given" and others == [first] * 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_input_that_a_reducer_refuses_names_step_and_start(drive: Drive, way: str) -> None:
+    graph: Any = StateGraph(Log).add_node("a", note("a")).add_edge(START, "a")
+    if way == "with a router":
+        graph.add_conditional_edges(START, lambda state: END, [END])
+    app = graph.compile(checkpointer=InMemorySaver() if way == "stored" else None)
+    config = {"configurable": {"thread_id": "1"}} if way == "stored" else None
+    options: dict[str, Any] = {"stream_mode": ["values", "updates"]} if way == "streamed" else {}
+    with pytest.raises(TypeError) as caught:
+        drive.invoke(app, {"log": 5}, config, **options)
+    if way != "with a router":  # it sees the writes before they are applied
+        assert "At step 0, key 'log', written by __start__." in " ".join(caught.value.__notes__)

@@ -1,0 +1,102 @@
+"""What a call means: `decide`, case by case, and the tables of docs/explanation/architecture.md, which say the same."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from stategraph.pregel.run.start import Delivery, Given, Meaning, Start, Stored, decide
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "architecture.md"
+
+CASES = {each.value: each for each in Delivery}
+FIRST, STOPPED, TAKEN, FOLLOWED = CASES
+NEW, GO_ON, TAKE, BY_COMMAND, AGAIN, REFUSE = (
+    Meaning.NEW_INPUT,
+    Meaning.GO_ON,
+    Meaning.TAKE_COMMAND,
+    Meaning.START_BY_COMMAND,
+    Meaning.SHOW_AGAIN,
+    Meaning.REFUSE,
+)
+# (given, stored) -> case -> (what the call means, does it branch?). What is not here cannot happen.
+EXPECTED = {
+    (Given.NOTHING, Stored.NOTHING): {FIRST: (REFUSE, False)},
+    (Given.NOTHING, Stored.NEWEST): {FIRST: (GO_ON, False), STOPPED: (GO_ON, False)},
+    (Given.NOTHING, Stored.EARLIER): {FIRST: (GO_ON, True), STOPPED: (GO_ON, True)},
+    (Given.INPUT, Stored.NOTHING): {FIRST: (NEW, False)},
+    (Given.INPUT, Stored.NEWEST): {
+        FIRST: (NEW, False), STOPPED: (GO_ON, False), TAKEN: (GO_ON, False), FOLLOWED: (AGAIN, False),
+    },
+    (Given.INPUT, Stored.EARLIER): {
+        FIRST: (NEW, True), STOPPED: (GO_ON, True), TAKEN: (GO_ON, True), FOLLOWED: (AGAIN, False),
+    },
+    (Given.ANSWERS, Stored.NOTHING): {FIRST: (REFUSE, False)},
+    (Given.ANSWERS, Stored.NEWEST): {FIRST: (TAKE, False), TAKEN: (GO_ON, False), FOLLOWED: (AGAIN, False)},
+    (Given.ANSWERS, Stored.EARLIER): {FIRST: (TAKE, True), TAKEN: (GO_ON, True), FOLLOWED: (AGAIN, False)},
+    (Given.COMMAND, Stored.NOTHING): {FIRST: (BY_COMMAND, False)},
+    (Given.COMMAND, Stored.NEWEST): {FIRST: (TAKE, False), TAKEN: (GO_ON, False), FOLLOWED: (AGAIN, False)},
+    (Given.COMMAND, Stored.EARLIER): {FIRST: (TAKE, True), TAKEN: (GO_ON, True), FOLLOWED: (AGAIN, False)},
+}  # fmt: skip
+POSSIBLE = [(*pair, case) for pair, cases in EXPECTED.items() for case in cases]
+
+
+def decided(given: Given, stored: Stored, case: str) -> Start:
+    return decide(given, stored, CASES[case])
+
+
+@pytest.mark.parametrize(
+    ("given", "stored", "case"), POSSIBLE, ids=[f"{given.name}-{stored.name}-{case}" for given, stored, case in POSSIBLE]
+)
+def test_what_a_call_means(given: Given, stored: Stored, case: str) -> None:
+    assert decided(given, stored, case) == Start(*EXPECTED[given, stored][case])
+
+
+def test_every_pair_of_given_and_stored_has_a_row() -> None:
+    assert list(EXPECTED) == list(product(Given, Stored))
+
+
+def test_every_meaning_comes_up() -> None:
+    assert {decided(*each).meaning for each in POSSIBLE} == set(Meaning)
+
+
+# -- the page ---------------------------------------------------------------------------------------------------
+
+
+def meanings() -> str:
+    """What each meaning is, in the words of the code."""
+    rows = [f"| `{meaning.name}` | {meaning.value} |" for meaning in Meaning]
+    return "\n".join(["| meaning | what the call does |", "|---|---|", *rows])
+
+
+def calls() -> str:
+    """The whole of `decide`."""
+    rows = []
+    for given, stored in product(Given, Stored):
+        cells = [shown(given, stored, case) for case in CASES]
+        rows.append(f"| `{given.value}` | {stored.value} | {' | '.join(cells)} |".replace("`an input`", "an input"))
+    head = ["given", "where the thread stands", *CASES]
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows])
+
+
+def shown(given: Given, stored: Stored, case: str) -> str:
+    if (given, stored, case) not in POSSIBLE:
+        return "—"
+    start = decided(given, stored, case)
+    return f"`{start.meaning.name}`, branch" if start.branches else f"`{start.meaning.name}`"
+
+
+@pytest.mark.parametrize("table", [meanings, calls], ids=lambda table: table.__name__)
+def test_the_page_says_what_the_code_decides(table: Callable[[], str]) -> None:
+    name, text = table.__name__, PAGE.read_text()
+    pattern = rf"(<!-- start: {name} -->\n)(.*?)(<!-- end: {name} -->)"
+    [(_, written, _)] = re.findall(pattern, text, re.DOTALL)
+    if os.environ.get("STATEGRAPH_RENEW"):
+        PAGE.write_text(re.sub(pattern, lambda found: f"{found[1]}\n{table()}\n\n{found[3]}", text, flags=re.DOTALL))
+        return
+    assert written.strip() == table(), "write it anew: STATEGRAPH_RENEW=1 make test ARGS=tests/pregel/program/test_start.py"

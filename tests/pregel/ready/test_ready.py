@@ -1,0 +1,556 @@
+"""schedule="ready": tasks start when their own inputs are there, and what ends is a step of its own."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import pytest
+from kit.ready_graphs import State, build, by_order, ends_by, sends, show, times
+from typing_extensions import TypedDict
+
+from stategraph import (
+    END,
+    START,
+    Command,
+    ConcurrentUpdateError,
+    GraphRecursionError,
+    GraphWarning,
+    InMemorySaver,
+    InvalidGraphError,
+    InvalidUpdateError,
+    NodeError,
+    Overwrite,
+    StateGraph,
+    interrupt,
+)
+from stategraph.channels import LastValue, UntrackedValue
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+
+EXAMPLES = {
+    "diamond": ("S>a>b>d a>c>d", {}, ["b", "c"], "a / b / c / d"),
+    "diamond, the other way": ("S>a>b>d a>c>d", {}, ["c", "b"], "a / c / b / d"),
+    "map-reduce": ("r:S=w w>sum", {"S": sends("w", 3, 1, 2)}, [], "w3 / w1 / w2 / sum"),
+    "supervisor": ("S>s r:s=a|c|E a>b>s c>s", {"s": times(2, "a", "c", node="s")}, ["a", "b", "c"], "s / a / b / c / s"),
+    "unequal branches in a loop": (
+        "S>s r:s=a|b|E a>a2>s b>s",
+        {"s": times(2, "a", "b", node="s")},
+        ["a", "a2", "b"],
+        "s / a / a2 / b / s",
+    ),
+    "unequal branches": ("S>a>b>d S>c>d", {}, ["c", "a", "b"], "c / a / b / d"),
+    "a join": ("S>a>b S>c b+c>d", {}, ["c", "a", "b"], "c / a / b / d"),
+    "a join that is left half open": ("S>a>b r:a=b|c b+c>d", {"a": lambda _: "b"}, [], "a / b"),
+    "a join and an edge": ("S>a>d S>b>x b+x>d", {}, ["a", "d"], "a / d / b / x / d"),
+    "an edge behind a join": ("S>a S>b a+b>c>e S>x>e", {}, ["x", "a", "b"], "x / a / b / c / e"),
+    "a router that skips": ("S>a r:a=b|d b>d S>c>d", {"a": lambda _: "d"}, ["a", "c"], "a / c / d"),
+    "waiting for who leads elsewhere": ("S>a>d S>c r:c=d|E", {"c": lambda _: END}, ["a", "c"], "a / c / d"),
+    "a loop on itself": ("S>a r:a=a|E S>b>b2", {"a": times(3, "a", node="a")}, ["a", "b"], "a / a / a / b / b2"),
+    "waiting for each other": ("r:S=b|c r:b=c|E r:c=b|E", {"b": lambda _: END, "c": lambda _: END}, ["c"], "c / b"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:the join of b, c")
+@pytest.mark.parametrize(("graph", "routes", "order", "steps"), EXAMPLES.values(), ids=EXAMPLES)
+def test_a_task_starts_when_its_inputs_are_there(
+    drive: Any, graph: str, routes: Any, order: list[str], steps: str
+) -> None:
+    app = build(graph, routes).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order(*order)):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert show(drive.history(app, CONFIG)) == steps
+
+
+def test_what_waits_and_what_is_under_way_is_next(drive: Any) -> None:
+    app = build("S>a>d S>b>d").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "b")):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert [each.next for each in reversed(drive.history(app, CONFIG))] == [
+        ("__start__",),
+        ("a", "b"),
+        ("b", "d"),
+        ("d",),
+        (),
+    ]
+
+
+def test_a_trigger_while_a_node_runs_starts_it_again_afterwards(drive: Any) -> None:
+    app = build("S>x r:S=w w>x", {"S": sends("w", 1)}).compile(InMemorySaver(), schedule="ready")
+    # x waits for nobody but w; the edge into it and w lead to one run.
+    drive.invoke(app, EMPTY, CONFIG)
+    assert show(drive.history(app, CONFIG)) == "w1 / x"
+
+
+def test_a_deferred_node_runs_when_nothing_is_under_way(drive: Any) -> None:
+    builder = build("S>a>b S>c")
+    builder.add_node("late", lambda state: {"log": ["late"]}, defer=True)
+    builder.add_edge("a", "late")
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "b", "c")):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert show(drive.history(app, CONFIG)) == "a / b / c / late"
+
+
+# -- what a task reads, and what it may write ----------------------------------------------------------------------
+
+
+def test_a_task_reads_the_state_in_which_it_has_started(drive: Any) -> None:
+    seen = {}
+
+    def look(state: Any) -> Any:
+        seen["input"] = list(state["log"])
+        return {"log": ["look"]}
+
+    def route(state: Any) -> Any:
+        seen["router"] = list(state["log"])
+        return END
+
+    app = build("S>a>b S>look r:look=z|E", {"look": route}, {"look": look}).compile(schedule="ready")
+    with ends_by(by_order("a", "b", "look")):
+        drive.invoke(app, EMPTY)
+    assert seen == {"input": [], "router": ["look"]}
+
+
+class Plain(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    last: str
+
+
+def write_last(name: str) -> Any:
+    return lambda state: {"last": name, "log": [name]}
+
+
+def plain_graph(**options: Any) -> Any:
+    builder = StateGraph(Plain)
+    for name in ("a", "b"):
+        builder.add_node(name, write_last(name)).add_edge(START, name)
+    return builder.compile(schedule="ready", **options)
+
+
+def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive: Any) -> None:
+    app = plain_graph(checkpointer=InMemorySaver())
+    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError) as raised:
+        drive.invoke(app, EMPTY, CONFIG)
+    assert (raised.value.key, raised.value.task, raised.value.writer) == ("last", "a", "b")
+    state = drive.get_state(app, CONFIG)
+    assert (state.values, state.next) == ({"last": "b", "log": ["b"]}, ("a",))
+    assert isinstance(state.tasks[0].error, ConcurrentUpdateError)
+    # Started again after an edit, it writes after what the other has written.
+    drive.update_state(app, CONFIG, {"last": "edit"}, START)
+    with ends_by(by_order("a", "b")), pytest.raises(ConcurrentUpdateError):
+        drive.invoke(app, None, CONFIG)
+    assert drive.get_state(app, CONFIG).values["last"] == "a"
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_what_is_refused_does_not_run_again_until_it_can_start_again(drive: Any, durability: Any) -> None:
+    ran: list[str] = []
+
+    def mail(state: Plain) -> Any:
+        ran.append("mail")
+        return {"last": "mail"}
+
+    builder = StateGraph(Plain).add_node("a", mail).add_node("b", write_last("b"))
+    app = builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'") as raised:
+        drive.invoke(app, EMPTY, CONFIG, durability=durability)
+    assert "During task with name 'a'" in raised.value.__notes__[0]
+    if durability == "exit":  # there each call starts it again, in the state as it is
+        assert drive.invoke(app, None, CONFIG, durability=durability)["last"] == "mail"
+        return
+    for _ in range(2):
+        with pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'"):
+            drive.invoke(app, None, CONFIG, durability=durability)
+    assert ran == ["mail"]
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "b")
+    assert drive.invoke(app, None, CONFIG)["last"] == "mail" and ran == ["mail", "mail"]
+
+
+def test_what_is_refused_again_after_an_edit_does_not_run_again_either(drive: Any) -> None:
+    ran: list[str] = []
+
+    def slow(state: Plain) -> Any:
+        ran.append("slow")
+        return {"last": "slow"}
+
+    builder = StateGraph(Plain).add_node("slow", slow).add_node("a", write_last("a")).add_node("b", write_last("b"))
+    app = builder.add_edge(START, "a").add_edge(START, "slow").add_edge("a", "b").compile(
+        InMemorySaver(), schedule="ready", interrupt_before=["b"]
+    )
+    with ends_by(by_order("a", "slow")), pytest.raises(ConcurrentUpdateError):
+        drive.invoke(app, EMPTY, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    for _ in range(3):
+        with ends_by(by_order("b", "slow")), pytest.raises(ConcurrentUpdateError, match="'slow' started before 'b'"):
+            drive.invoke(app, None, CONFIG, interrupt_before=[])
+    assert ran == ["slow", "slow"]
+
+
+def test_a_refusal_in_a_graph_inside_is_solved_there(drive: Any) -> None:
+    """The task around it was not refused: it goes on, and its graph with what the edit has let start again."""
+    builder = StateGraph(Plain).add_node("a", write_last("a")).add_node("b", write_last("b"))
+    inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
+    app = StateGraph(Plain).add_node("a", inside).add_edge(START, "a").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b", "a")):
+        for _ in range(2):
+            with pytest.raises(ConcurrentUpdateError):
+                drive.invoke(app, EMPTY if not drive.history(app, CONFIG) else None, CONFIG)
+        inner = drive.get_state(app, CONFIG).tasks[0].state
+        drive.update_state(app, inner, {"log": ["edit"]}, "b")
+        assert drive.invoke(app, None, CONFIG)["last"] == "a"
+
+
+def test_nor_is_it_that_of_the_task_around_whose_key_has_changed(drive: Any) -> None:
+    """The graph inside has a key of the same name."""
+    builder = StateGraph(Plain, output_schema=State).add_node("a", write_last("a")).add_node("b", write_last("b"))
+    inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
+    outer = StateGraph(Plain).add_node("box", inside).add_node("o", write_last("o"))
+    app = outer.add_edge(START, "box").add_edge(START, "o").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("o", "b", "a", "box")):
+        with pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'"):
+            drive.invoke(app, EMPTY, CONFIG)
+        (box,) = drive.get_state(app, CONFIG).tasks
+        drive.update_state(app, box.state, {"log": ["edit"]}, "b")
+        assert drive.invoke(app, None, CONFIG)["last"] == "o"
+
+
+def test_an_error_handler_is_not_asked_about_a_write_that_is_refused(drive: Any) -> None:
+    """The node has not failed: a graph that lets two branches write one key has."""
+    handled: list[str] = []
+
+    def handle(state: Plain) -> Any:
+        handled.append("handled")
+        return {"log": ["handled"]}
+
+    builder = StateGraph(Plain).add_node("a", write_last("a"), error_handler=handle).add_node("b", write_last("b"))
+    app = builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("a",) and not handled
+
+
+class Kept(LastValue[str]):
+    """A subclass of a plain key's channel."""
+
+
+@pytest.mark.parametrize("channel", [Kept, UntrackedValue, partial(UntrackedValue, guard=False)], ids=repr)
+def test_nor_is_a_key_whose_channel_takes_one_write(drive: Any, channel: Any) -> None:
+    """Where the channel takes several, the last one counts."""
+    schema: Any = TypedDict("schema", {"last": Annotated[str, channel(str)], "log": Annotated[list[str], operator.add]})
+    builder = StateGraph(schema).add_node("a", write_last("a")).add_node("b", write_last("b"))
+    app = builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b", "a")):
+        if channel(str).exclusive:
+            with pytest.raises(ConcurrentUpdateError):
+                drive.invoke(app, EMPTY, CONFIG)
+        else:
+            assert drive.invoke(app, EMPTY, CONFIG) == {"last": "a", "log": ["b", "a"]}
+
+
+@pytest.mark.parametrize(
+    "write", [Overwrite(["a"]), {"__overwrite__": ["a"]}, {"type": "__overwrite__", "value": ["a"]}], ids=repr
+)
+def test_nor_is_a_reducer_bypassed_in_any_form(drive: Any, write: Any) -> None:
+    app = build("S>a S>b", nodes={"a": lambda _: {"log": write}}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError, match="add an edge") as raised:
+        drive.invoke(app, EMPTY, CONFIG)
+    assert "give the key a reducer" not in str(raised.value)
+    assert drive.get_state(app, CONFIG).values == {"log": ["b"]}
+
+
+def test_one_after_the_other_a_plain_key_may_be_written(drive: Any) -> None:
+    builder = StateGraph(Plain)
+    for name in ("a", "b"):
+        builder.add_node(name, write_last(name))
+    builder.add_node("c", lambda state: {"log": ["c"]})
+    builder.add_edge(START, "a").add_edge("a", "b").add_edge(START, "c")
+    app = builder.compile(schedule="ready")
+    with ends_by(by_order("a", "b", "c")):
+        assert drive.invoke(app, EMPTY)["last"] == "b"
+
+
+# -- limits --------------------------------------------------------------------------------------------------------
+
+
+def test_the_recursion_limit_counts_generations(drive: Any) -> None:
+    app = build("S>a>b>c S>x1>x2>x3").compile(InMemorySaver(), schedule="ready")
+    assert len(drive.invoke(app, EMPTY, {**CONFIG, "recursion_limit": 3})["log"]) == 6
+    with ends_by(by_order("a", "b", "c")), pytest.raises(GraphRecursionError, match="2 generations"):
+        drive.invoke(app, EMPTY, {"recursion_limit": 2, "configurable": {"thread_id": "u"}})
+    state = drive.get_state(app, {"configurable": {"thread_id": "u"}})
+    assert sorted(state.values["log"]) == ["a", "b", "x1"]  # what had begun has ended
+    assert sorted(drive.invoke(app, None, {"configurable": {"thread_id": "u"}})["log"]) == sorted(
+        ["a", "b", "c", "x1", "x2", "x3"]
+    )
+
+
+def test_with_one_task_at_a_time_the_history_is_a_function_of_the_input(drive: Any) -> None:
+    graph, routes = "S>a>b>d S>c>d d>e r:e=w w>f", {"e": sends("w", 1, 2, 3)}
+    found = set()
+    for thread in range(5):
+        config = {"configurable": {"thread_id": str(thread)}, "max_concurrency": 1}
+        app = build(graph, routes).compile(InMemorySaver(), schedule="ready")
+        drive.invoke(app, EMPTY, config)
+        found.add(show(drive.history(app, config)))
+    assert found == {"a / c / b / d / e / w1 / w2 / w3 / f"}
+
+
+# -- failures ------------------------------------------------------------------------------------------------------
+
+
+def fail(state: Any) -> Any:
+    raise RuntimeError("no")
+
+
+def test_after_a_failure_nothing_starts_and_what_runs_ends(drive: Any) -> None:
+    mended: list[int] = []
+
+    def bad(state: Any) -> Any:
+        if not mended:
+            raise RuntimeError("no")
+        return {"log": ["bad"]}
+
+    app = build("S>a>b S>bad>d b>d", nodes={"bad": bad}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("bad", "a", "b")), pytest.raises(RuntimeError):
+        drive.invoke(app, EMPTY, CONFIG)
+    state = drive.get_state(app, CONFIG)
+    assert (state.values["log"], state.next) == (["a"], ("b", "bad"))
+    assert {task.name: repr(task.error) for task in state.tasks} == {"b": "None", "bad": "RuntimeError('no')"}
+    mended.append(1)
+    with ends_by(by_order("b", "bad")):
+        drive.invoke(app, None, CONFIG)
+    assert show(drive.history(app, CONFIG)) == "a / b / bad / d"
+
+
+def test_with_finish_the_rest_goes_on(drive: Any) -> None:
+    app = build("S>a>b S>bad>d b>d", nodes={"bad": fail}).compile(
+        InMemorySaver(), schedule="ready", on_failure="finish"
+    )
+    with ends_by(by_order("bad", "a", "b")), pytest.raises(RuntimeError):
+        drive.invoke(app, EMPTY, CONFIG)
+    state = drive.get_state(app, CONFIG)
+    assert (state.values["log"], state.next) == (["a", "b"], ("bad", "d"))
+
+
+def test_what_cannot_be_applied_is_the_failure_of_its_task(drive: Any) -> None:
+    app = build("S>a>b S>bad", nodes={"bad": lambda state: {"log": 1}}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("bad", "a")), pytest.raises(TypeError):
+        drive.invoke(app, EMPTY, CONFIG)
+    state = drive.get_state(app, CONFIG)
+    assert (state.values["log"], state.next) == (["a"], ("b", "bad"))
+
+
+def handled(saver: Any, handler: Any) -> Any:
+    graph = build("S>a>b>d")
+    graph.add_node("bad", fail, error_handler=handler, destinations=["d"]).add_edge(START, "bad")
+    return graph.compile(saver, schedule="ready")
+
+
+def test_an_error_handler_takes_the_place_of_a_failed_task(drive: Any) -> None:
+    def handle(state: Any, error: NodeError) -> Command[Literal["d"]]:
+        return Command(update={"log": [f"{error.node}: {error.error}@{len(state['log'])}"]}, goto="d")
+
+    app = handled(InMemorySaver(), handle)
+    with ends_by(by_order("a", "bad", "__error_handler__bad", "b")):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert show(drive.history(app, CONFIG)) == "a / bad: no@0 / b / d"
+
+
+def test_an_error_handler_may_ask(drive: Any) -> None:
+    saver = InMemorySaver()
+
+    def handle(state: Any, error: NodeError) -> Any:
+        return {"log": [interrupt("what now?")]}
+
+    drive.invoke(handled(saver, handle), EMPTY, CONFIG)
+    state = drive.get_state(handled(saver, handle), CONFIG)
+    assert (state.next, [each.value for each in state.interrupts]) == (("__error_handler__bad", "d"), ["what now?"])
+    result = drive.invoke(handled(saver, handle), Command(resume={state.interrupts[0].id: "go on"}), CONFIG)
+    assert result["log"] == ["a", "b", "go on", "d"]
+
+
+# -- breakpoints ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", [{"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}])
+def test_a_breakpoint_holds_its_node_only(drive: Any, where: Any) -> None:
+    app = build("S>a>b>d S>x>y>d").compile(InMemorySaver(), schedule="ready", **where)
+    assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a", "x", "y"]
+    assert drive.get_state(app, CONFIG).next == ("b", "d")
+    assert drive.invoke(app, None, CONFIG)["log"] == ["a", "x", "y", "b", "d"]
+
+
+def test_a_breakpoint_counts_once_nothing_else_holds_the_node_back(drive: Any) -> None:
+    def ask(state: Any) -> Any:
+        return {"log": [interrupt("?")]}
+
+    graph = build("S>a>c>d S>q r:q=c|E", {"q": lambda _: END}, {"q": ask})
+    app = graph.compile(InMemorySaver(), schedule="ready", interrupt_before=["c", "d"])
+    drive.invoke(app, EMPTY, CONFIG)
+    for given, log, after in (
+        (None, ["a"], ("c", "q")),
+        (Command(resume="yes"), ["a", "yes"], ("c",)),
+        (None, ["a", "yes", "c"], ("d",)),
+        (None, ["a", "yes", "c", "d"], ()),
+    ):
+        assert drive.invoke(app, given, CONFIG)["log"] == log
+        assert drive.get_state(app, CONFIG).next == after
+
+
+def test_a_breakpoint_holds_sends(drive: Any) -> None:
+    app = build("r:S=w w>sum S>a>b", {"S": sends("w", 1, 2)}).compile(InMemorySaver(), schedule="ready")
+    assert drive.invoke(app, EMPTY, CONFIG, interrupt_before=["w"])["log"] == ["a", "b"]
+    assert drive.get_state(app, CONFIG).next == ("w", "w")
+    assert sorted(drive.invoke(app, None, CONFIG, interrupt_before=["w"])["log"]) == ["a", "b", "sum", "w1", "w2"]
+
+
+# -- questions -----------------------------------------------------------------------------------------------------
+
+
+def ask(name: str) -> Any:
+    return lambda state: {"log": [f"{name}={interrupt(name)}@{len(state['log'])}"]}
+
+
+def asking(saver: Any, **options: Any) -> Any:
+    graph = build("S>a a>p>d a>q>d a>x>y>d", nodes={"p": ask("p"), "q": ask("q")})
+    return graph.compile(saver, **{"schedule": "ready", **options})
+
+
+@pytest.mark.parametrize("first", ["p", "q"])
+def test_while_a_task_waits_for_an_answer_the_rest_goes_on(drive: Any, first: str) -> None:
+    saver = InMemorySaver()
+    result = drive.invoke(asking(saver), EMPTY, CONFIG)
+    assert result["log"] == ["a", "x", "y"]
+    state = drive.get_state(asking(saver), CONFIG)
+    assert (state.next, [each.value for each in state.interrupts]) == (("d", "p", "q"), ["p", "q"])
+    ids = {each.value: each.id for each in state.interrupts}
+    result = drive.invoke(asking(saver), Command(resume={ids[first]: 1}), CONFIG)
+    # It reads what it read when it asked.
+    assert result["log"] == ["a", "x", "y", f"{first}=1@1"]
+    other = "q" if first == "p" else "p"
+    assert [each.value for each in result["__interrupt__"]] == [other]
+    result = drive.invoke(asking(saver), Command(resume=2), CONFIG)
+    assert result["log"] == ["a", "x", "y", f"{first}=1@1", f"{other}=2@1", "d"]
+
+
+def test_the_other_schedule_runs_what_is_under_way_as_one_superstep(drive: Any) -> None:
+    saver = InMemorySaver()
+    drive.invoke(asking(saver), EMPTY, CONFIG)
+    with pytest.warns(GraphWarning):
+        app = asking(saver, schedule="supersteps")
+    state = drive.get_state(app, CONFIG)
+    assert [each.value for each in state.interrupts] == ["p", "q"]
+    answers = {each.id: each.value for each in state.interrupts}
+    result = drive.invoke(app, Command(resume=answers), CONFIG)
+    assert result["log"] == ["a", "x", "y", "d", "p=p@3", "q=q@3", "d"]
+
+
+def test_a_thread_of_supersteps_goes_on_as_ready(drive: Any) -> None:
+    saver = InMemorySaver()
+    with pytest.warns(GraphWarning):
+        app = asking(saver, schedule="supersteps")
+    drive.invoke(app, EMPTY, CONFIG)
+    app = asking(saver)
+    answers = {each.id: each.value for each in drive.get_state(app, CONFIG).interrupts}
+    with ends_by(by_order("x", "y", "q", "p")):
+        assert drive.invoke(app, Command(resume=answers), CONFIG)["log"] == [*"axy", "q=q@1", "p=p@1", "d"]
+
+
+def test_an_edit_as_another_branch_keeps_questions_that_it_leads_to(drive: Any) -> None:
+    saver = InMemorySaver()
+    app = asking(saver)
+    drive.invoke(app, EMPTY, CONFIG)
+    before = {each.value: each.id for each in drive.get_state(app, CONFIG).interrupts}
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    state = drive.get_state(app, CONFIG)
+    assert state.next == ("p", "q", "x")
+    assert {each.value: each.id for each in state.interrupts} == before
+    result = drive.invoke(app, Command(resume={before["p"]: 1, before["q"]: 2}), CONFIG)
+    # They have started again, and see the edit.
+    assert {"p=1@4", "q=2@4"} < set(result["log"]) and result["log"][-1] == "d"
+
+
+def test_an_edit_as_a_task_under_way_ends_it(drive: Any) -> None:
+    app = asking(InMemorySaver())
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["p by hand"]}, "p")
+    state = drive.get_state(app, CONFIG)
+    assert (state.next, [each.value for each in state.interrupts]) == (("d", "q"), ["q"])
+    result = drive.invoke(app, Command(resume=1), CONFIG)
+    assert result["log"] == ["a", "x", "y", "p by hand", "q=1@4", "d"]
+
+
+def test_a_fork_begins_anew_what_was_under_way(drive: Any) -> None:
+    app = asking(InMemorySaver())
+    drive.invoke(app, EMPTY, CONFIG)
+    old = next(each for each in drive.history(app, CONFIG) if each.values["log"] == ["a", "x"])
+    assert drive.invoke(app, None, old.config)["log"] == ["a", "x", "y"]
+    state = drive.get_state(app, CONFIG)
+    answers = {each.id: each.value for each in state.interrupts}
+    result = drive.invoke(app, Command(resume=answers), CONFIG)
+    assert sorted(result["log"]) == sorted(["a", "x", "y", "p=p@2", "q=q@2", "d"])
+
+
+def test_new_input_drops_what_was_under_way(drive: Any) -> None:
+    app = asking(InMemorySaver())
+    drive.invoke(app, EMPTY, CONFIG)
+    result = drive.invoke(app, {"log": ["again"]}, CONFIG)
+    assert result["log"] == ["a", "x", "y", "again", "a", "x", "y"]
+    assert len(result["__interrupt__"]) == 2
+
+
+# -- what does not go with it --------------------------------------------------------------------------------------
+
+
+def test_what_is_not_supported_is_refused_when_compiled() -> None:
+    graph = build("S>a>b")
+    with pytest.raises(ValueError, match="schedule must be 'supersteps' or 'ready', got 'asap'"):
+        graph.compile(schedule="asap")  # type: ignore[arg-type]
+    with pytest.raises(InvalidGraphError, match="unknown node 'c'"):
+        graph.compile(schedule="ready", interrupt_before=["c"])
+
+
+def test_a_limit_of_time_for_steps_is_refused_when_called(drive: Any) -> None:
+    app = build("S>a>b").compile(InMemorySaver(), schedule="ready")
+    app.step_timeout = 5
+    with pytest.raises(ValueError, match="has no supersteps, so none can time out"):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert drive.history(app, CONFIG) == []
+
+
+def test_a_node_goes_only_where_it_says() -> None:
+    graph = build("S>a S>b", nodes={"a": lambda state: Command(goto="b")})
+    with pytest.raises(InvalidUpdateError, match="declare"):
+        graph.compile(schedule="ready").invoke(EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("words", "deferred", "told"),
+    [
+        ("S>a a>b a>note r:b=a note>mail", "", ["note"]),
+        ("S>a S>b a>b a>c r:b=a", "", ["c"]),
+        ("S>a a>b a>note r:b=a", ["note"], []),  # it runs at the end
+        ("S>a a>b a>note note>b r:b=a", "", []),  # the loop waits for it
+        ("S>a r:a=tools|final tools>a", "", []),  # a router leaves the loop, which ends
+        ("S>a a>b a>c", "", []),
+    ],
+)
+def test_an_edge_that_leaves_a_loop_is_told_at_compile(words: str, deferred: Any, told: list[str]) -> None:
+    """What it leads to runs less often than the loop turns, if it takes longer than a turn."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        build(words, dict.fromkeys("ab", lambda _: END), deferred=deferred).compile(schedule="ready")
+    said = [str(each.message) for each in seen if issubclass(each.category, GraphWarning)]
+    assert [sentence.split("'")[1] for sentence in said] == told
+    assert all("less often than the loop turns" in sentence for sentence in said)
+
+
+def test_a_router_without_ends_is_told_at_compile() -> None:
+    graph = build("S>a S>b")
+    graph.add_conditional_edges("a", lambda state: END)
+    with pytest.warns(GraphWarning, match="node 'a' has a router that does not say where it goes"):
+        graph.compile(schedule="ready")

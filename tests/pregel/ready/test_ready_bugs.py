@@ -1,0 +1,190 @@
+"""Bugs planted into schedule="ready" on purpose: its tables and laws notice each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import test_ready_edits as edits
+import test_ready_exit as exits
+import test_ready_properties as laws
+import test_ready_races as races
+from hypothesis import Phase, given, settings
+from kit import flow_graphs
+from kit.drive import Drive
+from kit.ready_graphs import build, by_order, ends_by, show
+from test_ready import EMPTY, EXAMPLES
+from test_ready import test_a_task_reads_the_state_in_which_it_has_started as check_what_is_read
+from test_ready_deferred import GRAPHS as DEFERRED
+from test_ready_deferred import nowhere
+from test_ready_exit import CALLED
+from test_ready_joins import ONE_BY_ONE as JOINS
+
+import stategraph.pregel.run.origins as origins
+import stategraph.pregel.superstep.ready_choice as ready_choice
+import stategraph.pregel.superstep.ready_machine as ready_machine
+import stategraph.pregel.superstep.ready_races as ready_races
+from stategraph import InMemorySaver
+from stategraph.pregel.run.ready_store import ExitStore, StepStore
+from stategraph.pregel.run.run import Run
+from stategraph.pregel.superstep.flow_machine import Crossing, FlowMachine
+from stategraph.pregel.superstep.machine import Machine, in_path_order
+from stategraph.pregel.superstep.ready_joins import ReadyCrossing
+from stategraph.pregel.superstep.ready_machine import ReadyMachine
+from stategraph.pregel.superstep.ready_races import ReadyRaces
+
+pytestmark = [pytest.mark.trial, pytest.mark.filterwarnings("ignore")]
+CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
+
+
+def symptoms() -> set[str]:
+    """What does not come out as the tables and laws say."""
+    found = set()
+    table: dict[str, Any] = {name: (graph, *rest, "") for name, (graph, *rest) in EXAMPLES.items()}
+    for name, (graph, deferred, steps) in DEFERRED.items():
+        table[f"deferred: {name}"] = graph, dict.fromkeys("xy", nowhere), [*"abcxyzw"], steps, deferred
+    graphs = {
+        name: (build(graph, routes, deferred=deferred), order, steps)
+        for name, (graph, routes, order, steps, deferred) in table.items()
+    }
+    for name, (graph, script, order, steps) in JOINS.items():
+        graphs[f"join: {name}"] = flow_graphs.build(graph, script), order, steps
+    for name, (builder, order, steps) in graphs.items():
+        app = builder.compile(InMemorySaver(), schedule="ready")
+        try:
+            with ends_by(by_order(*order)):
+                app.invoke(EMPTY, CONFIG)
+            if show([*app.get_state_history(CONFIG)]) != steps:
+                found.add(name)
+        except Exception as error:
+            found.add(f"{name}: {type(error).__name__}")
+    sync = Drive(is_async=False)
+    for check in (
+        check_what_is_read,
+        races.test_losers_leave_with_the_end_of_the_winner,
+        races.test_no_state_has_a_winner_and_a_loser,
+        races.test_a_handler_takes_over_when_nobody_else_can_win,
+        races.test_all_that_have_failed_is_a_failure_and_the_rest_goes_on_with_finish,
+        races.test_a_breakpoint_holds_a_whole_race,
+        races.test_losers_arrive_nowhere_and_hold_no_join_back,
+        races.test_a_deferred_node_does_not_wait_for_losers,
+    ):
+        races.RAN.clear()
+        try:
+            check(sync, **({"wait": "reachable"} if "join" in check.__name__ else {}))
+        except BaseException as error:  # also "did not raise"
+            found.add(f"{check.__name__}: {type(error).__name__}")
+    CALLED.clear()
+    try:
+        exits.test_nothing_that_was_done_is_done_again(sync, InMemorySaver(), "exit", "exit")
+        exits.test_a_graph_inside_goes_on_where_it_stopped(sync, InMemorySaver(), "ready", "ready")
+        exits.test_a_run_goes_on_from_a_checkpoint_inside_a_graph(sync, InMemorySaver(), "ready")
+        exits.test_a_call_that_ends_stores_one_checkpoint(sync, InMemorySaver())
+        edits.test_what_goes_on_after_an_edit_keeps_its_id_for_itself(sync)
+    except BaseException as error:  # also "did not raise"
+        found.add(f"exit or edit: {type(error).__name__}")
+    try:
+        races.test_found_together_the_first_in_path_order_wins()
+    except Exception:
+        found.add("who wins of those found together")
+    few = settings(max_examples=30, derandomize=True, deadline=None, database=None, phases=[Phase.generate])
+    for law in (
+        laws.test_stopped_anywhere_and_resumed_is_never_stopped,
+        laws.test_which_tasks_run_and_what_comes_of_it_is_as_in_supersteps,
+        laws.test_one_at_a_time_the_history_is_a_function_of_the_input,
+    ):
+        inner: Any = law.hypothesis.inner_test  # type: ignore[attr-defined]
+        values = law.hypothesis._given_kwargs  # type: ignore[attr-defined]
+        try:
+            few(given(**values)(inner))()
+        except BaseException as error:
+            found.add(f"{law.__name__}: {type(error).__name__}")
+    return found
+
+
+def nothing_holds(waiting: Any, running: Any, holders: Any) -> list[str]:
+    return list(waiting)
+
+
+def everything_holds(waiting: Any, running: Any, holders: Any) -> list[str]:
+    return [] if running else list(waiting)
+
+
+def start_again_from_the_head(run: Any, machine: Any, checkpoint: Any, just_started: Any) -> None:
+    origins.requeue_stored(machine, checkpoint)
+
+
+def read_the_present(self: Any, machine: Any, found: Any = None) -> Any:
+    return self
+
+
+def expire_all(self: Any, names: Any, fresh: Any, noted: Any) -> None:
+    Machine._expire(self, names, fresh, noted)
+
+
+def consume_at_the_end(self: Any, tasks: Any) -> None:
+    self.just_started, just_started = list(tasks), self.just_started
+    apply(self, tasks)
+    self.just_started = [task for task in just_started if task not in tasks]
+
+
+def wake_all(self: Any, fresh: Any, moved: Any, changed: Any) -> None:
+    Machine._finish(self, fresh, moved, changed)
+
+
+def keep_slots(self: Any, ended: Any, fresh: Any, moved: Any) -> None:
+    for task in ended:
+        self.under_way.leave(task)
+    move_slots(self, [], fresh, moved)
+
+
+def end_at_once(self: Any, tasks: Any) -> list[Any]:
+    over, self.aside = self.aside, []
+    return over
+
+
+def start_apart(send: Any) -> Any:
+    return None
+
+
+def lose_no_slot(self: Any, winners: Any) -> Any:
+    return ()
+
+
+apply, move_slots = ReadyMachine.apply, ReadyMachine._move_slots
+BUGS: dict[str, tuple[Any, str, Any]] = {
+    "nobody waits for anybody": (ready_machine, "find_free", nothing_holds),
+    "everybody waits for all that runs": (ready_machine, "find_free", everything_holds),
+    "a resume starts from the newest state": (origins, "take_up", start_again_from_the_head),
+    "tasks read the state as it goes on": (Run, "pin_to", read_the_present),
+    "a trigger that waits expires": (ReadyMachine, "_expire", expire_all),
+    "triggers are consumed at the end": (ReadyMachine, "apply", consume_at_the_end),
+    "deferred nodes wake at once": (FlowMachine, "_finish", wake_all),
+    "what is under way is never late": (ReadyCrossing, "_find_late", Crossing._find_late),
+    "what is under way holds no join back": (ReadyCrossing, "_find_blockers", Crossing._find_blockers),
+    "a wave ends when its join opens": (ReadyMachine, "end_wave", FlowMachine.end_wave),
+    "what ends with the start of a wave is not late": (ReadyCrossing, "_comes_late", Crossing._comes_late),
+    "a slot is not emptied": (ReadyMachine, "_move_slots", keep_slots),
+    "what goes on after an edit shares its id": (origins, "KEPT", "nothing"),
+    "with durability exit records are left behind": (ExitStore, "_carry", lambda *given: []),
+    "with durability exit nobody knows what goes on in the stored checkpoint": (ExitStore, "_list_continued", lambda *given: []),
+    "with durability exit each step is stored": (ExitStore, "end_step", StepStore.end_step),
+    "losers stay under way": (ReadyMachine, "find_losers", lose_no_slot),
+    "losers hold joins back": (ready_machine, "ReadyCrossing", lambda *args, lost, **named: ReadyCrossing(*args, lost=(), **named)),
+    "a failure counts before the race is over": (ReadyRaces, "note_failure", lambda self, task: True),
+    "a handler does not wait for the race": (ReadyRaces, "take_over", end_at_once),
+    "racers start one by one": (ready_choice, "race_of_send", start_apart),
+    "the last in path order wins": (ready_races, "in_path_order", lambda tasks: [*reversed(in_path_order(tasks))]),
+}
+
+
+def test_without_a_bug_nothing_is_noticed() -> None:
+    assert symptoms() == set()
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_noticed(monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
+    target, name, replacement = BUGS[bug]
+    monkeypatch.setattr(target, name, replacement)
+    assert symptoms()
+

@@ -1,0 +1,378 @@
+"""Calls of graphs with schedule="ready": copies, repeats, time travel, deadlines, commands, changed graphs, cancelling."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from datetime import timedelta
+from typing import Any, TypedDict
+
+import pytest
+from kit.ready_graphs import State, build, by_order, ends_by, ends_together, sends, show, writer
+
+from stategraph import (
+    END,
+    START,
+    Command,
+    ConcurrentUpdateError,
+    GraphDrained,
+    InMemorySaver,
+    Send,
+    StateGraph,
+    interrupt,
+    task,
+)
+from stategraph.checkpoint import UnserializableError
+from stategraph.pregel import GraphChangedError
+from stategraph.pregel.errors import COMMAND
+from stategraph.pregel.superstep.under_way import find_under_way
+from stategraph.testing import virtual_time
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+CHAIN_FIRST = by_order("a", "b", "c", "long")
+
+
+def log_a(state: State) -> State:
+    return {"log": ["a"]}
+
+
+def log_b(state: State) -> State:
+    return {"log": ["b"]}
+
+
+def beside_a_chain(saver: Any, node: Any = None, **options: Any) -> Any:
+    """`long` beside a > b > c, and d behind both."""
+    graph = build("S>a>b>c>d S>long>d", nodes={"long": node or writer("long")})
+    return graph.compile(saver, schedule="ready", **options)
+
+
+def ask(state: Any) -> Any:
+    return {"log": [f"{interrupt('?')}{len(state['log'])}"]}
+
+
+def test_a_pickled_graph_is_the_same(drive: Any) -> None:
+    graph = StateGraph(State).add_node("a", log_a).add_node("b", log_b)
+    app = graph.add_edge(START, "a").add_edge("a", "b").compile(schedule="ready")
+    again = pickle.loads(pickle.dumps(app))
+    assert again.program.starts_ready
+    assert drive.invoke(again, EMPTY)["log"] == drive.invoke(app, EMPTY)["log"] == ["a", "b"]
+
+
+def test_a_call_that_is_delivered_twice_runs_once(drive: Any) -> None:
+    app = beside_a_chain(InMemorySaver(), ask)
+    given: Any = {**CONFIG, "run_id": "r"}
+    with ends_by(CHAIN_FIRST):
+        drive.invoke(app, EMPTY, given)
+        drive.invoke(app, EMPTY, given)
+    assert show(drive.history(app, CONFIG)) == "a / b / c"
+    given_answer: Any = {**CONFIG, "run_id": "s"}
+    for _ in range(2):
+        assert drive.invoke(app, Command(resume="!"), given_answer)["log"] == ["a", "b", "c", "!0", "d"]
+    assert show(drive.history(app, CONFIG)) == "a / b / c / !0 / d"
+
+
+def test_what_is_under_way_in_an_old_checkpoint_starts_anew_from_there(drive: Any) -> None:
+    app = beside_a_chain(InMemorySaver(), ask)
+    with ends_by(CHAIN_FIRST):
+        drive.invoke(app, EMPTY, CONFIG)
+        drive.invoke(app, Command(resume="one"), CONFIG)
+        after_b = next(each for each in drive.history(app, CONFIG) if each.values["log"] == ["a", "b"])
+        assert sorted(after_b.next) == ["c", "long"]
+        drive.invoke(app, None, after_b.config)
+        assert drive.invoke(app, Command(resume="two"), CONFIG)["log"] == ["a", "b", "c", "two2", "d"]
+
+
+def test_time_travel_into_a_graph_inside(drive: Any) -> None:
+    inner = build("S>x>ask>z", nodes={"ask": ask}).compile(schedule="ready", name="inner")
+    app = beside_a_chain(InMemorySaver(), inner)
+    with ends_by(by_order("a", "b", "c", "x", "ask", "z", "long")):
+        drive.invoke(app, EMPTY, CONFIG)
+        paused = drive.get_state(app, CONFIG, subgraphs=True)
+        inside = next(each.state for each in paused.tasks if each.name == "long")
+        assert inside.values["log"] == ["x"]
+        drive.invoke(app, Command(resume="one"), CONFIG)
+        drive.invoke(app, Command(resume="two"), inside.config)
+        assert [each for each in drive.get_state(app, CONFIG).values["log"] if each.startswith("two")] == ["two1"]
+
+
+def test_nothing_starts_after_the_deadline(drive: Any) -> None:
+    with virtual_time() as clock:
+        nodes = {"a": lambda state: (clock.advance(3600), {"log": ["a"]})[1]}
+        app = build("S>a>b S>c", nodes=nodes).compile(InMemorySaver(), schedule="ready")
+        deadline = clock.now + timedelta(minutes=1)
+        with ends_by(by_order("c", "a")), pytest.raises(GraphDrained):
+            drive.invoke(app, EMPTY, {**CONFIG, "deadline": deadline})
+        assert drive.get_state(app, CONFIG).values["log"] == ["c", "a"]
+        assert drive.invoke(app, None, CONFIG)["log"] == ["c", "a", "b"]
+
+
+def test_a_command_leads_to_a_declared_node(drive: Any) -> None:
+    def choose(state: Any) -> Any:
+        return Command(update={"log": ["chosen"]}, goto="b")
+
+    graph = build("S>long b>x c>x")
+    graph.add_node("choose", choose, destinations=("b", "c")).add_edge(START, "choose")
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("choose", "b", "x", "long")):
+        assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["chosen", "b", "x", "long"]
+
+
+def test_a_call_may_begin_with_a_command(drive: Any) -> None:
+    app = beside_a_chain(InMemorySaver())
+    with ends_by(CHAIN_FIRST):
+        drive.invoke(app, EMPTY, CONFIG, interrupt_before=["c"])
+        result = drive.invoke(app, Command(update={"log": ["told"]}, goto="c"), CONFIG)
+    assert {"told", "c"} <= set(result["log"])
+
+
+def test_a_task_does_not_write_over_what_a_command_has_written(drive: Any) -> None:
+    class Plain(State, total=False):
+        last: str
+
+    builder = StateGraph(Plain).add_node("ask", lambda _: {"last": interrupt("?")}).add_node("a", log_a)
+    app = builder.add_edge(START, "ask").add_edge(START, "a").compile(InMemorySaver(), schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG)
+    for call in (Command(resume="answer", update={"last": "command"}), None):
+        with pytest.raises(ConcurrentUpdateError, match="'ask' started before a Command wrote it") as raised:
+            drive.invoke(app, call, CONFIG)
+        assert (raised.value.writer, "an edge" in str(raised.value)) == (COMMAND, False)
+    state = drive.get_state(app, CONFIG)
+    assert (state.values["last"], state.next) == ("command", ("ask",))
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    assert drive.invoke(app, None, CONFIG)["last"] == "answer"
+
+
+def test_a_node_may_be_named_command() -> None:
+    class Plain(TypedDict, total=False):
+        last: str
+
+    builder = StateGraph(Plain).add_node("Command", lambda _: {"last": "a"}).add_node("b", lambda _: {"last": "b"})
+    app = builder.add_edge(START, "Command").add_edge(START, "b").compile(schedule="ready")
+    with ends_by(by_order("Command", "b")), pytest.raises(ConcurrentUpdateError, match="an edge from one") as raised:
+        app.invoke({})
+    assert raised.value.writer == "Command"
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("branches", [False, True])
+def test_a_send_of_a_command_gets_no_answers_of_a_task_that_is_under_way(
+    drive: Any, branches: bool, schedule: Any
+) -> None:
+    def two_questions(state: Any) -> Any:
+        return {"log": [f"{state['n']} {interrupt('first')} {interrupt('second')}"]}
+
+    builder: Any = StateGraph(State).add_node("w", two_questions).add_node("y", log_b)
+    builder.add_node("p", lambda _: Command(goto=[Send("w", {"n": "A"})]), destinations=("w",))
+    app = builder.add_edge(START, "p").add_edge("p", "y").compile(InMemorySaver(), schedule=schedule)
+    drive.invoke(app, EMPTY, CONFIG)
+    here = drive.get_state(app, CONFIG).config if branches else CONFIG
+    drive.invoke(app, Command(resume="a1"), CONFIG)
+    if branches:
+        drive.invoke(app, Command(resume="a2"), CONFIG)
+    result = drive.invoke(app, Command(resume="b2", goto=[Send("w", {"n": "B"})]), here)
+    assert sorted(result["log"]) == ["A a1 b2", "b"] or schedule == "supersteps"
+    assert [question.value for question in result["__interrupt__"]] == ["first"]  # B's
+
+
+def test_a_changed_graph_goes_on_with_what_is_under_way(drive: Any) -> None:
+    saver = InMemorySaver()
+    graph = build("S>a>b>c>d S>long>d", nodes={"long": ask})
+    with ends_by(CHAIN_FIRST):
+        drive.invoke(graph.compile(saver, schedule="ready"), EMPTY, CONFIG)
+    changed = build("S>a>b>c>d S>long>new>d", nodes={"long": ask}).compile(saver, schedule="ready")
+    result = drive.invoke(changed, Command(resume="!"), CONFIG)
+    assert [each for each in result["log"] if each in ("!0", "new")] == ["!0", "new"]
+
+
+def test_a_graph_without_a_node_that_is_under_way_is_refused(drive: Any) -> None:
+    saver = InMemorySaver()
+    drive.invoke(beside_a_chain(saver, ask), EMPTY, CONFIG)
+    changed = build("S>a>b>c>d").compile(saver, schedule="ready")
+    with pytest.raises(GraphChangedError, match="node 'long'"):
+        drive.invoke(changed, None, CONFIG)
+
+
+@pytest.mark.parametrize("how", ["input", "update"])
+@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+def test_new_input_or_an_update_as_end_drops_a_node_that_is_gone(drive: Any, schedule: Any, how: str) -> None:
+    saver = InMemorySaver()
+    first = build("S>a S>b>c S>gone r:S=gone", {"S": sends("gone", 1)}, {"gone": ask, "a": ask})
+    drive.invoke(first.compile(saver, schedule="ready"), EMPTY, CONFIG)
+    assert under_way(saver) == ["a", "gone", "gone"]
+    app = build("S>a S>b>c", nodes={"a": ask}).compile(saver, schedule=schedule)
+    if how == "update":
+        drive.update_state(app, CONFIG, None, END)
+        assert under_way(saver) == []
+        drive.call(saver, "prune", ["t"])
+        assert len(drive.history(app, CONFIG)) == 1, "where it had started is not kept"
+    drive.invoke(app, EMPTY, CONFIG)
+    assert "gone" not in under_way(saver)
+    drive.invoke(app, Command(resume="!"), CONFIG)
+    assert drive.get_state(app, CONFIG).next == ()
+
+
+def under_way(saver: Any) -> list[str]:
+    """The nodes that are under way in the newest checkpoint."""
+    return sorted(each["node"] for each in find_under_way(saver.get_tuple(CONFIG).checkpoint).values())
+
+
+def test_a_cancelled_call_keeps_what_has_ended() -> None:
+    async def cancel() -> None:
+        started, ran = asyncio.Event(), []
+
+        async def long(state: Any) -> Any:
+            ran.append("long")
+            if len(ran) == 1:
+                started.set()
+                await asyncio.Event().wait()
+            return {"log": ["long"]}
+
+        app = build("S>a>b S>long>d b>d", nodes={"long": long}).compile(InMemorySaver(), schedule="ready")
+        call = asyncio.create_task(app.ainvoke(EMPTY, CONFIG))
+        await started.wait()
+        while (await app.aget_state(CONFIG)).values["log"] != ["a", "b"]:
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        state = await app.aget_state(CONFIG)
+        assert (state.values["log"], state.next) == (["a", "b"], ("d", "long"))
+        assert (await app.ainvoke(None, CONFIG))["log"] == ["a", "b", "long", "d"]
+
+    asyncio.run(cancel())
+
+
+def test_calls_of_every_task_end_when_the_call_is_cut_off() -> None:
+    """Also those of a task that has started some steps before the newest state."""
+
+    async def cut() -> None:
+        begun, ended = asyncio.Event(), []
+
+        @task
+        async def wait() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                ended.append("call")
+                raise
+
+        async def long(state: Any) -> Any:
+            await wait()
+            return {"log": ["long"]}
+
+        app = build("S>a>b S>long", nodes={"long": long}).compile(InMemorySaver(), schedule="ready")
+        call = asyncio.create_task(app.ainvoke(EMPTY, CONFIG))
+        await begun.wait()
+        while (await app.aget_state(CONFIG)).values["log"] != ["a", "b"]:
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert ended == ["call"]
+
+    asyncio.run(cut())
+
+
+@pytest.mark.parametrize("way", ["edge", "sends", "race"])
+def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile(way: str) -> None:
+    """b ends while the step of a is being stored: it is not run again, and c, to which a leads, starts later. If b
+    has lost a race by that step, nothing is applied of it."""
+
+    class Slow(InMemorySaver):
+        in_memory = False  # what it has begun to store is brought to its end
+        storing: asyncio.Event
+        go_on: asyncio.Event
+
+        async def acommit(self, commit: Any) -> Any:
+            if commit.metadata["step"] == 1:
+                self.storing.set()
+                await self.go_on.wait()
+            return super().commit(commit)
+
+    async def cancel() -> None:
+        saver, ran = Slow(), []
+        saver.storing, saver.go_on = asyncio.Event(), asyncio.Event()
+
+        async def b(state: Any) -> Any:
+            ran.append("b")
+            await saver.storing.wait()
+            return {"log": ["b"]}
+
+        routes = {"a": lambda _: [Send("c", {})], "S": lambda _: [Send("a", {}, race="r"), Send("b", {}, race="r")]}
+        graph = {"edge": "S>a>c S>b", "sends": "S>a S>b r:a=c", "race": "a>c r:S=a|b"}[way]
+        app = build(graph, routes, nodes={"b": b}).compile(saver, schedule="ready")
+        call = asyncio.create_task(app.ainvoke(EMPTY, CONFIG))
+        await saver.storing.wait()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        call.cancel()
+        saver.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await app.ainvoke(None, CONFIG)
+        assert sorted((await app.aget_state(CONFIG)).values["log"]) == (["a", "c"] if way == "race" else ["a", "b", "c"])
+        assert ran == ["b"]
+
+    asyncio.run(cancel())
+
+
+@pytest.mark.parametrize("second", ["send", "edge", "another key"])
+def test_tasks_that_share_the_memory_of_a_graph_run_one_after_the_other(drive: Any, second: str) -> None:
+    """Also while the first one asks. With a key of its own the second one need not wait."""
+    paid: list[int] = []
+    nodes = {"pay": lambda state: paid.append(len(paid) + 1), "ask": lambda state: {"log": [interrupt("?")]}}
+    agent: Any = build("S>pay>ask", nodes=nodes).compile(checkpointer=True)
+    key = "b" if second == "another key" else None
+    routes = {
+        "p": lambda _: [Send("agent", {"log": []})],
+        "r": lambda _: "agent" if second == "edge" else [Send("agent", {"log": []}, key=key)],
+    }
+    graph = build("S>p S>q>r r:p=agent r:r=agent", routes, {"agent": agent})
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("p", "pay", "ask", "agent", "q", "r")):
+        drive.invoke(app, EMPTY, CONFIG)
+        state = drive.get_state(app, CONFIG)
+        together = second == "another key"
+        assert (state.next, len(paid)) == (("agent", "agent"), 2 if together else 1)
+        if not together:
+            drive.invoke(app, Command(resume="yes"), CONFIG)
+            assert (drive.get_state(app, CONFIG).next, paid) == (("agent",), [1, 2])
+        open_ = drive.get_state(app, CONFIG).interrupts
+        result = drive.invoke(app, Command(resume={question.id: "yes" for question in open_}), CONFIG)
+    assert (drive.get_state(app, CONFIG).next, paid) == ((), [1, 2])
+    assert result["log"].count("yes") >= 2
+
+
+FAULTS = {"cannot be applied": (1, "sync"), "nor with exit": (1, "exit"), "cannot be stored": ([object()], "sync")}
+
+
+@pytest.mark.parametrize(("bad", "durability"), FAULTS.values(), ids=FAULTS)
+def test_found_together_only_the_one_at_fault_fails(bad: Any, durability: Any) -> None:
+    ran: list[str] = []
+
+    def innocent(state: Any) -> Any:
+        ran.append("b")
+        return {"log": ["b"]}
+
+    graph = build("S>a S>b>c", nodes={"a": lambda state: {"log": bad}, "b": innocent})
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    with ends_together(), pytest.raises((TypeError, UnserializableError)):
+        app.invoke(EMPTY, CONFIG, durability=durability)
+    state = app.get_state(CONFIG)
+    assert (state.values["log"], state.next, ran) == (["b"], ("a", "c"), ["b"])
+    assert [task.name for task in state.tasks if task.error is not None] == ["a"]
+
+
+@pytest.mark.parametrize(("bad", "durability"), FAULTS.values(), ids=FAULTS)
+def test_found_together_with_the_ends_of_races_only_the_one_at_fault_fails(bad: Any, durability: Any) -> None:
+    """The winners are applied one after the other, and the losers of each leave."""
+    sends = [Send(node, {"n": n}, race=node) for node in ("v", "w") for n in (1, 2)]
+    graph = build("S>a S>b r:S=v|w", {"S": lambda _: sends}, {"a": lambda state: {"log": bad}})
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    with ends_together(), pytest.raises((TypeError, UnserializableError)):
+        app.invoke(EMPTY, CONFIG, durability=durability)
+    state = app.get_state(CONFIG)
+    assert (state.values["log"], state.next) == (["b", "v1", "w1"], ("a",))
+    assert [task.name for task in state.tasks if task.error is not None] == ["a"]

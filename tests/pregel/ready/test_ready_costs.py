@@ -1,0 +1,47 @@
+"""What a step of schedule="ready" costs, in counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kit.ready_graphs import build, by_order, ends_by
+
+from stategraph import InMemorySaver
+from stategraph.checkpoint import Commit
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+LENGTH = 6
+
+
+class WeighingSaver(InMemorySaver):
+    """Notes how many bytes each commit brings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def commit(self, commit: Commit) -> None:
+        values = [blob[1] for blob in commit.values.values() if blob is not None]
+        writes = [blob[1] for each in commit.writes for _, blob in each.writes]
+        told = [commit.metadata, commit.seen, commit.versions, commit.updated]
+        dumps = self.serde.dumps
+        self.sizes.append(sum(map(len, [*values, *writes, *(dumps(each)[1] for each in told)])))
+        super().commit(commit)
+
+
+def sizes_of(chains: int, saver: WeighingSaver) -> list[int]:
+    """The sizes of the commits of a run of chains side by side, of which none waits for another."""
+    graph = " ".join(f"S>{'>'.join(f'c{c:02}n{n}' for n in range(LENGTH))}" for c in range(chains))
+    names = [f"c{c:02}n{n}" for n in range(LENGTH) for c in range(chains)]
+    nothing = dict.fromkeys(names, lambda state: {})
+    app = build(graph, nodes=nothing).compile(saver, schedule="ready")
+    with ends_by(by_order(*names)):
+        app.invoke({"log": []}, CONFIG)
+    return saver.sizes
+
+
+def test_what_a_step_stores_does_not_grow_with_what_is_under_way() -> None:
+    few, many = sizes_of(2, WeighingSaver()), sizes_of(50, WeighingSaver())
+    assert len(many) == 2 + 50 * LENGTH
+    # The first end also stores what has started beside it.
+    assert max(many[3:]) <= max(few[3:]) + 20

@@ -1,0 +1,127 @@
+"""schedule="ready": Ctrl-C at each call that the engine makes. A later call goes on: nothing is lost, and what was stored
+is not done again."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from contextvars import copy_context
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from kit.ready_graphs import by_order, ends_by
+from typing_extensions import TypedDict
+
+import stategraph
+from stategraph import START, InMemorySaver, StateGraph
+from stategraph.pregel.drivers.threads import ThreadDriver
+from stategraph.pregel.drivers.waits import run_task
+
+CFG: Any = {"configurable": {"thread_id": "t"}}
+ENGINE = str(Path(stategraph.__file__).parent / "pregel") + "/"
+SAVER = str(Path(stategraph.__file__).parent / "checkpoint" / "memory")
+
+
+def extend(old: list[str], new: list[str]) -> list[str]:
+    return [*old, *new]
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], extend]
+
+
+class CtrlC:
+    """In its context Ctrl-C comes at the n-th call that counts. Whatever is at work has ended by then: it must not be stored
+    on top of a step that is half made."""
+
+    def __init__(self, number: int, batches: list[Any]) -> None:
+        self._left = number
+        self._batches = batches
+
+    def __enter__(self) -> None:
+        sys.setprofile(self._profile)
+
+    def __exit__(self, *_: Any) -> None:
+        sys.setprofile(None)
+
+    @property
+    def came(self) -> bool:
+        return self._left <= 0
+
+    def _profile(self, frame: Any, event: str, arg: Any) -> None:
+        # Where CPython looks for signals: as a function begins, and after one that is not in Python.
+        if event not in ("call", "c_return") or not _is_counted(frame.f_code):
+            return
+        self._left -= 1
+        if self._left == 0:
+            sys.setprofile(None)
+            for batch in self._batches:
+                for task in [*batch._waiting]:
+                    batch._waiting.remove(task)
+                    copy_context().run(run_task, task)
+                    batch._end(task)
+            raise KeyboardInterrupt
+
+
+def _is_counted(code: Any) -> bool:
+    """What is done around a step; drivers have tests of their own (`test_ctrl_c`)."""
+    file = code.co_filename
+    if file.startswith(SAVER):
+        return True
+    return file.startswith((ENGINE + "superstep", ENGINE + "run/ready")) or code is extend.__code__
+
+
+def note_batches(made: list[Any]) -> None:
+    """Note the batches that are made until `ends_by` puts its own way aside."""
+    make = ThreadDriver.make_open_batch
+
+    def note(driver: Any) -> Any:
+        made.append(make(driver))
+        return made[-1]
+
+    ThreadDriver.make_open_batch = note  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("durability", "first"), [("sync", 1), ("async", 2), ("exit", 3)])
+def test_ctrl_c_loses_nothing(durability: Any, first: int) -> None:
+    """At every third call, for time's sake."""
+    runs: Counter[str] = Counter()
+
+    def node(name: str) -> Any:
+        def run(state: State) -> State:
+            runs[name] += 1
+            return {"log": [name]}
+
+        return run
+
+    graph = StateGraph(State)
+    for name in ("a", "b", "c", "d"):
+        graph.add_node(name, node(name))
+    for before, after in ((START, "a"), (START, "b"), ("a", "c"), ("c", "d"), ("b", "d")):
+        graph.add_edge(before, after)
+    for number in range(first, 10**6, 3):
+        runs.clear()
+        app = graph.compile(InMemorySaver(), schedule="ready")
+        batches: list[Any] = []
+        ctrl_c = CtrlC(number, batches)
+        with ends_by(by_order("a", "b", "c")):
+            note_batches(batches)
+            try:
+                with ctrl_c:
+                    app.invoke({"log": []}, CFG, durability=durability)
+            except KeyboardInterrupt:
+                pass
+            else:
+                if not ctrl_c.came:
+                    break
+            found = app.get_state(CFG)
+            stored, begun = set(found.values.get("log", ())), Counter(runs)
+            if found.next:
+                app.invoke(None, CFG)
+            elif "log" not in found.values:
+                app.invoke({"log": []}, CFG)
+        ended = app.get_state(CFG)
+        assert (sorted(ended.values["log"]), ended.next) == (["a", "b", "c", "d"], ()), f"after call {number}"
+        assert not stored & (runs - begun).keys(), f"after call {number}"
+    assert number > 300

@@ -1,0 +1,73 @@
+"""schedule="ready": deferred nodes start when nothing is under way, in the order in which they lead to each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kit.ready_graphs import build, by_order, ends_by, show, writer
+
+from stategraph import Command, InMemorySaver, interrupt
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+
+GRAPHS = {
+    "one leads to the other": ("S>x>y S>a>y", "xy", "a / x / y"),
+    "behind different nodes": ("S>a>y S>x>y", "xy", "a / x / y"),
+    "with work between them": ("S>x>z>w S>y x>y", "xy", "x / z / w / y"),
+    "neither leads to the other": ("S>a S>b>c S>x S>y", "xy", "a / b / c / x / y"),
+    "in a circle": ("S>a S>x S>y r:x=y|E r:y=x|E", "xy", "a / x / y"),
+    "three in a row": ("S>a S>x S>y S>z x>y>z", "xyz", "a / x / y / z"),
+}
+
+
+def nowhere(state: Any) -> list[str]:
+    return []
+
+
+@pytest.mark.parametrize(("graph", "deferred", "steps"), GRAPHS.values(), ids=GRAPHS)
+def test_order(drive: Any, graph: str, deferred: str, steps: str) -> None:
+    app = build(graph, {"x": nowhere, "y": nowhere}, deferred=deferred).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order(*"abcxyzw")):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert show(drive.history(app, CONFIG)) == steps
+
+
+@pytest.mark.parametrize("first", ["h", "k"])
+def test_who_is_held_back_sleeps_until_nothing_is_under_way(drive: Any, first: str) -> None:
+    """f and h lead to each other, h by a loop. Within the turn f comes first, and it goes elsewhere."""
+    routes = {"d": lambda _: ["f", "h"], "f": lambda _: ["k"], "h": nowhere}
+    app = build("S>d r:d=f|h r:f=h|k k>l r:h=d", routes, deferred="fh").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order(first)):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert show(drive.history(app, CONFIG)) == "d / f / k / l / h"
+
+
+def test_the_order_holds_after_an_edit(drive: Any) -> None:
+    nodes = {"a": lambda state: {"log": [interrupt("?")]}}
+    app = build("S>a S>x>z>w S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["a by hand"]}, "a")
+    assert drive.get_state(app, CONFIG).next == ("x",)
+    assert drive.invoke(app, None, CONFIG)["log"] == ["a by hand", *"xzwy"]
+
+
+def test_a_deferred_node_that_asks_holds_back_the_others(drive: Any) -> None:
+    nodes = {"x": lambda state: {"log": [interrupt("?")]}, "y": writer("y")}
+    app = build("S>a S>x S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready")
+    assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a"]
+    assert drive.invoke(app, Command(resume="x"), CONFIG)["log"] == ["a", "x", "y"]
+
+
+@pytest.mark.parametrize("way", ["edit", "goto"])
+def test_what_is_woken_and_led_to_once_more_runs(drive: Any, way: str) -> None:
+    """a puts d back to sleep, which is awake and waits for it."""
+    app = build("S>a>d", deferred="d").compile(InMemorySaver(), schedule="ready", interrupt_before=["d"])
+    drive.invoke(app, EMPTY, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("d",)
+    if way == "edit":
+        drive.update_state(app, CONFIG, {"log": ["edit"]}, "__start__")
+    drive.invoke(app, Command(goto="a") if way == "goto" else None, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("d",)
+    assert drive.invoke(app, None, CONFIG)["log"][-2:] == ["a", "d"]

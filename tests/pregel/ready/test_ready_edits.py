@@ -1,0 +1,331 @@
+"""schedule="ready": what had begun before an edit, a fork or a superstep goes on at once, whatever leads to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kit.ready_graphs import build, by_order, ends_by, sends
+from kit.ready_random import Died, MortalSaver
+
+from stategraph import (
+    Command,
+    GraphWarning,
+    InMemorySaver,
+    InvalidUpdateError,
+    Overwrite,
+    Runtime,
+    Send,
+    interrupt,
+    task,
+)
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+
+
+def ask(state: Any) -> Any:
+    return {"log": [f"x={interrupt('?')}@{len(state['log'])}"]}
+
+
+def go_on(state: Any) -> list[str]:
+    """x alone; after an edit p as well, which leads to x."""
+    return ["p", "x"] if "edit" in state["log"] else ["x"]
+
+
+def app_of(saver: Any) -> Any:
+    return build("S>a r:a=p|x p>x", {"a": go_on}, {"x": ask}).compile(saver, schedule="ready")
+
+
+def test_after_an_edit_it_sees_the_edited_state_and_takes_its_answer(drive: Any) -> None:
+    app = app_of(InMemorySaver())
+    drive.invoke(app, EMPTY, CONFIG)
+    (asked,) = drive.get_state(app, CONFIG).interrupts
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    state = drive.get_state(app, CONFIG)
+    assert (state.next, [each.id for each in state.interrupts]) == (("p", "x"), [asked.id])
+    result = drive.invoke(app, Command(resume={asked.id: 1}), CONFIG)
+    # p leads to x once more, as it does in supersteps.
+    assert sorted(result["log"]) == ["a", "edit", "p", "x=1@2"]
+    assert drive.get_state(app, CONFIG).next == ("x",)
+
+
+def test_after_two_edits_too(drive: Any) -> None:
+    app = app_of(InMemorySaver())
+    drive.invoke(app, EMPTY, CONFIG)
+    (asked,) = drive.get_state(app, CONFIG).interrupts
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    drive.update_state(app, CONFIG, {"log": ["again"]}, "a")
+    result = drive.invoke(app, Command(resume={asked.id: 1}), CONFIG)
+    assert "x=1@3" in result["log"]
+
+
+def test_what_had_only_waited_waits_again(drive: Any) -> None:
+    nodes = {name: lambda state, name=name: {"log": [interrupt(name)]} for name in "pqr"}
+    app = build("S>p>d S>q>d S>r>d", nodes=nodes).compile(InMemorySaver(), schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["p by hand"]}, "p")
+    drive.update_state(app, CONFIG, {"log": ["q by hand"]}, "q")
+    assert drive.get_state(app, CONFIG).next == ("d", "r")
+    assert drive.invoke(app, Command(resume="r"), CONFIG)["log"][-2:] == ["r", "d"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_after_a_fork(drive: Any, killed: bool) -> None:
+    """Also where nothing but the fork was stored: it has no records that could tell who had started."""
+    seen: list[int] = []
+
+    def look(state: Any) -> Any:
+        seen.append(len(state["log"]))
+        return ask(state)
+
+    graph = build("S>a r:a=p|x|z p>x", {"a": lambda state: [*go_on(state), "z"]}, {"x": look})
+    saver = MortalSaver()
+    app = graph.compile(saver, schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    with ends_by(by_order("z", "p", "x")):
+        drive.invoke(app, None, CONFIG)
+        old = next(each for each in drive.history(app, CONFIG) if each.values["log"][-2:] == ["edit", "z"])
+        assert old.next == ("p", "x")
+        if killed:
+            saver.left = 1
+            with pytest.raises(Died):
+                drive.invoke(app, None, old.config)
+            saver.left = -1
+        seen.clear()
+        drive.invoke(app, None, CONFIG if killed else old.config)
+    assert seen == [len(old.values["log"])]
+
+
+def test_what_is_triggered_again_while_it_asks_starts_again_after_its_end(drive: Any) -> None:
+    app = build("S>u>x S>v u+v>x", nodes={"x": ask}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("u", "x", "v")):
+        drive.invoke(app, EMPTY, CONFIG)
+        assert drive.invoke(app, Command(resume=1), CONFIG)["log"] == ["u", "v", "x=1@1"]
+    (asked,) = drive.get_state(app, CONFIG).interrupts
+    assert drive.invoke(app, Command(resume={asked.id: 2}), CONFIG)["log"] == ["u", "v", "x=1@1", "x=2@3"]
+
+
+@pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
+def test_after_a_superstep_of_which_it_was_part(drive: Any) -> None:
+    """p has finished there, too: its end is applied, and x takes the answer to what it has asked."""
+    saver, ran = InMemorySaver(), []
+
+    def count(state: Any) -> Any:
+        ran.append(1)
+        return {"log": ["p"]}
+
+    graph = build("S>x S>p>x", nodes={"x": ask, "p": count})
+    drive.invoke(graph.compile(saver), EMPTY, CONFIG)
+    app = graph.compile(saver, schedule="ready")
+    (asked,) = drive.get_state(app, CONFIG).interrupts
+    result = drive.invoke(app, Command(resume={asked.id: 1}), CONFIG)
+    assert ("x=1@0" in result["log"], len(ran)) == (True, 1)
+
+
+def test_what_goes_on_after_an_edit_keeps_its_id_for_itself(drive: Any) -> None:
+    """Later Sends have the places that those had which the edit has kept; they are other tasks."""
+    nodes = {"w": lambda state: {"log": [interrupt(state["n"])]}, "a": ask}
+    graph = build("r:S=w|a a>b r:b=w", {"S": lambda _: [*sends("w", 1, 2)(_), "a"], "b": sends("w", 3, 4)}, nodes)
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    drive.invoke(app, None, CONFIG)
+    while questions := drive.get_state(app, CONFIG).interrupts:
+        assert len({each.id for each in questions}) == len(questions)
+        drive.invoke(app, Command(resume={questions[0].id: questions[0].value}), CONFIG)
+    log = drive.get_state(app, CONFIG).values["log"]
+    assert sorted(map(str, log)) == ["1", "2", "3", "4", "b", "edit"]
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_what_supersteps_record_of_a_task_under_way_goes_on_with_it(drive: Any, more: bool) -> None:
+    """They run what is under way beside the head. The other schedule moves the head on, and finds it again later: the
+    question, and what was called before it."""
+    saver, called = InMemorySaver(), []
+
+    @task
+    def call() -> str:
+        called.append(1)
+        return "called "
+
+    def ask_late(state: Any) -> Any:
+        return {"log": [(call().result() if more else "") + interrupt("c")]}
+
+    def app_in(schedule: Any) -> Any:
+        nodes = {"b": lambda state: {"log": [interrupt("b")]}, "c": ask_late}
+        graph = build("S>a>d S>b>e S>c>f", nodes=nodes)
+        return graph.compile(saver, schedule=schedule)
+
+    with ends_by(by_order("a", "d", "b", "c")):
+        # b and c have started, and nobody has recorded anything of them, as after a kill.
+        drive.stream(app_in("ready"), EMPTY, CONFIG, stream_mode="updates", take=2)
+    drive.invoke(app_in("supersteps"), None, CONFIG)
+    first, second = drive.get_state(app_in("ready"), CONFIG).interrupts
+    drive.invoke(app_in("ready"), Command(resume={first.id: "B"}), CONFIG)
+    state = drive.get_state(app_in("ready"), CONFIG)
+    assert (state.next, state.interrupts) == (("c",), (second,))
+    result = drive.invoke(app_in("ready"), Command(resume="C"), CONFIG)
+    assert result["log"] == ["a", "d", "B", "e", "called C" if more else "C", "f"] and len(called) == more
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_an_edit_without_a_node_is_not_of_one_that_is_under_way(drive: Any, durability: Any) -> None:
+    def fail(state: Any) -> Any:
+        raise ValueError
+
+    app = build("S>a>q>z S>b", nodes={"q": fail}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "b", "q")), pytest.raises(ValueError):
+        drive.invoke(app, EMPTY, CONFIG, durability=durability)
+    with pytest.raises(InvalidUpdateError, match="specify as_node: a, b"):
+        drive.update_state(app, CONFIG, {"log": ["edit"]})
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    assert drive.get_state(app, CONFIG).next == ("q",)
+
+
+@pytest.mark.parametrize("node", ["graph", "send"])
+def test_in_a_fork_a_memory_goes_back_to_where_its_task_had_started(drive: Any, node: str) -> None:
+    """Not to the forked checkpoint: the task had stored in its memory before that one."""
+    agent: Any = build("S>i>ask", nodes={"ask": lambda state: {"log": [interrupt("?")]}}).compile(checkpointer=True)
+    way, routes = "S>agent S>a>b", {"S": lambda _: [Send("agent", {"log": []}, key="k")]}
+    graph = build(way if node == "graph" else "r:S=agent S>a>b", routes, {"agent": agent})
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    logs = []
+    for answer in ("1", "2"):
+        with ends_by(by_order("i", "ask", "agent", "a", "b")):
+            drive.invoke(app, {"log": Overwrite([])}, CONFIG)
+        logs.append(drive.invoke(app, Command(resume=answer), CONFIG)["log"])
+    asked = next(each for each in drive.history(app, CONFIG) if "agent" in each.next)
+    drive.invoke(app, None, asked.config)
+    logs.append(drive.invoke(app, Command(resume="3"), CONFIG)["log"])
+    inside = [[each for each in log if each not in "ab"] for log in logs]
+    assert inside == [["i", "1"], ["i", "1", "i", "2"], ["i", "1", "i", "3"]]
+
+
+@pytest.mark.parametrize("edits", [1, 2])
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_what_has_failed_goes_on_with_its_results_though_something_leads_to_it(
+    drive: Any, durability: Any, edits: int
+) -> None:
+    """Its error is not carried over; that it had started is."""
+    called, ends = [], iter(["down", "up", "up"])
+
+    @task
+    def call() -> None:
+        called.append(1)
+
+    def x(state: Any) -> Any:
+        if "p" not in state["log"]:
+            call().result()
+        if next(ends) == "down":
+            raise OSError("it is down")
+        return {"log": [f"x@{len(state['log'])}"]}
+
+    app = build("S>a r:a=p|x p>x", {"a": go_on}, {"x": x}).compile(InMemorySaver(), schedule="ready")
+    with pytest.raises(OSError):
+        drive.invoke(app, EMPTY, CONFIG, durability=durability)
+    for _ in range(edits):
+        drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    log = drive.invoke(app, None, CONFIG)["log"]
+    assert f"x@{1 + edits}" in log and len(called) == 1
+
+
+@pytest.mark.parametrize("wait", ["all", 2, "reachable"])
+@pytest.mark.parametrize("way", ["nothing", "edit", "two edits", "exit", "fork", "supersteps", "there and back"])
+def test_what_a_join_has_started_knows_who_came(drive: Any, wait: Any, way: str) -> None:
+    """Also where the task starts anew, and what had led to it is used up."""
+
+    def d(state: Any, runtime: Runtime[None]) -> Any:
+        return {"log": ["+".join([*runtime.joined, interrupt("?")])]}
+
+    builder = build("S>a S>b S>x S>y S>z", nodes={"d": d, "x": ask, "y": ask, "z": ask}).add_node("d", d)
+    builder.add_edge(["a", "b"], "d", wait=wait)
+    saver = InMemorySaver()
+    ready, steps = builder.compile(saver, schedule="ready"), builder.compile(saver)
+    durability: Any = "exit" if way == "exit" else "sync"
+    drive.invoke(ready, EMPTY, CONFIG, durability=durability)
+    (first,) = [each.interrupts[0].id for each in drive.get_state(ready, CONFIG).tasks if each.name == "z"]
+    drive.invoke(ready, Command(resume={first: "!"}), CONFIG, durability=durability)
+    for name in {"edit": "x", "two edits": "xy"}.get(way, ""):
+        drive.update_state(ready, CONFIG, {"log": [f"{name} by hand"]}, name)
+    if way == "there and back":
+        drive.invoke(steps, None, CONFIG)
+    if way == "fork":
+        drive.invoke(ready, None, drive.get_state(ready, CONFIG).config)
+    app = steps if way == "supersteps" else ready
+    (asked,) = [each.interrupts[0].id for each in drive.get_state(app, CONFIG).tasks if each.name == "d"]
+    answers: Any = {each.id: "!" for each in drive.get_state(app, CONFIG).interrupts}
+    assert asked in answers
+    assert "a+b+!" in drive.invoke(app, Command(resume=answers), CONFIG, durability=durability)["log"]
+
+
+@pytest.mark.parametrize(("by", "then"), [(None, ("video",)), ("parse", ("video",)), ("fetch", ("parse", "video"))])
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_an_edit_as_a_node_of_one_branch_leaves_the_others_as_they_are(
+    drive: Any, by: str | None, then: Any, durability: Any
+) -> None:
+    """The last node that ran is `parse`: nothing there leads to `video`, which has failed."""
+    ends = iter(["down", "up"])
+
+    def video(state: Any) -> Any:
+        if next(ends) == "down":
+            raise OSError("it is down")
+        return {"log": ["video"]}
+
+    builder = build("S>fetch>parse S>video parse+video>report", nodes={"video": video})
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    with pytest.raises(OSError):
+        drive.invoke(app, EMPTY, CONFIG, on_failure="finish", durability=durability)
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, by)
+    assert drive.get_state(app, CONFIG).next == then
+    log = drive.invoke(app, None, CONFIG)["log"]
+    assert log[:3] == ["fetch", "parse", "edit"] and sorted(log[3:]) == sorted([*then, "report"])
+
+
+def test_an_edit_as_a_node_replaces_what_that_node_had_led_to(drive: Any) -> None:
+    nodes = {"x": ask, "z": ask}
+    app = build("S>a r:a=x|y S>z", {"a": lambda s: ["y" if "edit" in s["log"] else "x"]}, nodes).compile(
+        InMemorySaver(), schedule="ready"
+    )
+    drive.invoke(app, EMPTY, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("x", "z")
+    with pytest.warns(GraphWarning, match="as 'a' does not lead to 'x', and so closes the questions"):
+        drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    assert drive.get_state(app, CONFIG).next == ("y", "z")
+    assert [each.value for each in drive.get_state(app, CONFIG).interrupts] == ["?"]
+
+
+def test_input_that_an_edit_leaves_pending_comes_in_before_anything_starts(drive: Any) -> None:
+    """Also before Sends, which else start at once: one of them may end first, while START's router is at work."""
+    builder = build("S>a>b r:b=c", {"b": lambda state: [Send("c", {"n": 1})]})
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    drive.update_state(app, CONFIG, {"log": ["input"]}, "__input__")
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "b")
+    assert drive.get_state(app, CONFIG).next == ("c", "__start__")
+    with ends_by(by_order("c", "__start__")):
+        assert drive.invoke(app, None, CONFIG)["log"] == ["edit", "input", "c1", "a", "b", "c1"]
+
+
+@pytest.mark.filterwarnings("ignore:.*nodes that have failed start over")
+@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+@pytest.mark.parametrize("sent", [False, True])
+def test_an_edit_as_an_error_handler_that_asks_stands_for_it(drive: Any, schedule: Any, sent: bool) -> None:
+    ran = []
+
+    def fail(state: Any) -> Any:
+        ran.append(1)
+        raise ValueError
+
+    builder = build("r:S=x|y", {"S": sends("x", 1, 2) if sent else lambda _: ["x", "y"]}, {"y": ask})
+    builder.nodes.pop("x")
+    builder.add_node("x", fail, error_handler=lambda state: {"log": [interrupt("how?")]})
+    app = builder.compile(InMemorySaver(), schedule=schedule)
+    drive.invoke(app, EMPTY, CONFIG)
+    before = drive.get_state(app, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, before.next[0])
+    state = drive.get_state(app, CONFIG)
+    assert state.values["log"] == ["edit"] and state.next == (("x",) if sent else ("y",))
+    if not sent:
+        assert state.interrupts == before.interrupts[1:]
+        assert drive.invoke(app, Command(resume="!"), CONFIG)["log"] == ["edit", "x=!@1"] and len(ran) == 1

@@ -1,0 +1,429 @@
+"""schedule="ready" with durability="exit": one checkpoint at the end of the call, in which all that is under way starts
+anew: it keeps its questions, answers and results."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.ready_graphs import State, build, by_order, ends_by, writer
+from kit.ready_random import by_chance, make_graph
+
+from stategraph import (
+    START,
+    Command,
+    GraphDrained,
+    GraphRecursionError,
+    InMemorySaver,
+    RunControl,
+    Runtime,
+    Send,
+    StateGraph,
+    interrupt,
+    task,
+)
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.testing import virtual_time
+
+pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+EXIT: Any = {"durability": "exit"}
+CHAIN_FIRST = by_order("a", "b", "c", "long")
+CALLED: list[str] = []
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    CALLED.clear()
+    with ExitStack() as stack:
+        if request.param == "memory":
+            yield InMemorySaver()
+        else:
+            yield stack.enter_context(SqliteSaver.from_conn_string(str(tmp_path / "threads.db")))
+
+
+@task
+def call(name: str) -> str:
+    CALLED.append(name)
+    return name
+
+
+def ask(state: Any) -> Any:
+    return {"log": [f"{interrupt('?')}{len(state['log'])}"]}
+
+
+def beside_a_chain(saver: Any, node: Any = None, schedule: Any = "ready", **options: Any) -> Any:
+    """`long` beside a > b > c, and d behind both."""
+    graph = build("S>a>b>c>d S>long>d", nodes={"long": node or writer("long")})
+    return graph.compile(saver, schedule=schedule, **options)
+
+
+def steps(drive: Any, app: Any) -> list[Any]:
+    return [(each.metadata["source"], each.metadata["step"]) for each in drive.history(app, CONFIG)][::-1]
+
+
+def test_a_call_that_ends_stores_one_checkpoint(drive: Any, saver: Any) -> None:
+    app = beside_a_chain(saver)
+    with ends_by(CHAIN_FIRST):
+        assert drive.invoke(app, EMPTY, CONFIG, **EXIT)["log"] == ["a", "b", "c", "long", "d"]
+    assert steps(drive, app) == [("loop", 5)]
+    state = drive.get_state(app, CONFIG)
+    assert (state.values["log"], state.next) == (["a", "b", "c", "long", "d"], ())
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    assert len(steps(drive, app)) == 2
+
+
+def test_what_is_under_way_starts_anew_in_it(drive: Any, saver: Any) -> None:
+    """It sees the state of the checkpoint, and takes its answer."""
+    app = beside_a_chain(saver, ask)
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    assert steps(drive, app) == [("loop", 3)]
+    state = drive.get_state(app, CONFIG)
+    assert (state.values["log"], state.next, len(state.interrupts)) == (["a", "b", "c"], ("d", "long"), 1)
+    assert not saver.get_tuple(CONFIG).metadata.get("stategraph_under_way")
+    result = drive.invoke(app, Command(resume="!"), CONFIG, **EXIT)
+    assert result["log"] == ["a", "b", "c", "!3", "d"]
+    assert drive.get_state(app, CONFIG).next == ()
+
+
+@pytest.mark.parametrize("then", ["sync", "exit", "supersteps"])
+@pytest.mark.parametrize("first", ["sync", "exit"])
+def test_nothing_that_was_done_is_done_again(drive: Any, saver: Any, first: Any, then: Any) -> None:
+    """Called and answered in one call, asked again in the next, answered in a third, in any durability."""
+
+    def long(state: Any) -> Any:
+        one = call("one").result()
+        first = interrupt("first?")
+        two = call("two").result()
+        return {"log": [f"{one}{first}{two}{interrupt('second?')}"]}
+
+    def app(schedule: Any = "ready") -> Any:
+        graph = build("S>a>b>c>d S>long>d S>other>x", nodes={"long": long, "other": ask})
+        return graph.compile(saver, schedule=schedule)
+
+    drive.invoke(app(), EMPTY, CONFIG, durability=first)
+    questions = {each.value: each.id for each in drive.get_state(app(), CONFIG).interrupts}
+    assert set(questions) == {"first?", "?"}
+    turn: Any = {"durability": "exit"} if then == "exit" else {}
+    schedule = "supersteps" if then == "supersteps" else "ready"
+    drive.invoke(app(), Command(resume={questions["first?"]: 1}), CONFIG, **EXIT)
+    questions = {each.value: each.id for each in drive.get_state(app(), CONFIG).interrupts}
+    assert set(questions) == {"second?", "?"}
+    drive.invoke(app(schedule), Command(resume={questions["?"]: "o"}), CONFIG, **turn)
+    left = drive.get_state(app(), CONFIG).interrupts
+    assert [each.value for each in left] == ["second?"]
+    result = drive.invoke(app(), Command(resume={left[0].id: 2}), CONFIG, **EXIT)
+    assert "one1two2" in result["log"] and sorted(CALLED) == ["one", "two"]
+    assert drive.get_state(app(), CONFIG).next == ()
+
+
+def test_an_answer_that_nobody_has_taken_stays(drive: Any, saver: Any) -> None:
+    """Two are answered; one at a time, the first fails, so the second has not begun."""
+    fails = [True]
+
+    def first(state: Any) -> Any:
+        answer = interrupt("first?")
+        if fails and fails.pop():
+            raise ValueError
+        return {"log": [f"first {answer}"]}
+
+    graph = build("S>first>x S>second>y S>q", nodes={"first": first, "second": lambda state: {"log": [interrupt("second?")]}})
+    app = graph.compile(saver, schedule="ready")
+    one_by_one = {**CONFIG, "max_concurrency": 1}
+    drive.invoke(app, EMPTY, one_by_one, **EXIT)
+    answers = {each.id: each.value for each in drive.get_state(app, CONFIG).interrupts}
+    with pytest.raises(ValueError):
+        drive.invoke(app, Command(resume=answers), one_by_one, **EXIT)
+    assert drive.invoke(app, None, CONFIG, **EXIT)["log"][:1] == ["q"]
+    log = drive.get_state(app, CONFIG).values["log"]
+    assert sorted(log) == ["first first?", "q", "second?", "x", "y"]
+
+
+@pytest.mark.parametrize("inner", ["supersteps", "ready"])
+@pytest.mark.parametrize("outer", ["supersteps", "ready"])
+def test_a_graph_inside_goes_on_where_it_stopped(drive: Any, saver: Any, inner: Any, outer: Any) -> None:
+    ran: list[int] = []
+
+    def first(state: Any) -> Any:
+        ran.append(1)
+        return {"log": ["first"]}
+
+    nodes = {"first": first, "ask": lambda state: {"log": [interrupt("?")]}}
+    nested = build("S>first>ask>last", nodes=nodes).compile(schedule=inner)
+
+    def app() -> Any:
+        return build("S>a>b>c S>long>d", nodes={"long": nested}).compile(saver, schedule=outer)
+
+    drive.invoke(app(), EMPTY, CONFIG, **EXIT)
+    state = drive.get_state(app(), CONFIG, subgraphs=True)
+    inside = next(each.state for each in state.tasks if each.name == "long")
+    assert (inside.values["log"], inside.next) == (["first"], ("ask",))
+    result = drive.invoke(app(), Command(resume="yes"), CONFIG, **EXIT)
+    assert {"first", "yes", "last", "c", "d"} <= set(result["log"])
+    assert len(ran) == 1 and drive.get_state(app(), CONFIG).next == ()
+
+
+def test_a_graph_inside_that_has_ended_is_not_run_again(drive: Any, saver: Any) -> None:
+    ran: list[int] = []
+
+    def step(state: Any) -> Any:
+        ran.append(1)
+        return {"log": ["inside"]}
+
+    nested = build("S>step", nodes={"step": step}).compile(schedule="ready")
+
+    def long(state: Any) -> Any:
+        return {"log": [nested.invoke({"log": []})["log"][0] + interrupt("?")]}
+
+    app = beside_a_chain(saver, long)
+    if drive.is_async:
+        pytest.skip("a sync graph inside")
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    drive.invoke(app, None, CONFIG, **EXIT)
+    assert drive.invoke(app, Command(resume="!"), CONFIG, **EXIT)["log"][-2:] == ["inside!", "d"]
+    assert len(ran) == 1
+
+
+@pytest.mark.parametrize("handled", [True, False])
+def test_a_failure_keeps_what_was_done(drive: Any, saver: Any, handled: bool) -> None:
+    mended = [False]
+
+    def fail(state: Any) -> Any:
+        call("fail").result()
+        if handled or not mended[0]:
+            raise ArithmeticError("no")
+        return {"log": ["long"]}
+
+    def mend(state: Any) -> Any:
+        if not mended[0]:
+            raise LookupError("not mended")
+        return {"log": ["mended"]}
+
+    graph = build("S>a>b>c")
+    graph.add_node("long", fail, error_handler=mend if handled else None).add_edge(START, "long")
+    app = graph.compile(saver, schedule="ready", on_failure="finish")
+    with pytest.raises(LookupError if handled else ArithmeticError):
+        drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    assert steps(drive, app) == [("loop", 3)]
+    state = drive.get_state(app, CONFIG)
+    assert [type(each.error) for each in state.tasks] == ([ArithmeticError, LookupError] if handled else [ArithmeticError])
+    mended[0] = True
+    assert drive.invoke(app, None, CONFIG, **EXIT)["log"] == ["a", "b", "c", "mended" if handled else "long"]
+    assert CALLED == ["fail"], "neither the node nor its call is repeated where a handler has taken over"
+
+
+def test_a_call_in_which_no_step_ends_records_beside_the_origins(drive: Any, saver: Any) -> None:
+    def long(state: Any) -> Any:
+        return {"log": [call("one").result() + interrupt("first?") + call("two").result() + interrupt("second?")]}
+
+    app = beside_a_chain(saver, long)
+    drive.invoke(app, EMPTY, CONFIG, durability="sync")
+    drive.invoke(app, Command(resume="1"), CONFIG, **EXIT)
+    assert len(steps(drive, app)) == 5
+    (second,) = drive.get_state(app, CONFIG).interrupts
+    assert drive.invoke(app, Command(resume={second.id: "2"}), CONFIG)["log"][-2:] == ["one1two2", "d"]
+    assert CALLED == ["one", "two"]
+
+
+def test_sends_and_joins_start_anew(drive: Any, saver: Any) -> None:
+    def work(state: Any) -> Any:
+        return {"log": [state["n"] + (interrupt(state["n"]) if state["n"] > "a" else "")]}
+
+    builder = StateGraph(State).add_node("work", work).add_node("sum", writer("sum")).add_node("beside", ask)
+    builder.add_conditional_edges(START, lambda state: [Send("work", {"n": n}) for n in "abc"], ["work"])
+    builder.add_edge(START, "beside").add_edge(["work", "beside"], "sum")
+    app = builder.compile(saver, schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    while questions := drive.get_state(app, CONFIG).interrupts:
+        result = drive.invoke(app, Command(resume={questions[-1].id: "!"}), CONFIG, **EXIT)
+    assert sorted(result["log"]) == ["!1", "a", "b!", "c!", "sum"] and steps(drive, app)[-1][0] == "loop"
+
+
+def test_a_race_starts_anew(drive: Any, saver: Any) -> None:
+    def run(state: Any) -> Any:
+        return {"log": [interrupt(state["name"])]}
+
+    builder = StateGraph(State).add_node("run", run).add_node("beside", writer("beside"))
+    sends = [Send("run", {"name": name}, race="r") for name in "xy"]
+    builder.add_conditional_edges(START, lambda state: [*sends, "beside"], ["run", "beside"])
+    app = builder.compile(saver, schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    second = drive.get_state(app, CONFIG).interrupts[1]
+    assert drive.invoke(app, Command(resume={second.id: "y"}), CONFIG, **EXIT)["log"] == ["beside", "y"]
+    state = drive.get_state(app, CONFIG)
+    assert (state.next, state.interrupts) == ((), ())
+
+
+def test_a_run_that_is_stopped_goes_on(drive: Any, saver: Any) -> None:
+    """By its reader, by a drain, at the recursion limit, at a breakpoint."""
+    order = ["a", "b", "c", "long", "d"]
+    control = RunControl()
+
+    def stop(state: Any) -> Any:
+        control.request_drain("deploy")
+        return {"log": ["b"]}
+
+    graph = build("S>a>b>c>d S>long>d", nodes={"b": stop})
+    app = graph.compile(saver, schedule="ready")
+    with ends_by(by_order("a", "b", "c", "long")):
+        with pytest.raises(GraphDrained):
+            drive.invoke(app, EMPTY, CONFIG, control=control, **EXIT)
+        assert sorted(drive.invoke(app, None, CONFIG, **EXIT)["log"]) == sorted(order)
+        for number, stopped in enumerate(({"recursion_limit": 2}, {"interrupt_before": ["c"]}, {"take": 2})):
+            config: Any = {"configurable": {"thread_id": f"t{number}"}, "recursion_limit": stopped.pop("recursion_limit", 100)}
+            app = beside_a_chain(saver)
+            if "take" in stopped:
+                drive.stream(app, EMPTY, config, stream_mode="updates", **stopped, **EXIT)
+            elif config["recursion_limit"] == 2:
+                with pytest.raises(GraphRecursionError):
+                    drive.invoke(app, EMPTY, config, **EXIT)
+            else:
+                drive.invoke(app, EMPTY, config, **stopped, **EXIT)
+            assert len(drive.history(app, config)) == 1
+            again = {**config, "recursion_limit": 100}
+            assert sorted(drive.invoke(app, None, again, **EXIT)["log"]) == sorted(order)
+
+
+def test_who_sleeps_goes_on_when_it_is_time(drive: Any, saver: Any) -> None:
+    def long(state: Any, runtime: Runtime[Any]) -> Any:
+        runtime.sleep(3600)
+        return {"log": ["long"]}
+
+    with virtual_time() as clock:
+        app = beside_a_chain(saver, long)
+        assert "__sleep__" in drive.invoke(app, EMPTY, CONFIG, **EXIT)
+        assert "__sleep__" in drive.invoke(app, None, CONFIG, **EXIT)
+        clock.advance(3600)
+        assert drive.invoke(app, None, CONFIG, **EXIT)["log"] == ["a", "b", "c", "long", "d"]
+
+
+def test_a_run_that_dies_has_stored_nothing(drive: Any, saver: Any) -> None:
+    class Died(BaseException):
+        pass
+
+    def die(state: Any) -> Any:
+        raise Died
+
+    app = beside_a_chain(saver, ask)
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    before = drive.get_state(app, CONFIG)
+    store, saver.commit = saver.commit, die
+    store_async, saver.acommit = saver.acommit, die
+    with pytest.raises(Died):
+        drive.invoke(app, Command(resume="!"), CONFIG, **EXIT)
+    saver.commit, saver.acommit = store, store_async
+    assert drive.get_state(app, CONFIG).values == before.values
+    assert drive.invoke(app, None, CONFIG, **EXIT)["log"] == ["a", "b", "c", "!3", "d"]
+
+
+def test_readers_are_shown_what_was_stored(drive: Any, saver: Any) -> None:
+    app = beside_a_chain(saver, ask)
+    with ends_by(CHAIN_FIRST):
+        chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["checkpoints", "updates"], **EXIT)
+    shown = [data for mode, data in chunks if mode == "checkpoints"]
+    assert [(each["values"]["log"], sorted(each["next"])) for each in shown] == [(["a", "b", "c"], ["d", "long"])]
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.booleans())
+def test_every_durability_in_turn_ends_with_the_same_tasks(graph: int, order: int, races: bool) -> None:
+    """On graphs in which which tasks run does not depend on what they read."""
+    dice = random.Random(order)
+    found = []
+    for mixed in (False, True):
+        saver = InMemorySaver()
+        given: Any = EMPTY
+        for _ in range(60):
+            app = make_graph(graph, even=True, races=races).compile(saver, schedule="ready")
+            with ends_by(by_chance(order)):
+                app.invoke(given, CONFIG, durability=dice.choice(["sync", "async", "exit", "exit"]) if mixed else "sync")
+            waiting = app.get_state(CONFIG).interrupts
+            if not waiting:
+                break
+            given = Command(resume={dice.choice(waiting).id: "!"})
+        state = app.get_state(CONFIG)
+        assert state.next == ()
+        found.append(sorted(each.partition("(")[0] for each in state.values["log"]))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("last", ["ready", "supersteps"])
+def test_a_run_goes_on_from_a_checkpoint_inside_a_graph(drive: Any, saver: Any, last: Any) -> None:
+    """That was made while its task had started from a state that is not stored."""
+    ran: list[int] = []
+
+    def first(state: Any) -> Any:
+        ran.append(1)
+        return {"log": ["first"]}
+
+    nested = build("S>first>ask", nodes={"first": first, "ask": lambda state: {"log": [interrupt("?")]}}).compile()
+    app = beside_a_chain(saver, nested)
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    (inside,) = [task.state for task in drive.get_state(app, CONFIG).tasks if task.name == "long"]
+    stop = drive.get_state(app, inside).config
+    drive.invoke(app, Command(resume="one"), CONFIG, **EXIT)
+    result = drive.invoke(beside_a_chain(saver, nested, last), Command(resume="two"), stop)
+    assert sorted(each for each in result["log"] if each not in "abcd") == ["first", "two"]
+    assert len(ran) == 1
+
+
+def test_a_graph_inside_outlives_calls_edits_and_pruning(drive: Any, saver: Any) -> None:
+    """What it has stored names a checkpoint that was never stored, and the tasks that went on from there have gone on
+    twice since."""
+    ran: list[int] = []
+
+    def first(state: Any) -> Any:
+        ran.append(1)
+        return {"log": ["first"]}
+
+    nested = build("S>first>ask", nodes={"first": first, "ask": lambda state: {"log": [interrupt("?") + interrupt("?")]}})
+    app = beside_a_chain(saver, nested.compile(), interrupt_before=["c"])
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    drive.invoke(app, Command(resume="one"), CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, as_node="a")
+    saver.prune(["t"])
+    (inside,) = [each for each in drive.get_state(app, CONFIG, subgraphs=True).tasks if each.name == "long"]
+    assert inside.state.values["log"] == ["first"]
+    result = drive.invoke(app, Command(resume="two"), CONFIG)
+    assert "onetwo" in result["log"] and len(ran) == 1
+
+
+@pytest.mark.filterwarnings("ignore:node 'long'. question")
+def test_a_question_whose_words_have_changed_is_asked_anew(drive: Any, saver: Any) -> None:
+    """It goes on in the checkpoint of the end of the call as after an edit, but nobody has edited anything."""
+    ran: list[int] = []
+
+    def long(state: Any) -> Any:
+        ran.append(1)
+        return {"log": [interrupt(f"delete file {len(ran)}?")]}
+
+    app = beside_a_chain(saver, long)
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    for number in (2, 3):
+        drive.invoke(app, Command(resume="yes"), CONFIG, **EXIT)
+        assert [each.value for each in drive.get_state(app, CONFIG).interrupts] == [f"delete file {number}?"]
+
+
+def test_only_who_is_answered_runs(drive: Any, saver: Any) -> None:
+    ran: list[str] = []
+
+    def asks(name: str) -> Any:
+        def node(state: Any) -> Any:
+            ran.append(name)
+            return {"log": [interrupt(name)]}
+
+        return node
+
+    app = build("S>a S>b S>c", nodes={"b": asks("b"), "c": asks("c")}).compile(saver, schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    for name in "cb":
+        ran.clear()
+        asked = {each.value: each.id for each in drive.get_state(app, CONFIG).interrupts}
+        drive.invoke(app, Command(resume={asked[name]: "yes"}), CONFIG, **EXIT)
+        assert ran == [name]

@@ -1,0 +1,148 @@
+"""schedule="ready": several calls of one thread with durability="exit"."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+from kit.ready_graphs import build, by_order, ends_by
+
+from stategraph import Command, InMemorySaver, Send, interrupt, task
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+EXIT: Any = {"durability": "exit"}
+
+
+class CutOff(BaseException):
+    """As a cancellation."""
+
+
+def ask(state: Any) -> Any:
+    return {"log": [interrupt("?")]}
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+def test_what_a_fork_has_started_is_done_anew_from_its_config(drive: Any, schedule: Any, durability: str) -> None:
+    app = build("S>a>ask", nodes={"ask": ask}).compile(InMemorySaver(), schedule=schedule)
+    drive.invoke(app, EMPTY, CONFIG)
+    (stop,) = [each.config for each in drive.history(app, CONFIG) if each.next == ("ask",)]
+    for forks in (1, 2):
+        drive.invoke(app, None, stop, durability=durability)
+        newest = drive.get_state(app, CONFIG)
+        found = [each for each in drive.history(app, CONFIG) if each.metadata["source"] == "fork"]
+        assert (len(found), newest.metadata["source"], len(newest.interrupts)) == (forks, "fork", 1)
+        stop = newest.config
+
+
+def test_calls_do_not_hand_on_what_is_over(drive: Any) -> None:
+    """Each call answers the only question, and another task asks the next one."""
+    saver = InMemorySaver()
+    app = build("S>a>b>a", nodes={"a": ask}).compile(saver, schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    stored = []
+    for _ in range(4):
+        drive.invoke(app, Command(resume="!"), CONFIG, **EXIT)
+        found = saver.get_tuple(CONFIG)
+        stored.append((len(found.pending_writes), len(found.metadata["stategraph_continues"])))
+    assert stored == [stored[0]] * 4
+
+
+def fail_when_asked(state: Any) -> Any:
+    raise ValueError(interrupt("?"))
+
+
+def go_back(state: Any) -> Command[Literal["b"]]:
+    return Command(goto="b")
+
+
+def race(state: Any) -> Any:
+    return [Send("a", {}, race="r"), Send("a", {}, race="r")]
+
+
+@pytest.mark.parametrize("ends", ["by itself", "with a handler", "in a race"])
+def test_calls_hand_on_only_the_tasks_that_go_on(drive: Any, ends: str) -> None:
+    """Another question stays open."""
+    saver = InMemorySaver()
+    graph = build("S>q S>b", nodes={"q": ask})
+    if ends == "in a race":
+        graph.add_node("a", ask).add_conditional_edges("b", race, ["a"]).add_edge("a", "b")
+    elif ends == "with a handler":
+        graph.add_node("a", fail_when_asked, error_handler=go_back).add_edge("b", "a")
+    else:
+        graph.add_node("a", ask).add_edge("b", "a").add_edge("a", "b")
+    app = graph.compile(saver, schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    stored = []
+    for _ in range(4):
+        asked = [each.interrupts[0].id for each in drive.get_state(app, CONFIG).tasks if each.name == "a"]
+        drive.invoke(app, Command(resume={asked[0]: "!"}), CONFIG, **EXIT)
+        stored.append({task_id for task_id, *_ in saver.get_tuple(CONFIG).pending_writes})
+    assert [len(ids) for ids in stored] == [len(stored[0])] * 4
+
+
+def test_what_a_task_has_called_that_was_cut_off_goes_along(drive: Any) -> None:
+    """It has left no record of its own by which one could tell that it goes on."""
+    called = []
+
+    @task
+    def call() -> str:
+        called.append(1)
+        return "called"
+
+    def long(state: Any) -> Any:
+        found = call().result()
+        if cut:
+            raise cut.pop()
+        return {"log": [found + interrupt("?")]}
+
+    cut = [CutOff()]
+    app = build("S>a>b>c S>long", nodes={"long": long}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "long", "b", "c")):
+        with pytest.raises(CutOff):
+            drive.invoke(app, EMPTY, CONFIG)
+        drive.invoke(app, None, CONFIG, **EXIT)
+    assert drive.invoke(app, Command(resume="!"), CONFIG, **EXIT)["log"] == ["a", "b", "c", "called!"]
+    assert called == [1]
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a_graph_inside_outlives_calls_that_answer_others(drive: Any, calls: int) -> None:
+    """What it has stored names the checkpoint of the first call, in which it was not stored yet."""
+    ran, saver = [], InMemorySaver()
+    nested = build("S>first>t", nodes={"first": lambda state: ran.append(1), "t": ask}).compile()
+    app = build("S>sub S>a>b>a", nodes={"sub": nested, "a": ask}).compile(saver, schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+
+    def answer(node: str) -> Any:
+        (asked,) = [each.interrupts[0].id for each in drive.get_state(app, CONFIG).tasks if each.name == node]
+        return drive.invoke(app, Command(resume={asked: node}), CONFIG, **EXIT)
+
+    for _ in range(calls):
+        answer("a")
+    drive.call(saver, "prune", ["t"])
+    assert answer("sub")["log"].count("sub") == 1
+    assert ran == [1]
+
+
+@pytest.mark.parametrize("then", ["sync", "exit"])
+@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+def test_an_answer_stays_that_a_task_was_cut_off_before_it_took(drive: Any, schedule: Any, then: Any) -> None:
+    """Another task has ended meanwhile, so the answer goes along to the checkpoint of the cancelled call."""
+
+    def second(state: Any) -> Any:
+        if cut:
+            raise cut.pop()
+        return {"log": [interrupt("second?")]}
+
+    cut: list[BaseException] = []
+    graph, saver = build("S>first S>second", nodes={"first": ask, "second": second}), InMemorySaver()
+    app = graph.compile(saver, schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    answers = {each.id: each.value for each in drive.get_state(app, CONFIG).interrupts}
+    cut.append(CutOff())
+    with ends_by(by_order("first", "second")), pytest.raises(CutOff):
+        drive.invoke(app, Command(resume=answers), CONFIG, **EXIT)
+    assert drive.get_state(app, CONFIG).values["log"] == ["?"]
+    assert drive.invoke(graph.compile(saver, schedule=schedule), None, CONFIG, durability=then)["log"] == ["?", "second?"]

@@ -1,0 +1,379 @@
+"""What works in a graph with schedule="ready" as it does in one that runs in supersteps."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import cluster
+from kit.ready_graphs import build, by_order, ends_by, sends, show, writer
+
+from stategraph import (
+    START,
+    CheckpointConflictError,
+    Command,
+    GraphDrained,
+    InMemorySaver,
+    NodeTimeoutError,
+    RetryPolicy,
+    RunControl,
+    Runtime,
+    StateGraph,
+    interrupt,
+    task,
+)
+from stategraph.checkpoint import Retention
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.testing import virtual_time
+from stategraph.visualize.runs.timeline import timeline
+
+postgres = cluster.emptied
+pytestmark = pytest.mark.trial
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+CALLED: list[int] = []
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    with ExitStack() as stack:
+        if request.param == "memory":
+            yield InMemorySaver()
+        elif request.param == "sqlite":
+            yield stack.enter_context(SqliteSaver.from_conn_string(str(tmp_path / "threads.db")))
+        else:
+            yield stack.enter_context(PostgresSaver.from_conn_string(request.getfixturevalue("postgres")))
+
+
+@task
+def double(number: int) -> int:
+    CALLED.append(number)
+    return number * 2
+
+
+def beside_a_chain(saver: Any, node: Callable[..., Any], **options: Any) -> Any:
+    """`long` beside a > b > c, and d behind both."""
+    graph = build("S>a>b>c>d S>long>d", nodes={"long": node})
+    return graph.compile(saver, schedule="ready", **options)
+
+
+CHAIN_FIRST = by_order("a", "b", "c", "long")
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_what_a_task_has_called_is_found_beside_its_origin(drive: Any, saver: Any, durability: Any) -> None:
+    CALLED.clear()
+    effects: list[str] = []
+    failing = [True]
+
+    def long(state: Any, runtime: Runtime[Any]) -> Any:
+        first = double(1).result()
+        runtime.once("effect", effects.append, "had")
+        if failing.pop() if failing else False:
+            raise RuntimeError("after the effect")
+        answer = interrupt("?")
+        return {"log": [f"{first}{double(2).result()}{answer}{len(state['log'])}"]}
+
+    def app() -> Any:
+        return beside_a_chain(saver, long, on_failure="finish")
+
+    with ends_by(CHAIN_FIRST):
+        with pytest.raises(RuntimeError):
+            drive.invoke(app(), EMPTY, CONFIG, durability=durability)
+        assert drive.get_state(app(), CONFIG).next == ("d", "long")
+        drive.invoke(app(), None, CONFIG, durability=durability)
+        result = drive.invoke(app(), Command(resume="!"), CONFIG, durability=durability)
+    assert result["log"] == ["a", "b", "c", "24!0", "d"]
+    assert (CALLED, effects) == ([1, 2], ["had"])
+
+
+@pytest.mark.parametrize("inner", ["supersteps", "ready"])
+@pytest.mark.parametrize("outer", ["supersteps", "ready"])
+@pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
+def test_a_graph_inside_goes_on_where_it_stopped(drive: Any, saver: Any, inner: Any, outer: Any) -> None:
+    ran: list[int] = []
+
+    def first(state: Any) -> Any:
+        ran.append(1)
+        return {"log": ["first"]}
+
+    nodes = {"first": first, "ask": lambda state: {"log": [interrupt("?")]}}
+    nested = build("S>first>ask>last", nodes=nodes).compile(schedule=inner)
+
+    def app() -> Any:
+        graph = build("S>a>b>c S>long>d", nodes={"long": nested})
+        return graph.compile(saver, schedule=outer)
+
+    drive.invoke(app(), EMPTY, CONFIG)
+    state = drive.get_state(app(), CONFIG, subgraphs=True)
+    inside = next(each.state for each in state.tasks if each.name == "long")
+    assert (inside.values["log"], inside.next) == (["first"], ("ask",))
+    result = drive.invoke(app(), Command(resume="yes"), CONFIG)
+    assert {"first", "yes", "last", "c", "d"} <= set(result["log"])
+    assert len(ran) == 1
+
+
+def test_a_long_sleep_lets_the_rest_go_on(drive: Any, saver: Any) -> None:
+    def long(state: Any, runtime: Runtime[Any]) -> Any:
+        runtime.sleep(3600)
+        return {"log": ["long"]}
+
+    with virtual_time() as clock:
+        app = beside_a_chain(saver, long)
+        assert "__sleep__" in drive.invoke(app, EMPTY, CONFIG)
+        state = drive.get_state(app, CONFIG)
+        assert (state.values["log"], state.wake_at is not None) == (["a", "b", "c"], True)
+        assert "__sleep__" in drive.invoke(app, None, CONFIG)
+        clock.advance(3600)
+        assert drive.invoke(app, None, CONFIG)["log"] == ["a", "b", "c", "long", "d"]
+
+
+def test_origins_of_what_is_under_way_are_not_pruned(drive: Any, saver: Any) -> None:
+    app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
+    drive.invoke(app, EMPTY, CONFIG)
+    saver.prune(["t"])
+    assert [each.metadata["step"] for each in drive.history(app, CONFIG)] == [3, 0]
+    assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"][-2:] == ["yes0", "d"]
+    saver.prune(["t"])
+    assert [each.metadata["step"] for each in drive.history(app, CONFIG)] == [5]
+
+
+def test_origins_stay_when_a_long_thread_is_pruned(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stategraph.checkpoint.sql.pruner.LONG", 2)
+    app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
+    drive.invoke(app, EMPTY, CONFIG)
+    saver.prune(["t"], keep_last=2)
+    assert [each.metadata["step"] for each in drive.history(app, CONFIG)] == [3, 2, 0]
+    assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"][-2:] == ["yes0", "d"]
+
+
+def test_origins_stay_under_a_retention(drive: Any) -> None:
+    saver = InMemorySaver(retention=Retention(keep_last=1))
+    app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
+    drive.invoke(app, EMPTY, CONFIG)
+    assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"][-2:] == ["yes0", "d"]
+
+
+def test_a_copied_thread_goes_on(drive: Any, saver: Any) -> None:
+    app = beside_a_chain(saver, lambda state: {"log": [interrupt("?")]})
+    drive.invoke(app, EMPTY, CONFIG)
+    saver.copy_thread("t", "u")
+    other: Any = {"configurable": {"thread_id": "u"}}
+    assert drive.invoke(app, Command(resume="yes"), other)["log"][-2:] == ["yes", "d"]
+
+
+def test_answers_to_several_questions_survive_a_crash(drive: Any, saver: Any) -> None:
+    """The first task takes its answer and ends a step; then the process dies."""
+
+    class Died(BaseException):
+        pass
+
+    dies = [True]
+
+    def late(state: Any) -> Any:
+        answer = interrupt("late?")
+        if dies and dies.pop():
+            raise Died
+        return {"log": [f"late {answer}"]}
+
+    def app() -> Any:
+        nodes = {"soon": lambda state: {"log": ["soon " + interrupt("soon?")]}, "late": late}
+        return build("S>soon>x S>late", nodes=nodes).compile(saver, schedule="ready")
+
+    drive.invoke(app(), EMPTY, CONFIG)
+    ids = {each.value: each.id for each in drive.get_state(app(), CONFIG).interrupts}
+    dies[:] = [True]
+    answers = {ids["soon?"]: "one", ids["late?"]: "two"}
+    with ends_by(by_order("soon", "x", "late")), pytest.raises(Died):
+        drive.invoke(app(), Command(resume=answers), CONFIG)
+    assert drive.get_state(app(), CONFIG).values["log"] == ["soon one", "x"]
+    assert drive.invoke(app(), None, CONFIG)["log"] == ["soon one", "x", "late two"]
+
+
+def test_of_two_runs_of_a_thread_one_goes_on(drive: Any, saver: Any) -> None:
+    app = beside_a_chain(saver, lambda state: {"log": [interrupt("?")]})
+    drive.invoke(app, EMPTY, CONFIG)
+    state = drive.get_state(app, CONFIG)
+
+    def meddle(state: Any) -> Any:
+        app.update_state(CONFIG, {"log": ["meddled"]}, "c")
+        return {"log": ["long"]}
+
+    other = beside_a_chain(saver, meddle)
+    with pytest.raises(CheckpointConflictError):
+        drive.invoke(other, EMPTY, CONFIG)
+    assert state.values["log"] == ["a", "b", "c"]
+
+
+# -- while it runs -------------------------------------------------------------------------------------------------
+
+
+def test_tasks_run_at_the_same_time(drive: Any) -> None:
+    """c runs beside b, though b has started a step later."""
+    meet = threading.Barrier(2, timeout=10)
+
+    def together(name: str) -> Any:
+        def run(state: Any) -> Any:
+            meet.wait()
+            return {"log": [name]}
+
+        return run
+
+    app = build("S>a>b S>c", nodes={"b": together("b"), "c": together("c")}).compile(schedule="ready")
+    assert sorted(drive.invoke(app, EMPTY)["log"]) == ["a", "b", "c"]
+
+
+def test_coroutines_run_at_the_same_time() -> None:
+    ready = asyncio.Event()
+
+    async def late(state: Any) -> Any:
+        await asyncio.wait_for(ready.wait(), 10)
+        return {"log": ["late"]}
+
+    async def last(state: Any) -> Any:
+        ready.set()
+        return {"log": ["last"]}
+
+    app = build("S>a>b>last S>late", nodes={"late": late, "last": last}).compile(InMemorySaver(), schedule="ready")
+    assert asyncio.run(app.ainvoke(EMPTY, CONFIG))["log"] == ["a", "b", "last", "late"]
+    assert show([*app.get_state_history(CONFIG)]) == "a / b / last / late"
+
+
+def test_a_reader_sees_what_is_stored(drive: Any, saver: Any) -> None:
+    app = beside_a_chain(saver, writer("long"))
+    seen = []
+    if drive.is_async:
+
+        async def read() -> None:
+            async for chunk in app.astream(EMPTY, CONFIG, stream_mode="updates"):
+                seen.append((*chunk, app.get_state(CONFIG).values["log"][-1]))
+
+        with ends_by(CHAIN_FIRST):
+            asyncio.run(read())
+    else:
+        with ends_by(CHAIN_FIRST):
+            for chunk in app.stream(EMPTY, CONFIG, stream_mode="updates"):
+                seen.append((*chunk, app.get_state(CONFIG).values["log"][-1]))
+    assert seen == [(name, name) for name in ("a", "b", "c", "long", "d")]
+
+
+def test_each_mode_shows_a_step_for_what_has_ended(drive: Any) -> None:
+    app = beside_a_chain(InMemorySaver(), writer("long"))
+    modes = ["values", "updates", "tasks", "checkpoints", "debug"]
+    with ends_by(CHAIN_FIRST):
+        chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=modes)
+    by_mode = {mode: [data for kind, data in chunks if kind == mode] for mode in modes}
+    assert [len(each["log"]) for each in by_mode["values"]] == [0, 1, 2, 3, 4, 5]
+    assert [[*each] for each in by_mode["updates"]] == [["a"], ["b"], ["c"], ["long"], ["d"]]
+    tasks = [(each["name"], "result" in each) for each in by_mode["tasks"]]
+    assert tasks[:4] == [("a", False), ("long", False), ("a", True), ("b", False)]
+    assert len(tasks) == 10
+    assert [each["next"] for each in by_mode["checkpoints"]][2:4] == [["b", "long"], ["c", "long"]]
+
+
+def test_a_reader_that_leaves_keeps_what_has_ended(drive: Any, saver: Any) -> None:
+    app = beside_a_chain(saver, writer("long"))
+    with ends_by(CHAIN_FIRST):
+        drive.stream(app, EMPTY, CONFIG, stream_mode="updates", take=2)
+        assert drive.get_state(app, CONFIG).values["log"][:2] == ["a", "b"]
+        assert drive.invoke(app, None, CONFIG)["log"] == ["a", "b", "c", "long", "d"]
+
+
+def test_a_drained_run_can_be_gone_on_with(drive: Any, saver: Any) -> None:
+    control = RunControl()
+
+    def stop(state: Any) -> Any:
+        control.request_drain("deploy")
+        return {"log": ["long"]}
+
+    app = beside_a_chain(saver, stop)
+    with ends_by(by_order("a", "long", "b")):
+        with pytest.raises(GraphDrained):
+            drive.invoke(app, EMPTY, CONFIG, control=control)
+        # b was at work, and has ended; nothing has started since.
+        assert drive.get_state(app, CONFIG).values["log"] == ["a", "long", "b"]
+        assert drive.invoke(app, None, CONFIG)["log"] == ["a", "long", "b", "c", "d"]
+
+
+# -- policies ------------------------------------------------------------------------------------------------------
+
+
+def test_retries_and_timeouts_are_as_ever(drive: Any) -> None:
+    tried: list[int] = []
+
+    def flaky(state: Any) -> Any:
+        tried.append(1)
+        if len(tried) < 3:
+            raise ConnectionError
+        return {"log": ["flaky"]}
+
+    graph = build("S>a>b")
+    graph.add_node("flaky", flaky, retry_policy=RetryPolicy(initial_interval=0.001, max_attempts=3))
+    graph.add_edge(START, "flaky")
+    assert sorted(drive.invoke(graph.compile(schedule="ready"), EMPTY)["log"]) == ["a", "b", "flaky"]
+    leave = threading.Event()
+    graph = build("S>a>b")
+    graph.add_node("stuck", lambda state: leave.wait(10), timeout=0.05)
+    graph.add_edge(START, "stuck")
+    app = graph.compile(InMemorySaver(), schedule="ready", on_failure="finish")
+    with pytest.raises(NodeTimeoutError):
+        drive.invoke(app, EMPTY, CONFIG)
+    leave.set()
+    assert drive.get_state(app, CONFIG).values["log"] == ["a", "b"]
+
+
+def elsewhere(state: Any) -> Any:
+    return {"log": ["elsewhere"]}
+
+
+def test_nodes_run_on_executors(drive: Any) -> None:
+    graph = build("S>a>b")
+    graph.add_node("p", elsewhere, executor="processes").add_edge(START, "p")
+    assert sorted(drive.invoke(graph.compile(schedule="ready"), EMPTY)["log"]) == ["a", "b", "elsewhere"]
+
+
+# -- looked at -----------------------------------------------------------------------------------------------------
+
+
+def test_a_timeline_shows_what_overlapped(drive: Any) -> None:
+    app = beside_a_chain(InMemorySaver(), lambda state: {"log": [interrupt("?")]})
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.invoke(app, Command(resume="yes"), CONFIG)
+    model = timeline(app, CONFIG)
+    ends = [(bar.row, bar.step) for bar in model.bars if bar.row != "__start__"]
+    assert sorted(ends) == [("a", 1), ("b", 2), ("c", 3), ("d", 5), ("long", 4), ("long", 4)]
+
+
+def test_a_wide_fan_out_is_stored_as_changes(drive: Any) -> None:
+    """Each step stores what has changed, however many tasks are under way."""
+    saver = InMemorySaver()
+    app = build("r:S=w w>sum", {"S": sends("w", *range(40))}).compile(saver, schedule="ready")
+    written: list[int] = []
+    plain = saver.commit
+
+    def note(commit: Any) -> Any:
+        written.append(len(commit.values))
+        return plain(commit)
+
+    saver.commit = note  # type: ignore[method-assign]
+    with ends_by(lambda task: task.path):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert len(written) == 43
+    assert max(written[3:]) <= 4  # a slot, the log, the trigger of sum, the Sends once
+
+
+__all__ = ["StateGraph"]
+
+
+def test_equal_sends_and_many_of_them_each_run_once(drive: Any) -> None:
+    """Also where a breakpoint holds them: what is kept is told by its place, not by what it says."""
+    app = build("r:S=w w>sum", {"S": sends("w", *[1] * 300)}).compile(InMemorySaver(), schedule="ready")
+    assert drive.invoke(app, EMPTY, CONFIG, interrupt_before=["w"])["log"] == []
+    assert drive.get_state(app, CONFIG).next == ("w",) * 300
+    assert drive.invoke(app, None, CONFIG)["log"] == ["w1"] * 300 + ["sum"]

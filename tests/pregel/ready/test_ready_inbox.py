@@ -1,0 +1,279 @@
+"""Posts with schedule="ready": they come in with each step after which something is under way or starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kit.ready_graphs import build, by_order, ends_by
+
+from stategraph import CheckpointConflictError, Command, InMemorySaver, Send, interrupt
+from stategraph.checkpoint.base import POST, POST_TASK_ID
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+ORDER = by_order("a", "b", "c", "long", "d")
+
+
+@pytest.fixture(autouse=True)
+def in_order() -> Iterator[None]:
+    with ends_by(ORDER):
+        yield
+
+
+def saw(name: str) -> Callable[[Any], Any]:
+    """A node that writes down how much it has seen."""
+    return lambda state: {"log": [f"{name}{len(state['log'])}"]}
+
+
+def posting(name: str, saver: Any, *words: str) -> Callable[[Any], Any]:
+    """The same, and words are posted while it runs; once, whoever runs it again."""
+    left = list(words)
+
+    def node(state: Any) -> Any:
+        while left:
+            app_of(saver).post(CONFIG, {"log": [left.pop(0)]})
+        return saw(name)(state)
+
+    return node
+
+
+def app_of(saver: Any, graph: str = "S>a>b>c>d S>long>d", **nodes: Any) -> Any:
+    """`long` beside a > b > c, which end before it begins, and d behind both."""
+    made = {name: saw(name) for name in ("a", "b", "c", "d", "long")} | nodes
+    return build(graph, nodes=made).compile(saver, schedule="ready", inbox=True)
+
+
+def posted(saver: Any) -> list[tuple[int, list[str]]]:
+    """The steps that have taken something, and what, oldest first."""
+    found = []
+    for stored in saver.list(CONFIG):
+        words = [w for id, key, value in stored.pending_writes or () if id == POST_TASK_ID for w in value]
+        if words:
+            found.append((stored.metadata["step"] + 1, words))
+    return found[::-1]
+
+
+def waiting(drive: Any, saver: Any) -> list[str]:
+    return [word for post in drive.get_state(app_of(saver), CONFIG).posts for word in post["log"]]
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_what_is_there_at_the_start_comes_in_with_the_input(drive: Any, saver: Any, durability: Any) -> None:
+    app = app_of(saver)
+    drive.call(app, "post", CONFIG, {"log": ["word"]})
+    end = drive.invoke(app, {"log": ["in"]}, CONFIG, durability=durability)
+    assert end["log"] == ["in", "word", "a2", "b3", "c4", "long2", "d6"]
+    steps = [] if durability == "exit" else [(0, ["word"])]  # a step that is not stored has no writes
+    assert (posted(saver), waiting(drive, saver)) == (steps, [])
+
+
+def test_with_durability_exit_all_that_came_in_is_in_the_one_step(drive: Any, saver: Any) -> None:
+    nodes: dict[str, Any] = {"a": posting("a", saver, "one", "two"), "long": lambda state: {"log": [interrupt("?")]}}
+    app = app_of(saver, **nodes)
+    drive.call(app, "post", CONFIG, {"log": ["word"]})
+    drive.invoke(app, {"log": ["in"]}, CONFIG, durability="exit")
+    state = drive.get_state(app, CONFIG)
+    assert (state.values["log"], waiting(drive, saver)) == (["in", "word", "a2", "one", "two", "b5", "c6"], [])
+    drive.call(app, "post", CONFIG, {"log": ["late"]})
+    end = drive.invoke(app, Command(resume="!"), CONFIG, durability="exit")
+    assert end["log"][-3:] == ["!", "late", "d9"] or end["log"][-3:] == ["late", "!", "d9"]
+    assert (posted(saver)[-1][1], waiting(drive, saver)) == (["late"], [])
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_it_comes_in_behind_the_step_and_who_starts_after_it_sees_it(
+    drive: Any, saver: Any, durability: Any
+) -> None:
+    """b starts after it; `long` has started before, and reads the state of its origin."""
+    app = app_of(saver, a=posting("a", saver, "one", "two"))
+    end = drive.invoke(app, {"log": []}, CONFIG, durability=durability)
+    assert end["log"] == ["a0", "one", "two", "b3", "c4", "long0", "d6"]
+    assert posted(saver) == ([] if durability == "exit" else [(1, ["one", "two"])])
+    assert waiting(drive, saver) == []
+
+
+def test_after_the_last_step_it_waits_for_the_next_call(drive: Any, saver: Any) -> None:
+    app = app_of(saver, d=posting("d", saver, "late"))
+    assert "late" not in drive.invoke(app, {"log": []}, CONFIG)["log"]
+    assert waiting(drive, saver) == ["late"]
+    end = drive.invoke(app_of(saver), {"log": ["again"]}, CONFIG)["log"]
+    assert end[5:8] == ["again", "late", "a7"] and waiting(drive, saver) == []
+
+
+def test_what_only_waits_for_an_answer_is_under_way(drive: Any, saver: Any) -> None:
+    """Nothing runs after c's step in this call; d will, when `long` has its answer."""
+
+    def ask(state: Any) -> Any:
+        return {"log": [interrupt("?")]}
+
+    app = app_of(saver, c=posting("c", saver, "word"), long=ask)
+    drive.invoke(app, {"log": []}, CONFIG)
+    assert (posted(saver), waiting(drive, saver)) == ([(3, ["word"])], [])
+    end = drive.invoke(app_of(saver, long=ask), Command(resume="yes"), CONFIG)
+    assert end["log"] == ["a0", "b1", "c2", "word", "yes", "d5"]
+
+
+def test_a_call_that_goes_on_takes_it_with_its_first_step(drive: Any, saver: Any) -> None:
+    """The task that asked reads the state of its origin again."""
+
+    def ask(state: Any) -> Any:
+        return {"log": [f"{interrupt('?')}{len(state['log'])}"]}
+
+    drive.invoke(app_of(saver, long=ask), {"log": []}, CONFIG)
+    drive.call(app_of(saver), "post", CONFIG, {"log": ["word"]})
+    end = drive.invoke(app_of(saver, long=ask), Command(resume="yes"), CONFIG)
+    assert end["log"] == ["a0", "b1", "c2", "yes0", "word", "d5"]
+
+
+def test_a_call_whose_first_step_is_the_last_leaves_it(drive: Any, saver: Any) -> None:
+    def ask(state: Any) -> Any:
+        return {"log": [interrupt("?")]}
+
+    drive.invoke(app_of(saver, d=ask), {"log": []}, CONFIG)
+    drive.call(app_of(saver), "post", CONFIG, {"log": ["word"]})
+    assert drive.invoke(app_of(saver, d=ask), Command(resume="yes"), CONFIG)["log"][-1] == "yes"
+    assert waiting(drive, saver) == ["word"]
+
+
+def test_after_a_failure_what_ends_takes_it(drive: Any, saver: Any) -> None:
+    def fail(state: Any) -> Any:
+        raise ValueError("no luck")
+
+    app = app_of(saver, a=posting("a", saver, "word"), long=fail)
+    with ends_by(by_order("long", "a")), pytest.raises(ValueError, match="no luck"):
+        drive.invoke(app, {"log": []}, CONFIG)
+    assert drive.get_state(app, CONFIG).values["log"] == ["a0", "word"]
+    assert drive.invoke(app_of(saver), None, CONFIG)["log"] == ["a0", "word", "b2", "c3", "long0", "d5"]
+
+
+def test_sends_that_wait_and_joins_keep_their_places(drive: Any, saver: Any) -> None:
+    def split(state: Any) -> Any:
+        return [Send("w", {"log": ["x"]}), Send("w", {"log": ["y"]})]
+
+    builder = build("S>a r:a=w w+long>d S>long", {"a": split}, {"a": posting("a", saver, "word"), "d": saw("d")})
+    builder.nodes.pop("w")
+    builder.add_node("w", lambda state: {"log": [f"w{state['log'][0]}"]})
+    app = builder.compile(saver, schedule="ready", inbox=True)
+    with ends_by(by_order("a", "w", "long")):
+        assert drive.invoke(app, {"log": []}, CONFIG)["log"] == ["a0", "word", "wx", "wy", "long", "d5"]
+
+
+@pytest.mark.parametrize("kind", ["any", "reachable", 2])
+def test_joins_in_waves(drive: Any, saver: Any, kind: Any) -> None:
+    builder = build("S>a>b S>long", nodes={"a": posting("a", saver, "word"), "b": saw("b")})
+    builder.add_node("d", saw("d")).add_edge(["b", "long"], "d", wait=kind)
+    app = builder.compile(saver, schedule="ready", inbox=True)
+    end = drive.invoke(app, {"log": []}, CONFIG)["log"]
+    assert end == ["a0", "word", "b2", *(["d3", "long"] if kind == "any" else ["long", "d4"])] or (
+        kind == "any" and end == ["a0", "word", "b2", "long", "d3"]
+    )
+
+
+def test_streams_show_it_behind_the_step(drive: Any, saver: Any) -> None:
+    app = app_of(saver, "S>a>b", a=posting("a", saver, "word"))
+    chunks = drive.stream(app, {"log": []}, CONFIG, stream_mode=["updates", "values"])
+    assert chunks == [
+        ("values", {"log": []}),
+        ("updates", {"a": {"log": ["a0"]}}),
+        ("updates", {POST: {"log": ["word"]}}),
+        ("values", {"log": ["a0", "word"]}),
+        ("updates", {"b": {"log": ["b2"]}}),
+        ("values", {"log": ["a0", "word", "b2"]}),
+    ]
+
+
+def test_a_graph_inside_leaves_it_to_the_graph_around(drive: Any, saver: Any) -> None:
+    inner = build("S>i>j", nodes={"i": posting("i", saver, "word"), "j": saw("j")})
+    app = app_of(saver, "S>a>b", a=inner.compile(schedule="ready", inbox=True))
+    assert drive.invoke(app, {"log": []}, CONFIG)["log"] == ["i0", "j1", "word", "b3"]
+
+
+def test_an_edit_and_a_fork_do_not_get_it_again(drive: Any, saver: Any) -> None:
+    app = app_of(saver, "S>a>b", a=posting("a", saver, "word"))
+    drive.invoke(app, {"log": []}, CONFIG)
+    (before_a,) = [each for each in drive.history(app, CONFIG) if each.next == ("a",)]
+    assert drive.invoke(app, None, before_a.config)["log"] == ["a0", "b1"]
+    drive.call(app, "post", CONFIG, {"log": ["next"]})
+    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    assert waiting(drive, saver) == ["next"]
+
+
+def test_the_schedules_take_turns(drive: Any, saver: Any) -> None:
+    def ask(state: Any) -> Any:
+        return {"log": [interrupt("?", key="q")]}
+
+    def of(schedule: Any) -> Any:
+        nodes = {"a": posting("a", saver), "b": ask, "c": saw("c")}
+        return build("S>a>b>c", nodes=nodes).compile(saver, schedule=schedule, inbox=True)
+
+    for first, second in (("ready", "supersteps"), ("supersteps", "ready")):
+        before = len(drive.get_state(of(first), CONFIG).values.get("log", ()))
+        drive.invoke(of(first), {"log": []}, CONFIG)
+        drive.call(of(first), "post", CONFIG, {"log": ["word"]})
+        log = drive.invoke(of(second), Command(resume="yes"), CONFIG)["log"][before:]
+        assert log.count("word") == 1 and waiting(drive, saver) == []
+
+
+class Died(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("number", range(6))
+def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(
+    saver: Any, monkeypatch: pytest.MonkeyPatch, number: int, stored: bool
+) -> None:
+    """Killed anywhere and gone on with, each task sees what it would have seen."""
+    nodes = {"a": posting("a", saver, "one"), "c": posting("c", saver, "two")}
+    app, commit, count = app_of(saver, **nodes), saver.commit, []
+    app.post(CONFIG, {"log": ["zero"]})
+
+    def dies(given: Any) -> None:
+        count.append(given)
+        if len(count) == number + 1 and not stored:
+            raise Died
+        commit(given)
+        if len(count) == number + 1:
+            raise Died
+
+    monkeypatch.setattr(saver, "commit", dies)
+    monkeypatch.setattr(saver, "commit_all", lambda commits: [dies(each) for each in commits])
+    with pytest.raises(Died):
+        app.invoke({"log": ["in"]}, CONFIG)
+    monkeypatch.undo()
+    again = app_of(saver, **nodes)
+    end = again.invoke({"log": ["in"]} if saver.head(CONFIG) is None else None, CONFIG)
+    assert sorted(end["log"]) == sorted([*["in", "zero", "one", "two"], "a2", "b4", "c5", "long2", "d8"])
+    assert sorted(word for _, words in posted(saver) for word in words) == ["one", "two", "zero"]
+    assert again.get_state(CONFIG).posts == ()
+
+
+def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive: Any, saver: Any) -> None:
+    first = [True]
+
+    def overtaken(state: Any) -> Any:
+        if first and first.pop():
+            app_of(saver).post(CONFIG, {"log": ["word"]})
+            app_of(saver).invoke(None, CONFIG)
+        return {"log": ["a"]}
+
+    with pytest.raises(CheckpointConflictError):
+        drive.invoke(app_of(saver, a=overtaken), {"log": []}, CONFIG)
+    end = drive.get_state(app_of(saver), CONFIG)
+    assert end.values["log"].count("word") == 1 and end.posts == ()
+    assert [words for _, words in posted(saver)] == [["word"]]
+
+
+def test_a_reducer_that_raises_on_it_leaves_it(drive: Any) -> None:
+    saver = InMemorySaver()
+    app = app_of(saver, a=posting("a", saver, "word"))
+    inbox_table = saver.store_post
+
+    def broken(thread_id: str, writes: Any) -> None:
+        inbox_table(thread_id, [("log", saver.serde.dumps(3))])
+
+    saver.store_post = broken  # type: ignore[method-assign]
+    with pytest.warns(match="cannot be taken and waits on"):
+        end = drive.invoke(app, {"log": []}, CONFIG)
+    assert end["log"] == ["a0", "b1", "c2", "long0", "d4"]

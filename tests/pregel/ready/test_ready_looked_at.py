@@ -1,0 +1,404 @@
+"""What is shown of a thread with schedule="ready": explain, timelines, reports."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.ready_graphs import build, by_order, ends_by
+
+from stategraph import END, Command, InMemorySaver, SqliteSaver, interrupt, task
+from stategraph.checkpoint.base import UNDER_WAY
+from stategraph.visualize.labels import TIMES
+from stategraph.visualize.runs.changes import changes
+from stategraph.visualize.runs.report import report
+from stategraph.visualize.runs.thread_index import ThreadIndex
+from stategraph.visualize.runs.thread_pages import ThreadPages
+from stategraph.visualize.runs.timeline import timeline
+from stategraph.visualize.runs.timeline_scale import ScaleRoom, build_scale
+from stategraph.visualize.runs.trace_reader import read_trace
+from stategraph.visualize.runs.values import INSIDE
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+STARTED = "it has started and not ended: it is running, or goes on with the next call"
+STARTS = "nothing holds it back: it is running already, or starts with the next call"
+
+
+def beside_a_chain(node: Any, **options: Any) -> Any:
+    """`long` beside a > b > c, and d behind both."""
+    graph = build("S>a>b>c>d S>long>d", nodes={"long": node})
+    return graph.compile(InMemorySaver(), schedule="ready", **options)
+
+
+def ask(state: Any) -> Any:
+    return {"log": [interrupt("really?")]}
+
+
+def test_explain_tells_what_is_under_way_from_what_waits_for_it(drive: Any) -> None:
+    app = beside_a_chain(ask, interrupt_before=["c"])
+    with ends_by(by_order("a", "b", "c", "long")):
+        drive.invoke(app, EMPTY, CONFIG)
+    found = drive.call(app, "explain", CONFIG)
+    assert found["long"].why == "it is paused: it asked 'really?' and waits for the answer"
+    assert found["c"] == ("next", STARTS, ())
+    assert found["a"].state == "idle"
+    drive.invoke(app, None, CONFIG)
+    found = drive.call(app, "explain", CONFIG)
+    assert found["d"] == ("waiting", "it was triggered and waits for what leads to it: long", ("long",))
+
+
+def test_explain_tells_of_what_was_cut_off(drive: Any) -> None:
+    class Died(BaseException):
+        pass
+
+    def die(state: Any) -> Any:
+        raise Died
+
+    app = beside_a_chain(die)
+    with ends_by(by_order("a", "long")), pytest.raises(Died):
+        drive.invoke(app, EMPTY, CONFIG)
+    found = drive.call(app, "explain", CONFIG)
+    assert found["long"] == ("next", STARTED, ())
+    assert found["c"] == ("next", STARTS, ())  # b was at work, and has ended
+
+
+def test_explain_tells_the_truth_while_a_run_is_in_progress() -> None:
+    """It reads what is stored: that b has started since the last checkpoint is not."""
+    told: dict[str, Any] = {}
+
+    def b(state: Any) -> Any:
+        look = threading.Thread(target=lambda: told.update(app.explain(CONFIG)))
+        look.start()
+        look.join()
+        return {}
+
+    app = build("S>a>b S>long", nodes={"b": b}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "b", "long")):
+        app.invoke(EMPTY, CONFIG)
+    assert (told["long"].why, told["b"].why) == (STARTED, STARTS)
+
+
+def test_a_bar_lies_beside_the_steps_in_which_its_task_was_under_way() -> None:
+    def long(state: Any) -> Any:
+        return {"log": ["long"]}
+
+    app = beside_a_chain(long)
+    with ends_by(by_order("a", "b", "c", "long")):
+        app.invoke(EMPTY, CONFIG)
+    drawn = timeline(app, CONFIG)
+    # The driver of this test runs the tasks one after the other: move the start of one as a real one would.
+    bars = {bar.row: bar for bar in drawn.bars}
+    scale = build_scale(drawn, ScaleRoom(100.0, 4.0, 3.0))
+    first = scale.place(bars["long"].step, bars["a"].began)
+    assert first == scale.place(bars["a"].step, bars["a"].began)
+    assert scale.place(bars["long"].step, bars["long"].ended) >= scale.place(bars["c"].step, bars["c"].ended)
+    starts = [scale.span(step)[0] for step in range(len(drawn.steps))]
+    assert starts == sorted(starts)
+
+
+def test_a_report_shows_the_graph_inside_of_a_task_that_started_some_steps_before(tmp_path: Path) -> None:
+    inner = build("S>p>q").compile(schedule="ready", name="inner")
+    app = beside_a_chain(inner)
+    with ends_by(by_order("a", "b", "c", "p", "q", "long")):
+        app.invoke(EMPTY, CONFIG)
+    drawn = timeline(app, CONFIG)
+    assert {bar.row: drawn.steps[bar.step].number for bar in drawn.bars if "long" in bar.row} == {
+        "long": 4,
+        "long:p": 4,
+        "long:q": 4,
+    }
+    page = report(app, CONFIG, tmp_path / "run.html").read_text()
+    assert "long:p" in page
+
+
+def test_a_question_is_drawn_where_it_was_asked_and_answered() -> None:
+    app = beside_a_chain(ask)
+    with ends_by(by_order("a", "b", "c", "long")):
+        app.invoke(EMPTY, CONFIG)
+        app.invoke(Command(resume="yes"), CONFIG)
+    drawn = timeline(app, CONFIG)
+    assert [(drawn.steps[bar.step].number, bar.state) for bar in drawn.bars if bar.row == "long"][-1] == (4, "done")
+    assert drawn.state == "done"
+
+
+def test_a_report_shows_no_mark_of_the_engine_and_who_asks_inside(tmp_path: Path) -> None:
+    app = beside_a_chain(build("S>p", nodes={"p": ask}).compile(schedule="ready"))
+    with ends_by(by_order("a", "p", "long", "b", "c")):
+        app.invoke(EMPTY, {**CONFIG, "metadata": {"mine": 1}})
+    assert UNDER_WAY in app.get_state(CONFIG).metadata
+    page = report(app, CONFIG, tmp_path / "run.html").read_text()
+    assert UNDER_WAY not in page and "{'mine': 1}" in page
+    assert f"long{INSIDE}p" in page  # asks
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_task_that_several_steps_show_is_counted_once(tmp_path: Path, calls: int) -> None:
+    """The step in which it started and asked, and the one in which it waits or has ended."""
+    app = beside_a_chain(ask)
+    with ends_by(by_order("a", "b", "c", "long")):
+        for given in [EMPTY, Command(resume="yes")][:calls]:
+            app.invoke(given, CONFIG)
+    assert TIMES not in report(app, CONFIG, tmp_path / "run.html").read_text()
+    index = ThreadIndex("t")
+    index.refresh(app)
+    found = ThreadPages(app, index).steps()
+    steps = [*found["steps"], *([found["open"]] if found["open"] else [])]
+    assert [step["u"]["long"] for step in steps if "long" in step.get("u", {})] == [{"paused": 1} if calls == 1 else {"done": 1}]
+
+
+def test_a_page_that_was_read_while_a_task_ran_shows_what_it_has_asked_since() -> None:
+    """The question stands beside the origin of its task; the newest checkpoint does not change with it."""
+    index = ThreadIndex("t")
+
+    @task
+    def call() -> int:
+        return 1
+
+    def long(state: Any) -> Any:
+        call().result()
+        look = threading.Thread(target=lambda: (index.refresh(app), pages.steps()))
+        look.start()
+        look.join()
+        return {"log": [interrupt("really?")]}
+
+    app = beside_a_chain(long)
+    pages = ThreadPages(app, index)
+    with ends_by(by_order("a", "b", "c", "long")):
+        app.invoke(EMPTY, CONFIG)
+    index.refresh(app)
+    assert '"long": {"paused": 1}' in json.dumps(pages.steps())
+
+
+def look_at_open_step(app: Any) -> Any:
+    """What a page shows of it while a run is in progress, from another thread than that of the task that looks."""
+    index = ThreadIndex("t")
+    index.refresh(app)
+    pages = ThreadPages(app, index, busy_since=1e12)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(pages.step, "open").result()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_node_that_is_held_back_is_not_shown_as_running(nested: bool) -> None:
+    """c has triggered d, and long, which leads to d as well, goes on with its answer."""
+    seen: list[Any] = []
+
+    def long(state: Any) -> Any:
+        interrupt("really?")
+        seen.append(look_at_open_step(app))
+        return {"log": ["long"]}
+
+    app = beside_a_chain(long)
+    if nested:
+        app = build("S>box", nodes={"box": app.copy({"checkpointer": None})}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("box", "a", "b", "c", "long")):
+        app.invoke(EMPTY, CONFIG)
+        app.invoke(Command(resume="yes"), CONFIG)
+    before = "box:" if nested else ""
+    [shown] = [step["u"] for step in seen]
+    assert shown[f"{before}d"] == {"waiting": 1}
+    assert shown[f"{before}long"] == {"running": 1}
+    assert not nested or shown["box"] == {"running": 1}
+
+
+def test_a_task_that_failed_some_steps_ago_is_shown_as_running_when_it_runs_again() -> None:
+    seen: list[Any] = []
+
+    def long(state: Any) -> Any:
+        seen.append(look_at_open_step(app))
+        if len(seen) == 1:
+            raise ValueError("no luck")
+        return {"log": ["long"]}
+
+    app = beside_a_chain(long, on_failure="finish")
+    with ends_by(by_order("a", "long", "b", "c")):
+        with pytest.raises(ValueError, match="no luck"):
+            app.invoke(EMPTY, CONFIG)
+        app.invoke(None, CONFIG)
+    assert seen[1]["u"] == {"d": {"waiting": 1}, "long": {"running": 1}}
+
+
+def test_the_steps_of_a_page_are_those_of_the_report_wherever_it_begins(tmp_path: Path) -> None:
+    inner = build("S>p>q").compile(schedule="ready", name="inner")
+    app = beside_a_chain(inner)
+    with ends_by(by_order("a", "b", "c", "p", "q", "long")):
+        app.invoke(EMPTY, CONFIG)
+    index = ThreadIndex("t")
+    index.refresh(app)
+    whole = ThreadPages(app, index).steps(nested=True)["steps"]
+    parts = [ThreadPages(app, index).steps(first=place, count=1, nested=True)["steps"] for place in range(len(whole))]
+    nodes = [sorted(step.get("u", {})) for step in whole]
+    assert [sorted(step.get("u", {})) for (step,) in parts] == nodes
+    assert ["long", "long:p", "long:q"] in nodes, whole
+
+
+def test_checkpoints_are_shown_with_all_that_is_pending(drive: Any) -> None:
+    app = build("S>a>d S>long>d S>b").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "long", "d")):
+        chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["checkpoints", "debug"], interrupt_before=["b"])
+    shown = [data for mode, data in chunks if mode == "checkpoints"]
+    history = drive.history(app, CONFIG)[::-1]
+    assert [tuple(each["next"]) for each in shown] == [each.next for each in history]
+    assert [[each["id"] for each in chunk["tasks"]] for chunk in shown] == [
+        [each.id for each in snapshot.tasks] for snapshot in history
+    ]
+    assert shown[2]["next"] == ["b", "d", "long"]
+    steps = [(data["payload"]["name"], data["step"]) for _, data in chunks if data.get("type", "").startswith("task")]
+    assert steps == [("a", 1), ("long", 1), ("a", 1), ("long", 1), ("d", 3), ("d", 3)]
+
+
+@pytest.mark.parametrize("stored", ["memory", "sqlite"])
+def test_a_history_shows_what_each_state_shows(drive: Any, tmp_path: Path, stored: str) -> None:
+    """Also the questions of tasks that have started at an earlier checkpoint."""
+    saver = InMemorySaver() if stored == "memory" else SqliteSaver(str(tmp_path / "threads.db"))
+    app = build("S>a>b>c S>long", nodes={"long": ask}).compile(saver, schedule="ready")
+    with ends_by(by_order("a", "b", "c", "long")):
+        drive.invoke(app, EMPTY, CONFIG)
+    history = drive.history(app, CONFIG)
+    assert [each.next for each in history[:-1]] == [("long",), ("c", "long"), ("b", "long"), ("a", "long")]
+    assert all(each.interrupts == history[0].interrupts != () for each in history[:-1])
+    assert [each.tasks for each in history] == [drive.get_state(app, each.config).tasks for each in history]
+
+
+def test_checkpoints_are_shown_with_what_had_waited_and_starts_in_them(drive: Any) -> None:
+    """b waits for x, which then leads elsewhere."""
+    app = build("S>a>b r:x=b|E S>x", {"x": lambda _: END}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "x", "b")):
+        chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["checkpoints", "debug"])
+    shown = [data["next"] for mode, data in chunks if mode == "checkpoints"]
+    assert shown == [["__start__"], ["a", "x"], ["b", "x"], ["b"], []]
+
+
+def test_a_stream_that_goes_on_shows_the_metadata_that_are_stored(drive: Any) -> None:
+    app = beside_a_chain(ask)
+    drive.invoke(app, EMPTY, CONFIG)
+    stored = drive.get_state(app, CONFIG).metadata
+    chunks = drive.stream(app, Command(resume="yes"), CONFIG, stream_mode="checkpoints")
+    assert chunks[0]["metadata"] == stored
+
+
+def list_inputs(app: Any, node: str) -> list[str]:
+    steps = read_trace(app, CONFIG, texts=True).steps
+    return [task.input for step in steps for task in step.all_tasks() if task.node == node]
+
+
+@pytest.mark.parametrize("looked_at_by", ["ready", "supersteps"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_task_is_shown_with_the_input_that_it_was_called_with(nested: bool, looked_at_by: Any) -> None:
+    """It has read the state at its origin, also if it ends some steps later."""
+    seen: list[Any] = []
+
+    def long(state: Any) -> Any:
+        seen.append(state)
+        return {"log": ["long"]}
+
+    saver = InMemorySaver()
+    graph = build("S>a>b>c S>long", nodes={"long": long})
+    if nested:
+        graph = build("S>box", nodes={"box": graph.compile(schedule="ready")})
+    with ends_by(by_order("box", "a", "b", "c", "long")):
+        graph.compile(saver, schedule="ready").invoke(EMPTY, CONFIG)
+    app = graph.compile(saver, schedule=looked_at_by)
+    assert [str(each) for each in seen] == list_inputs(app, "box:long" if nested else "long") == ["{'log': []}"]
+
+
+def test_a_task_that_failed_is_shown_with_the_input_that_it_was_called_with(tmp_path: Path) -> None:
+    def long(state: Any) -> Any:
+        raise ValueError("no luck")
+
+    app = beside_a_chain(long, on_failure="finish")
+    with ends_by(by_order("a", "b", "c", "long")), pytest.raises(ValueError, match="no luck"):
+        app.invoke(EMPTY, CONFIG)
+    assert {*list_inputs(app, "long")} == {"{'log': []}"}
+    index = ThreadIndex("t")
+    index.refresh(app)
+    pages = ThreadPages(app, index)
+    [shown] = [task for task in pages.tasks("open")["tasks"] if task["node"] == "long"]
+    assert pages.task("open", shown["id"])["input"] == "{'log': []}"
+    app.update_state(CONFIG, {"log": ["edit"]}, as_node="c")  # it starts again there
+    with pytest.raises(ValueError, match="no luck"):
+        app.invoke(None, CONFIG)
+    assert list_inputs(app, "long")[-1] == "{'log': ['a', 'b', 'c', 'edit']}"
+
+
+def test_a_task_whose_origin_was_deleted_is_shown_with_the_input_that_it_starts_again_with() -> None:
+    app = beside_a_chain(ask)
+    with ends_by(by_order("a", "b", "c", "long")):
+        app.invoke(EMPTY, {**CONFIG, "run_id": "first"}, interrupt_before=["b"])
+        app.invoke(None, {**CONFIG, "run_id": "second"})
+    assert list_inputs(app, "long")[-1] == "{'log': []}"
+    app.checkpointer.delete_for_runs(["first"])
+    assert list_inputs(app, "long")[-1] == "{'log': ['a', 'b', 'c']}"
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_failure_that_is_still_open_is_told_once(tmp_path: Path, nested: bool) -> None:
+    """The step in which its task started shows only its bar; after the next call it is an earlier error."""
+    luck = ["no", "no"]
+
+    def long(state: Any) -> Any:
+        if luck:
+            raise ValueError(f"luck {luck.pop()}")
+        return {"log": ["long"]}
+
+    app = beside_a_chain(build("S>p", nodes={"p": long}).compile() if nested else long, on_failure="finish")
+    with ends_by(by_order("a", "p", "long", "b", "c")), pytest.raises(ValueError, match="luck no"):
+        app.invoke(EMPTY, CONFIG)
+    page = report(app, CONFIG, tmp_path / "run.html").read_text()
+    assert "Earlier errors" not in page
+    assert '"s":"handled"' not in page
+    assert f"{TIMES}2" not in page
+    assert str(changes(app, CONFIG)).count("raised") == 1
+    assert "✗" in str(timeline(app, CONFIG))
+    index = ThreadIndex("t")
+    index.refresh(app)
+    pages = ThreadPages(app, index)
+    shown = pages.steps()
+    [began] = [step for step in shown["steps"] if "long" in step.get("w", ())]
+    assert [step.get("s") for step in (began, shown["open"])] == [None, "failed"]
+    assert "long" not in began["u"]
+    assert "s" not in (pages.step(began["c"]) or {})
+    luck.clear()
+    app.invoke(None, CONFIG)
+    assert "Earlier errors" in report(app, CONFIG, tmp_path / "run.html").read_text()
+
+
+def test_a_failure_that_an_error_handler_takes_stays_an_earlier_error(tmp_path: Path) -> None:
+    def long(state: Any) -> Any:
+        raise ValueError("no luck")
+
+    graph = build("S>a>b>c")
+    graph.add_node("long", long, error_handler=lambda state: {"log": [interrupt("go on?")]})
+    app = graph.add_edge("__start__", "long").compile(InMemorySaver(), schedule="ready")
+    app.invoke(EMPTY, CONFIG)
+    app.invoke(Command(resume="yes"), CONFIG)
+    assert "Earlier errors" in report(app, CONFIG, tmp_path / "run.html").read_text()
+    assert str(changes(app, CONFIG)).count("long raised") == 1
+
+
+def test_what_has_started_and_its_node_is_gone_is_shown_with_its_question() -> None:
+    saver = InMemorySaver()
+    graph = build("S>a>b>c S>long S>other", nodes={"long": ask, "other": ask})
+    with ends_by(by_order("a", "b", "c", "long", "other")):
+        graph.compile(saver, schedule="ready").invoke(EMPTY, CONFIG)
+    trace = read_trace(build("S>a>b>c").compile(saver, schedule="ready"), CONFIG)
+    told = [(task.name, task.state, [each.value for each in task.questions]) for task in trace.steps[-1].tasks]
+    assert sorted(told) == [("long", "paused", ["really?"]), ("other", "paused", ["really?"])]
+    [remark] = trace.remarks
+    assert "pending work for parts of the graph that are gone" in remark
+
+
+def test_a_task_that_has_ended_in_the_one_step_of_a_call_is_shown_as_done() -> None:
+    """With durability "exit", its result is stored nowhere else than in the state."""
+    app = beside_a_chain(ask)
+    with ends_by(by_order("a", "b", "c", "long")):
+        app.invoke(EMPTY, CONFIG, durability="exit")
+        app.invoke(Command(resume="yes"), CONFIG, durability="exit")
+    assert app.get_state(CONFIG).next == ()
+    shown = [(task.name, task.state) for step in read_trace(app, CONFIG).steps for task in step.tasks]
+    assert ("long", "done") in shown and not any(state == "paused" for _, state in shown)

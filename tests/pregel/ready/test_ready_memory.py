@@ -1,0 +1,200 @@
+"""schedule="ready": tasks that share the memory of a nested graph (`checkpointer=True`) take turns."""
+
+from __future__ import annotations
+
+from threading import Barrier, Event
+from typing import Any
+
+import pytest
+from kit.ready_graphs import build, by_order, ends_by, ends_together, sends
+
+from stategraph import Command, InMemorySaver, Send, interrupt
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+
+
+def agent_of(**nodes: Any) -> Any:
+    """A graph with a memory: its log has what all before have said."""
+    return build("S>q", nodes=nodes).compile(checkpointer=True, schedule="ready")
+
+
+def ask(state: Any) -> Any:
+    return {"log": [interrupt("?")]}
+
+
+def route_to_m(name: str, **options: Any) -> Any:
+    return lambda _: [Send("m", {"log": [name]}, **options)]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_sends_of_two_branches_take_turns_however_the_branches_end(together: bool) -> None:
+    routes = {name: route_to_m(f"{name}'s") for name in "ab"}
+    app = build("S>a S>b r:a=m r:b=m", routes, {"m": agent_of()}).compile(InMemorySaver(), schedule="ready")
+    with ends_together() if together else ends_by(by_order("a", "b")):
+        log = app.invoke(EMPTY, CONFIG)["log"]
+    assert log == ["a", "b", "a's", "q", "a's", "q", "b's", "q"]
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_sends_of_one_router_take_turns(drive: Any, durability: Any) -> None:
+    routes = {"S": lambda _: [Send("m", {"log": [str(i)]}) for i in range(3)]}
+    app = build("r:S=m m>z", routes, {"m": agent_of()}).compile(InMemorySaver(), schedule="ready")
+    log = drive.invoke(app, EMPTY, CONFIG, durability=durability)["log"]
+    one, two, three = ["0", "q"], ["1", "q"], ["2", "q"]
+    assert log == [*one, *one, *two, *one, *two, *three, "z"]
+    steps = [each.next.count("m") for each in drive.history(app, CONFIG) if "m" in each.next]
+    assert durability == "exit" or steps == [1, 2, 3]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_sends_to_a_graph_with_a_memory_inside_take_turns(drive: Any, together: bool) -> None:
+    """Also if they start in different steps, where it is no error to have the memory at once."""
+    middle = build("S>own", nodes={"own": agent_of(q=ask)}).compile(schedule="ready")
+    routes = {"S": lambda _: [Send("m", {"log": ["a"]}), "b"], "b": lambda _: [Send("m", {"log": ["b"]})]}
+    if together:
+        routes = {"S": lambda _: [Send("m", {"log": [name]}) for name in "ab"]}
+    app = build("r:S=m|b r:b=m", routes, {"m": middle}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b")):
+        assert len(drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]) == 1
+    assert len(drive.invoke(app, Command(resume="1"), CONFIG)["__interrupt__"]) == 1
+    log = drive.invoke(app, Command(resume="2"), CONFIG)["log"]
+    assert log[-8:] == ["a", "a", "1", "b", "a", "1", "b", "2"]
+
+
+def test_with_keys_they_run_at_once(drive: Any) -> None:
+    routes = {"S": lambda _: [Send("m", {"log": []}, key=key) for key in "xy"] + [Send("m", {"log": []})]}
+    app = build("r:S=m", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready")
+    assert len(drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]) == 3
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("edit", [False, True])
+def test_a_node_and_a_send_to_it_take_turns(drive: Any, durability: Any, edit: bool) -> None:
+    """The one that has paused in the memory goes on first, also where all starts again."""
+    routes = {"a": lambda _: ["m", Send("m", {"log": ["sent"]})]}
+    app = build("S>a r:a=m S>b", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "b")):
+        (first,) = drive.invoke(app, EMPTY, CONFIG, durability=durability)["__interrupt__"]
+    assert drive.get_state(app, CONFIG).next == ("m", "m")
+    if edit:
+        drive.update_state(app, CONFIG, {"log": ["edit"]}, "b")
+    asked = drive.invoke(app, Command(resume={first.id: "1"}), CONFIG, durability=durability)["__interrupt__"]
+    assert [each.id for each in asked] != [first.id]
+    log = drive.invoke(app, Command(resume="2"), CONFIG, durability=durability)["log"]
+    assert log[2 + edit :] == ["sent", "1", "sent", "1", "a", "b", *["edit"] * edit, "sent", "1", "2"]
+    assert drive.get_state(app, CONFIG).next == ()
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+@pytest.mark.parametrize("edit", [False, True])
+def test_who_has_paused_in_a_memory_goes_on_before_sends_that_wait(drive: Any, durability: Any, edit: bool) -> None:
+    """After an edit, and with durability "exit", its `Send` comes behind those that wait."""
+    routes = {"S": lambda _: ["b", *[Send("m", {"log": [f"sent {i}"]}) for i in "12"]]}
+    app = build("r:S=m|b b>c", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b", "c", "m")):
+        (first,) = drive.invoke(app, EMPTY, CONFIG, durability=durability)["__interrupt__"]
+    if edit:
+        drive.update_state(app, CONFIG, {"log": ["edit"]}, "c")
+    drive.invoke(app, None, CONFIG, durability=durability)
+    assert [each.id for each in drive.get_state(app, CONFIG).interrupts] == [first.id]
+    (second,) = drive.invoke(app, Command(resume="1"), CONFIG, durability=durability)["__interrupt__"]
+    log = drive.invoke(app, Command(resume={second.id: "2"}), CONFIG, durability=durability)["log"]
+    assert log[-6:] == ["sent 1", "1", "sent 1", "1", "sent 2", "2"]
+    assert drive.get_state(app, CONFIG).next == ()
+
+
+def test_races_that_need_one_memory_take_turns(drive: Any) -> None:
+    """Each needs what the other one's first racer would take: none takes a part."""
+    pairs = [("r", "x"), ("s", "y"), ("r", "y"), ("s", "x")]
+    routes = {"S": lambda _: [Send("m", {"log": [race + key]}, race=race, key=key) for race, key in pairs]}
+    app = build("r:S=m", routes, {"m": agent_of()}).compile(InMemorySaver(), schedule="ready")
+    with ends_by(lambda task: task.path):
+        assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["rx", "q", "sy", "q"]
+    assert drive.get_state(app, CONFIG).next == ()
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_race_waits_for_a_memory(drive: Any, asks: bool) -> None:
+    """Its racers share one, so that only one of them can run, whichever comes first."""
+    routes = {"S": lambda _: [Send("m", {"log": ["solo"]}), *[Send("m", {"log": [i]}, race="r") for i in "12"]]}
+    agent = agent_of(q=ask) if asks else agent_of()
+    app = build("r:S=m", routes, {"m": agent}).compile(InMemorySaver(), schedule="ready")
+    result = drive.invoke(app, EMPTY, CONFIG)
+    if asks:
+        assert len(result["__interrupt__"]) == 1 and drive.get_state(app, CONFIG).next == ("m", "m", "m")
+        assert len(drive.invoke(app, Command(resume="x"), CONFIG)["__interrupt__"]) == 1
+        result = drive.invoke(app, Command(resume="x"), CONFIG)
+    said = "x" if asks else "q"
+    assert result["log"] in ([*(2 * ["solo", said]), winner, said] for winner in "12")
+    assert drive.get_state(app, CONFIG).next == ()
+
+
+def test_each_that_takes_its_turn_stops_at_the_breakpoint(drive: Any) -> None:
+    routes = {"S": lambda _: [*[Send("m", {"log": [i]}) for i in "12"], "m"]}
+    builder = build("r:S=m", routes, {"m": agent_of()})
+    app = builder.compile(InMemorySaver(), schedule="ready", interrupt_before=["m"])
+    lengths = [len(drive.invoke(app, given, CONFIG)["log"]) for given in (EMPTY, None, None, None)]
+    assert lengths == [0, 2, 6, 17] and drive.get_state(app, CONFIG).next == ()
+
+
+def test_what_has_finished_in_a_superstep_waits_for_no_memory(drive: Any) -> None:
+    """There the first `Send` was refused, as the second one had the memory."""
+    ended, called = Event(), []
+
+    def wait(state: Any) -> Any:
+        assert state["log"] != ["1"] or ended.wait(10)
+        return {"log": []}
+
+    def note(state: Any) -> Any:
+        called.append(state["log"][0])
+        ended.set()
+        return {"log": []}
+
+    middle = build("S>wait>own>note", nodes={"wait": wait, "own": agent_of(), "note": note}).compile()
+    builder = build("r:S=m", {"S": lambda _: [Send("m", {"log": [i]}) for i in "12"]}, {"m": middle})
+    saver = InMemorySaver()
+    with pytest.raises(RuntimeError, match="two tasks that run at the same time"):
+        drive.invoke(builder.compile(saver), EMPTY, CONFIG)
+    drive.invoke(builder.compile(saver, schedule="ready"), None, CONFIG)
+    assert called == ["2", "1"]
+
+
+def test_a_function_that_runs_such_a_graph(drive: Any) -> None:
+    """That it does is known once it has."""
+    agent = agent_of()
+    builder = build("S>a r:a=m", {"a": sends("m", 1, 2)}, {"m": lambda state: agent.invoke({"log": []})})
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    with pytest.raises(RuntimeError, match="two tasks that run at the same time"):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert drive.invoke(app, None, CONFIG)["log"] == ["a", "q", "q", "q"]
+    assert drive.invoke(app, EMPTY, CONFIG)["log"].count("a") == 2
+
+
+def test_functions_that_run_such_a_graph_and_have_started_at_different_steps(drive: Any) -> None:
+    begun, refused, both = Event(), Event(), Barrier(2)
+
+    def work(state: Any) -> Any:
+        assert refused.wait(10)
+        return {"log": ["w"]}
+
+    agent = build("S>work", nodes={"work": work}).compile(checkpointer=True)
+
+    def m(state: Any) -> Any:
+        begun.set()
+        both.wait(10)  # that they share a memory is known once one has called
+        try:
+            return agent.invoke({"log": []})
+        except RuntimeError:
+            refused.set()
+            raise
+
+    def b(state: Any) -> Any:
+        assert begun.wait(10)
+        return {"log": ["b"]}
+
+    graph = build("S>a r:a=m S>b", {"a": sends("m", 1)}, {"m": m, "b": b})
+    graph.add_conditional_edges("b", sends("m", 2), ["m"])
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    with pytest.raises(RuntimeError, match="two tasks that run at the same time run the graph of 'm'"):
+        drive.invoke(app, EMPTY, CONFIG)

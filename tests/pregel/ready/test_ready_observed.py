@@ -1,0 +1,242 @@
+"""What observers, traces, logs and `progress=` tell of a graph with schedule="ready"."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+from kit.drive import Drive
+from kit.ready_graphs import build, by_order, ends_by, times
+from kit.watching import Log, Seen
+
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    Observer,
+    RetryPolicy,
+    StateGraph,
+    interrupt,
+)
+from stategraph.visualize.runs import live_view
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+HANDLER = "__error_handler__flaky"
+QUICK = RetryPolicy(initial_interval=0.001, jitter=False, max_attempts=2)
+CHAIN_FIRST = by_order("a", "b", "c", "long")
+
+
+def beside_a_chain(**options: Any) -> StateGraph[Any]:
+    """`long` beside a > b > c, and d behind both."""
+    return build("S>a>b>c>d S>long>d", **options)
+
+
+def steps_of(log: Log) -> list[Any]:
+    return [event[1:] for event in log.events if event[0] == "step"]
+
+
+# -- observers -----------------------------------------------------------------------------------------------------
+
+
+def test_a_step_begins_with_what_starts_and_ends_with_what_is_stored(drive: Drive) -> None:
+    log = Log()
+    app = build("S>a>b S>long").compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("a", "b", "long")):
+        drive.invoke(app, EMPTY, CONFIG, observer=log)
+    assert log.events == [
+        ("run", "StateGraph"),
+        ("committed", -1),
+        ("committed", 0),
+        ("step", 1, ("a", "long")),
+        ("task", "a"),
+        ("task ended", "a", "finished", 1),
+        ("committed", 1),
+        ("step ended", 1),
+        ("step", 2, ("b",)),
+        ("task", "b"),
+        ("task ended", "b", "finished", 1),
+        ("committed", 2),
+        ("step ended", 2),
+        ("step", 3, ()),
+        ("task", "long"),  # the driver of this test runs one task per wait
+        ("task ended", "long", "finished", 1),
+        ("committed", 3),
+        ("step ended", 3),
+        ("run ended", "finished", "NoneType"),
+    ]
+
+
+def test_every_task_belongs_to_the_step_in_which_it_starts(drive: Drive) -> None:
+    class Steps(Observer):
+        def __init__(self) -> None:
+            self.steps: dict[str, int] = {}
+
+        def task_ended(self, task, status, seconds, error):
+            self.steps[task.node] = task.step
+
+    steps = Steps()
+    app = beside_a_chain().compile(InMemorySaver(), schedule="ready", observer=steps)
+    with ends_by(CHAIN_FIRST):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert steps.steps == {"a": 1, "b": 2, "c": 3, "long": 1, "d": 5}
+
+
+def test_what_a_call_takes_up_starts_with_its_first_step(drive: Drive) -> None:
+    app = beside_a_chain(nodes={"long": lambda state: {"log": [interrupt("?")]}}).compile(InMemorySaver(), schedule="ready")
+    first, second = Log(), Log()
+    with ends_by(CHAIN_FIRST):
+        drive.invoke(app, EMPTY, CONFIG, observer=first)
+    drive.invoke(app, Command(resume="yes"), CONFIG, observer=second)
+    assert steps_of(first) == [(1, ("a", "long")), (2, ("b",)), (3, ("c",)), (4, ())]
+    assert ("asked", "long", "?") in first.events and first.events[-1] == ("run ended", "paused", "NoneType")
+    assert steps_of(second) == [(4, ("long",)), (5, ("d",))]
+    assert ("answered", "long") in second.events
+
+
+def test_attempts_handlers_and_restored_tasks_are_told(drive: Drive) -> None:
+    tried: list[int] = []
+
+    def flaky(state: Any) -> Any:
+        tried.append(1)
+        raise ConnectionError(f"try {len(tried)}")
+
+    graph = build("S>a>b")
+    graph.add_node("flaky", flaky, retry_policy=QUICK, error_handler=lambda state: {"log": ["handled"]})
+    graph.add_edge(START, "flaky")
+    log = Log()
+    result = drive.invoke(graph.compile(InMemorySaver(), schedule="ready"), EMPTY, CONFIG, observer=log)
+    assert sorted(result["log"]) == ["a", "b", "handled"]
+    assert [event for event in log.events if event[1] in ("flaky", HANDLER)] == [
+        ("task", "flaky"),
+        ("failed", "flaky", 1, "ConnectionError"),
+        ("retried", "flaky", 1, 0.001),
+        ("failed", "flaky", 2, "ConnectionError"),
+        ("task ended", "flaky", "failed", 2),
+        ("task", HANDLER),
+        ("task ended", HANDLER, "finished", 1),
+    ]
+    assert [name for _, names in steps_of(log) for name in names] == ["a", "flaky", "b"]
+
+
+def test_what_has_failed_starts_again_in_the_next_call(drive: Drive) -> None:
+    app = build("S>a>b S>long").compile(InMemorySaver(), schedule="ready", on_failure="finish")
+    log = Log()
+
+    def fail(state: Any) -> Any:
+        raise ValueError("no luck")
+
+    failing = build("S>a>b S>long", nodes={"long": fail})
+    broken = failing.compile(app.checkpointer, schedule="ready", on_failure="finish")
+    with pytest.raises(ValueError, match="no luck"):
+        drive.invoke(broken, EMPTY, CONFIG)
+    drive.invoke(app, None, CONFIG, observer=log)
+    assert log.events[:2] == [("run", "StateGraph"), ("loaded", 2)]
+    assert steps_of(log) == [(3, ("long",))]
+
+
+def test_a_breakpoint_is_told(drive: Drive) -> None:
+    log = Log()
+    app = beside_a_chain().compile(InMemorySaver(), schedule="ready", interrupt_before=["b"])
+    drive.invoke(app, EMPTY, CONFIG, observer=log)
+    assert log.events[-2:] == [("breakpoint", ("b", "d")), ("run ended", "paused", "NoneType")]
+
+
+def test_a_graph_inside_is_a_run_of_its_own_below_its_task(drive: Drive) -> None:
+    class Runs(Observer):
+        def __init__(self) -> None:
+            self.runs: list[Any] = []
+
+        def run_started(self, run):
+            self.runs.append((run.graph, run.parent and (run.parent.node, run.parent.step)))
+
+    runs = Runs()
+    inner = build("S>x>y").compile(schedule="ready", name="inner")
+    app = build("S>a>b", nodes={"b": inner}).compile(schedule="ready", name="outer", observer=runs)
+    drive.invoke(app, EMPTY)
+    assert runs.runs == [("outer", None), ("inner", ("b", 2))]
+
+
+# -- traces and logs -----------------------------------------------------------------------------------------------
+
+
+def test_spans_of_tasks_overlap_below_the_span_of_their_run(drive: Drive) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    from kit.otel_nodes import Traced
+
+    traced = Traced()
+    app = beside_a_chain().compile(InMemorySaver(), schedule="ready", observer=traced.observer)
+    with ends_by(CHAIN_FIRST):
+        drive.invoke(app, EMPTY, CONFIG)
+    run = "invoke_workflow StateGraph"
+    parents = dict(traced.parents())
+    assert parents[run] is None
+    for name in ("a", "b", "c", "long", "d"):
+        assert (parents[f"task {name}"], parents[f"attempt {name}"]) == (run, f"task {name}")
+    steps = [point.count for point in traced.points("stategraph.step.duration")]
+    commits = [point.count for point in traced.points("stategraph.commit.duration")]
+    assert (steps, commits) == ([5], [7])
+
+
+def test_what_goes_wrong_is_logged_with_the_step_in_which_its_task_has_started(drive: Drive, caplog: Any) -> None:
+    def fail(state: Any) -> Any:
+        raise ConnectionError("down")
+
+    caplog.set_level(logging.INFO, "stategraph")
+    graph = build("S>a>b")
+    graph.add_node("flaky", fail, retry_policy=QUICK).add_edge("a", "flaky")
+    with pytest.raises(ConnectionError):
+        drive.invoke(graph.compile(InMemorySaver(), schedule="ready"), EMPTY, CONFIG)
+    told = [(record.levelname, record.thread_id, record.node, record.step, record.attempt) for record in caplog.records]
+    assert told == [("INFO", "t", "flaky", 2, 1), ("WARNING", "t", "flaky", 2, 2)]
+
+
+# -- progress= -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    view = Seen()
+    monkeypatch.setitem(live_view.VIEWS, "lines", (lambda: view, "", ""))
+    return view
+
+
+def test_progress_counts_the_tasks_of_the_whole_call(drive: Drive, seen: Seen) -> None:
+    routes = {"b": times(2, "a", node="b")}
+    app = build("S>a>b r:b=a|E S>long", routes).compile(schedule="ready")
+    assert len(drive.invoke(app, EMPTY, progress="lines")["log"]) == 5
+    step = seen.progress.supersteps[0]
+    assert (len(seen.progress.supersteps), step.total, step.done) == (1, 5, 5)
+    assert seen.states == {"a": "done", "b": "done", "long": "done"}
+    assert seen.headlines[-1].startswith("done · 5 tasks · ")
+
+
+def test_progress_says_how_many_are_known_while_it_runs(drive: Drive, seen: Seen) -> None:
+    """b, which starts a step later, runs while long does."""
+    looked = threading.Event()
+
+    def look(view: Seen) -> None:
+        if view.headlines[-1].startswith("1 of 3 tasks"):
+            assert view.marks[-1]["long"][0] == view.marks[-1]["b"][0] == "running"
+            looked.set()
+
+    def wait(state: Any) -> Any:
+        assert looked.wait(10)
+        return {"log": ["waited"]}
+
+    seen.on_draw = look
+    app = build("S>a>b S>long", nodes={"b": wait, "long": wait}).compile(schedule="ready")
+    drive.invoke(app, EMPTY, progress="lines")
+    assert looked.is_set()
+
+
+def test_progress_of_a_call_that_asks_and_of_one_that_fails(drive: Drive, seen: Seen) -> None:
+    app = beside_a_chain(nodes={"long": lambda state: {"log": [interrupt("?")]}}).compile(InMemorySaver(), schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG, progress="lines")
+    assert seen.progress.state == "paused"
+    assert seen.headlines[-1].startswith("paused · 4 of 4 tasks · 1 question · ")
+    assert seen.states == {"a": "done", "b": "done", "c": "done", "d": "waiting", "long": "paused"}
+    drive.invoke(app, Command(resume="yes"), CONFIG, progress="lines")
+    assert seen.headlines[-1].startswith("done · 2 tasks · ")

@@ -1,0 +1,451 @@
+"""Races with schedule="ready": what `test_races` does not say of both schedules."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+from kit.ready_graphs import ends_by, ends_together
+from kit.ready_random import Died, MortalSaver
+from typing_extensions import TypedDict
+
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    Limit,
+    Runtime,
+    Send,
+    StateGraph,
+    interrupt,
+    task,
+)
+from stategraph.pregel.errors import ConcurrentUpdateError
+from stategraph.testing import record, replay, survives
+from stategraph.visualize import timeline
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    plain: str
+
+
+class Lost(Exception):
+    """A racer that fails."""
+
+
+RAN: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_has_run() -> None:
+    RAN.clear()
+
+
+def act(state: Any) -> Any:
+    """What a racer does is the first word of its name."""
+    name = state["name"]
+    RAN.append(name)
+    what = name.split()[0]
+    if what == "fail":
+        raise Lost(name)
+    answer = interrupt(name) if what == "ask" else ""
+    return {"log": [name + answer], **({"plain": name} if what == "plain" else {})}
+
+
+def writer(name: str) -> Callable[[Any], Any]:
+    return lambda state: {"log": [name]}
+
+
+def race(*names: str, node: str = "run") -> list[Send]:
+    return [Send(node, {"name": name}, race="r") for name in names]
+
+
+def make(
+    sends: list[Any], *, beside: str = "", saver: Any = None, schedule: Any = "ready", node: Any = act, **policies: Any
+) -> Any:
+    """START races; `after` comes behind the race, `beside` > `behind` has nothing to do with it."""
+    builder = StateGraph(State).add_node("run", node, **policies).add_node("after", writer("after"))
+    builder.add_conditional_edges(START, lambda state: sends, ["run"])
+    builder.add_edge("run", "after")
+    if beside:
+        builder.add_node(beside, writer(beside)).add_node("behind", writer("behind"))
+        builder.add_edge(START, beside).add_edge(beside, "behind")
+    return builder.compile(saver or InMemorySaver(), schedule=schedule)
+
+
+def by_name(*names: str) -> Callable[[Any], int]:
+    """Racers and nodes end in this order."""
+
+    def rank(task: Any) -> int:
+        racer = (task.cause or task).send
+        return names.index(task.name if racer is None or task.cause else racer.arg["name"])
+
+    return rank
+
+
+# -- the step of the win -------------------------------------------------------------------------------------------
+
+
+def test_losers_leave_with_the_end_of_the_winner(drive: Any) -> None:
+    app = make(race("x", "win", "y"), beside="beside")
+    with ends_by(by_name("beside", "win", "after", "behind", "x", "y")):
+        assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["beside", "win", "after", "behind"]
+    steps = drive.history(app, CONFIG)[::-1][1:]
+    assert [each.next for each in steps] == [
+        ("run", "run", "run", "beside"), ("run", "run", "run", "behind"), ("after", "behind"), ("behind",), (),
+    ]  # fmt: skip
+    assert [[task.lost for task in each.tasks] for each in steps[:2]] == [[False] * 4, [True, False, True, False]]
+    assert RAN == ["win"], "who has not begun does not begin"
+
+
+def test_no_state_has_a_winner_and_a_loser(drive: Any) -> None:
+    """Stopped before each commit, and resumed by another order of ends: whoever wins first has won."""
+    order = ("x", "beside", "win", "y", "behind", "after")
+    for stop in range(7):
+        saver = MortalSaver()
+        saver.left = stop
+        with pytest.raises(Died), ends_by(by_name(*order)):
+            drive.invoke(make(race("x", "win", "y"), beside="beside", saver=saver), EMPTY, CONFIG)
+            raise Died
+        saver.left = -1
+        app = make(race("x", "win", "y"), beside="beside", saver=saver)
+        before = drive.get_state(app, CONFIG)
+        with ends_by(by_name("y", "win", "x", "behind", "beside", "after")):
+            drive.invoke(app, None if before.metadata else EMPTY, CONFIG)
+        log = drive.get_state(app, CONFIG).values["log"]
+        won = set(before.values.get("log", ())) & {"x", "win", "y"} or {"y"}
+        assert set(log) & {"x", "win", "y"} == won and sorted(log)[:3] == ["after", "behind", "beside"]
+
+
+@pytest.mark.parametrize("turns", [("ready", "supersteps"), ("supersteps", "ready")])
+def test_a_race_goes_on_in_the_other_schedule(drive: Any, turns: tuple[str, str]) -> None:
+    for stop in range(1, 5):
+        saver = MortalSaver()
+        saver.left = stop
+        with pytest.raises(Died), ends_by(by_name("beside", "x", "behind", "after", "y")):
+            drive.invoke(make(race("x", "y"), beside="beside", saver=saver, schedule=turns[0]), EMPTY, CONFIG)
+            raise Died
+        saver.left = -1
+        app = make(race("x", "y"), beside="beside", saver=saver, schedule=turns[1])
+        log = drive.get_state(app, CONFIG).values.get("log", [])
+        drive.invoke(app, None, CONFIG)
+        after = drive.get_state(app, CONFIG).values["log"]
+        assert len(set(after) & {"x", "y"}) == 1 and set(log) <= set(after) and drive.get_state(app, CONFIG).next == ()
+
+
+@pytest.mark.parametrize("turns", [("ready", "supersteps", "ready"), ("supersteps", "ready", "supersteps")])
+def test_questions_of_a_race_go_on_in_the_other_schedule(drive: Any, turns: tuple[str, ...]) -> None:
+    saver = InMemorySaver()
+    drive.invoke(make(race("fail", "ask 1", "ask 2"), saver=saver, schedule=turns[0]), EMPTY, CONFIG)
+    app = make(race("fail", "ask 1", "ask 2"), saver=saver, schedule=turns[1])
+    assert len(drive.invoke(app, None, CONFIG)["__interrupt__"]) == 2
+    (first, second) = drive.get_state(app, CONFIG).interrupts
+    assert (first.value, second.value) == ("ask 1", "ask 2")
+    app = make(race("fail", "ask 1", "ask 2"), saver=saver, schedule=turns[2])
+    assert drive.invoke(app, Command(resume={second.id: "!"}), CONFIG)["log"] == ["ask 2!", "after"]
+    assert drive.get_state(app, CONFIG).next == () and not drive.get_state(app, CONFIG).interrupts
+
+
+# -- who wins ------------------------------------------------------------------------------------------------------
+
+
+def test_found_together_the_first_in_path_order_wins() -> None:
+    with ends_together():
+        app = make(race("fail", "x", "y"))
+        assert app.invoke(EMPTY, CONFIG)["log"] == ["x", "after"]
+
+
+def test_one_that_cannot_be_applied_does_not_win() -> None:
+    """Found together, the next in path order wins then; later, the next to end does."""
+    def meddle(state: Any) -> Any:
+        return {"plain": "meddled"}
+
+    def app() -> Any:
+        builder = StateGraph(State).add_node("run", act).add_node("meddle", meddle)
+        builder.add_conditional_edges(START, lambda state: [*race("plain", "x"), "meddle"], ["run", "meddle"])
+        return builder.compile(InMemorySaver(), schedule="ready")
+
+    with ends_by(by_name("meddle", "plain", "x")):
+        assert app().invoke(EMPTY, CONFIG) == {"log": ["x"], "plain": "meddled"}
+    with ends_together():
+        assert app().invoke(EMPTY, CONFIG) == {"log": ["x"], "plain": "meddled"}
+
+
+def test_where_none_can_be_applied_the_first_is_raised(drive: Any) -> None:
+    builder = StateGraph(State).add_node("run", act).add_node("meddle", lambda state: {"plain": "meddled"})
+    builder.add_conditional_edges(START, lambda state: [*race("plain", "fail"), "meddle"], ["run", "meddle"])
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_name("meddle", "fail", "plain")), pytest.raises(ConcurrentUpdateError):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert drive.get_state(app, CONFIG).values == {"log": [], "plain": "meddled"}
+
+
+def test_an_update_that_a_reducer_refuses_does_not_win(drive: Any) -> None:
+    def add(old: list[str], new: list[str]) -> list[str]:
+        if new == ["refused"]:
+            raise ArithmeticError("refused")
+        return old + new
+
+    class Picky(TypedDict):
+        log: Annotated[list[str], add]
+
+    builder = StateGraph(Picky).add_node("run", lambda state: {"log": [state["name"]]})
+    builder.add_conditional_edges(START, lambda state: race("refused", "x"), ["run"])
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_name("refused", "x")):
+        assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["x"]
+    with ends_together():
+        other = builder.compile(InMemorySaver(), schedule="ready")
+        assert other.invoke(EMPTY, CONFIG)["log"] == ["x"]
+
+
+def test_a_handler_takes_over_when_nobody_else_can_win(drive: Any) -> None:
+    def mend(state: Any) -> Any:
+        RAN.append("mend")
+        return {"log": ["mended"]}
+
+    def app(*names: str) -> Any:
+        return make(race(*names), error_handler=mend)
+
+    with ends_by(by_name("fail", "win", "after", "run:on_error")):
+        assert drive.invoke(app("fail", "win"), EMPTY, CONFIG)["log"] == ["win", "after"]
+    assert "mend" not in RAN
+    mended = app("fail", "ask")
+    assert drive.invoke(mended, EMPTY, CONFIG)["log"] == ["mended"]
+    step = next(each for each in drive.history(mended, CONFIG) if len(each.tasks) > 1)
+    assert [(task.name.startswith("run"), task.lost) for task in step.tasks if task.lost] == [(True, True)]
+    assert not drive.get_state(mended, CONFIG).next
+
+
+def test_a_command_for_the_graph_around_wins(drive: Any) -> None:
+    def leave(state: Any) -> Any:
+        if state["name"] == "leave":
+            return Command(graph=Command.PARENT, update={"log": ["left"]}, goto="end")
+        return act(state)
+
+    inner = StateGraph(State).add_node("run", leave, destinations=())
+    inner.add_conditional_edges(START, lambda state: race("x", "leave"), ["run"])
+    builder = StateGraph(State).add_node("inner", inner.compile(schedule="ready"), destinations=("end",))
+    builder.add_node("end", writer("end")).add_edge(START, "inner")
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_name("inner", "end", "leave", "x")):
+        assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["left", "end"]
+    assert RAN == []
+
+
+def test_all_that_have_failed_is_a_failure_and_the_rest_goes_on_with_finish(drive: Any) -> None:
+    app = make(race("fail 1", "fail 2"), beside="beside")
+    with ends_by(by_name("fail 2", "fail 1", "beside", "behind")), pytest.raises(Lost, match="fail 1") as failure:
+        drive.invoke(app, EMPTY, CONFIG)
+    assert any("fail 2" in note for note in failure.value.__notes__)
+    assert drive.get_state(app, CONFIG).values["log"] == ["beside"], "nothing starts after the race has failed"
+    app = make(race("fail 1", "fail 2"), beside="beside")
+    with ends_by(by_name("fail 2", "fail 1", "beside", "behind")), pytest.raises(Lost, match="fail 1"):
+        drive.invoke(app, EMPTY, CONFIG, on_failure="finish")
+    assert drive.get_state(app, CONFIG).values["log"] == ["beside", "behind"]
+
+
+def test_a_race_holds_back_only_what_is_behind_it(drive: Any) -> None:
+    app = make(race("ask", "fail"), beside="beside")
+    assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["beside", "behind"]
+    assert drive.get_state(app, CONFIG).next == ("run", "run")
+    assert drive.invoke(app, Command(resume="!"), CONFIG)["log"] == ["beside", "behind", "ask!", "after"]
+    assert drive.get_state(app, CONFIG).next == ()
+
+
+# -- one at a time, limits, breakpoints ----------------------------------------------------------------------------
+
+
+def test_one_at_a_time_the_others_never_begin(drive: Any) -> None:
+    app = make(race("fail", "win", "x", "y"), beside="beside")
+    result = drive.invoke(app, EMPTY, {**CONFIG, "max_concurrency": 1})
+    assert (RAN, result["log"]) == (["fail", "win"], ["win", "beside", "after", "behind"])
+
+
+def test_two_at_a_time_who_waits_for_a_place_does_not_begin_after_the_win(drive: Any) -> None:
+    names = [f"win {number}" for number in range(50)]
+    result = drive.invoke(make(race(*names)), EMPTY, {**CONFIG, "max_concurrency": 2})
+    assert len(RAN) < 10 and len(result["log"]) == 2
+
+
+def test_places_that_losers_held_are_given_back(drive: Any) -> None:
+    limit = Limit(1)
+    for _ in range(3):
+        assert len(drive.invoke(make(race("x", "y", "z"), limit=limit), EMPTY, CONFIG)["log"]) == 2
+
+
+def test_a_breakpoint_holds_a_whole_race(drive: Any) -> None:
+    builder = StateGraph(State).add_node("a", act).add_node("b", act).add_node("c", act)
+    sends = [*race("x", node="a"), *race("y", node="b"), Send("c", {"name": "z"})]
+    builder.add_conditional_edges(START, lambda state: sends, ["a", "b", "c"])
+    app = builder.compile(InMemorySaver(), schedule="ready", interrupt_before=["b"])
+    assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["z"]
+    assert drive.get_state(app, CONFIG).next == ("a", "b")
+    with ends_by(by_name("y", "x")):
+        assert drive.invoke(app, None, CONFIG)["log"] == ["z", "y"]
+    assert drive.get_state(app, CONFIG).next == ()
+
+
+# -- what waits for a race -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wait", ["any", "reachable"])
+def test_losers_arrive_nowhere_and_hold_no_join_back(drive: Any, wait: Any) -> None:
+    def joined(state: Any, runtime: Runtime[Any]) -> Any:
+        return {"log": ["+".join(runtime.joined)]}
+
+    builder = StateGraph(State).add_node("a", act).add_node("b", act).add_node("join", joined)
+    sends = [*race("x", node="a"), *race("y", node="b")]
+    builder.add_conditional_edges(START, lambda state: sends, ["a", "b"])
+    builder.add_edge(["a", "b"], "join", wait)
+    builder.add_node("beside", writer("beside")).add_edge(START, "beside")
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_name("y", "join", "beside", "x")):
+        assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["y", "b", "beside"]
+
+
+def test_a_deferred_node_does_not_wait_for_losers(drive: Any) -> None:
+    builder = StateGraph(State).add_node("run", act).add_node("last", writer("last"), defer=True)
+    builder.add_conditional_edges(START, lambda state: race("x", "win"), ["run"])
+    builder.add_edge("run", "last")
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_name("win", "last", "x")):
+        assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["win", "last"]
+
+
+def test_races_in_a_loop(drive: Any) -> None:
+    builder = StateGraph(State).add_node("a", writer("a")).add_node("run", act)
+    builder.add_edge(START, "a")
+    builder.add_conditional_edges(
+        "a", lambda state: race("x", "y") if len(state["log"]) < 6 else [], ["run"]
+    )
+    builder.add_edge("run", "a")
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_name("a", "y", "x")):
+        assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a", "y"] * 3 + ["a"]
+
+
+# -- answers, calls, edits -----------------------------------------------------------------------------------------
+
+
+def test_answers_to_losers_go_with_them(drive: Any) -> None:
+    app = make(race("ask 1", "ask 2"), beside="beside")
+    drive.invoke(app, EMPTY, CONFIG)
+    answers = {each.id: each.value for each in drive.get_state(app, CONFIG).interrupts}
+    assert drive.invoke(app, Command(resume=answers), {**CONFIG, "max_concurrency": 1})["log"][-2:] == ["ask 1ask 1", "after"]
+    state = drive.get_state(app, CONFIG)
+    assert not state.next and not state.interrupts
+    assert len(drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]) == 2, "and nobody takes what was left of them"
+
+
+def test_what_a_racer_has_called_is_not_called_again(drive: Any) -> None:
+    called: list[str] = []
+
+    @task
+    def call(name: str) -> str:
+        called.append(name)
+        return name
+
+    def run(state: Any) -> Any:
+        return {"log": [call(state["name"]).result() + interrupt(state["name"])]}
+
+    app = make(race("x", "y"), node=run)
+    drive.invoke(app, EMPTY, CONFIG)
+    second = drive.get_state(app, CONFIG).interrupts[1]
+    assert drive.invoke(app, Command(resume={second.id: "!"}), CONFIG)["log"] == ["y!", "after"]
+    assert sorted(called) == ["x", "y"]
+
+
+def test_an_edit_lets_the_race_start_anew_and_keeps_its_questions(drive: Any) -> None:
+    app = make(race("ask 1", "ask 2"), beside="beside")
+    drive.invoke(app, EMPTY, CONFIG)
+    before = [each.id for each in drive.get_state(app, CONFIG).interrupts]
+    drive.update_state(app, CONFIG, {"log": ["edited"]}, "run", task_id=None)
+    state = drive.get_state(app, CONFIG)
+    assert state.next[:1] == ("run",) and [each.id for each in state.interrupts] == before[1:]
+    assert drive.invoke(app, Command(resume="!"), CONFIG)["log"][-2:] == ["ask 2!", "after"]
+
+
+def test_a_fork_races_anew(drive: Any) -> None:
+    app = make(race("x", "y"), beside="beside")
+    with ends_by(by_name("beside", "x", "after", "behind", "y")):
+        drive.invoke(app, EMPTY, CONFIG)
+    old = next(each for each in drive.history(app, CONFIG) if each.values["log"] == ["beside"])
+    assert old.next == ("run", "run", "behind") and [task.lost for task in old.tasks] == [False, True, False]
+    with ends_by(by_name("y", "x", "after", "behind")):
+        assert drive.invoke(app, None, old.config)["log"] == ["beside", "y", "after", "behind"]
+
+
+def test_a_graph_inside_races(drive: Any) -> None:
+    inner = make(race("x", "win"), saver=True)
+    builder = StateGraph(State).add_node("inner", inner).add_edge(START, "inner")
+    for schedule in ("ready", "supersteps"):
+        app = builder.compile(InMemorySaver(), schedule=schedule)
+        with ends_by(by_name("inner", "win", "after", "x")):
+            assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["win", "after"]
+
+
+def test_a_racer_may_be_a_graph(drive: Any) -> None:
+    inner = StateGraph(State).add_node("ask", lambda state: {"log": [interrupt("?")]}).add_edge(START, "ask")
+    builder = StateGraph(State).add_node("inner", inner.compile(schedule="ready")).add_node("run", act)
+    sends = [Send("inner", {"log": []}, race="r"), *race("fail")]
+    builder.add_conditional_edges(START, lambda state: sends, ["inner", "run"])
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG)
+    assert drive.invoke(app, Command(resume="!"), CONFIG)["log"] == ["!"]
+
+
+# -- looked at -----------------------------------------------------------------------------------------------------
+
+
+def test_a_timeline_shows_losers_in_the_step_of_the_win(drive: Any) -> None:
+    app = make(race("x", "win"), beside="beside")
+    with ends_by(by_name("beside", "win", "after", "behind", "x")):
+        drive.invoke(app, EMPTY, CONFIG)
+    bars = [(bar.row, bar.step, bar.state) for bar in timeline(app, CONFIG).bars if bar.row == "run"]
+    assert sorted(bars) == [("run", 2, "done"), ("run", 2, "lost")]
+
+
+def test_readers_hear_once_of_each_racer(drive: Any) -> None:
+    app = make(race("fail", "ask", "win", "x"))
+    with ends_by(by_name("fail", "ask", "win", "after", "x")):
+        chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["tasks", "updates"])
+    ends = [data.get("lost", False) for mode, data in chunks if mode == "tasks" and "result" in data]
+    assert sorted(ends) == [False, False, True, True, True]
+    assert [[*data] for mode, data in chunks if mode == "updates"] == [["run"], ["after"]]
+    app = make(race("fail", "ask"))
+    chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["tasks", "updates"])
+    assert [[*data] for mode, data in chunks if mode == "updates"] == [["__interrupt__"]]
+    assert len([data for mode, data in chunks if mode == "tasks" and "result" in data]) == 2
+
+
+def test_coroutines_that_have_lost_are_cancelled_and_waited_for() -> None:
+    cleaned: list[str] = []
+
+    async def run(state: Any) -> Any:
+        if state["name"] == "win":
+            return {"log": ["win"]}
+        try:
+            await asyncio.sleep(20)
+        finally:
+            await asyncio.sleep(0.01)
+            cleaned.append(state["name"])
+
+    app = make(race("x", "win", "y"), node=run)
+    assert asyncio.run(app.ainvoke(EMPTY, CONFIG))["log"] == ["win", "after"]
+    assert sorted(cleaned) == ["x", "y"]
+
+
+def test_the_test_kit_knows_races() -> None:
+    def app() -> Any:
+        return make(race("fail", "x", "win"), beside="beside")
+
+    replay(record(app(), EMPTY), app())
+    assert len(survives(app(), EMPTY).stored) == 6

@@ -1,0 +1,152 @@
+"""schedule="ready": what cannot start stays pending, and what runs meanwhile ends and is applied."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Any
+
+import pytest
+from kit.ready_graphs import build, by_order, ends_by
+from pydantic import BaseModel, ValidationError
+from typing_extensions import TypedDict
+
+from stategraph import (
+    END,
+    START,
+    Command,
+    GraphDrained,
+    GraphRecursionError,
+    InMemorySaver,
+    RemainingSteps,
+    RunControl,
+    Runtime,
+    Send,
+    StateGraph,
+    interrupt,
+)
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+GRAPH = "S>a>c r:x=c|E S>x S>y>y2"
+"""c is due after a, waits for x, which does not lead to it, and would start beside y."""
+
+
+class Short(BaseModel):
+    log: list[str]
+
+    def model_post_init(self, context: Any) -> None:
+        if len(self.log) < 4:
+            raise ValueError("too short")
+
+
+def app_of(saver: Any, **nodes: Any) -> Any:
+    builder = build(GRAPH, {"x": lambda _: END}, nodes)
+    return builder.compile(saver, schedule="ready")
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_node_whose_schema_refuses_its_input(drive: Any, durability: Any) -> None:
+    def read(state: Short) -> Any:
+        return {"log": ["c"]}
+
+    app = app_of(InMemorySaver(), c=read)
+    with ends_by(by_order("a", "x", "y")), pytest.raises(ValidationError):
+        drive.invoke(app, EMPTY, CONFIG, durability=durability)
+    state = drive.get_state(app, CONFIG)
+    assert (state.values, state.next) == ({"log": ["a", "x", "y"]}, ("c", "y2"))
+    with ends_by(by_order("c")):
+        assert drive.invoke(app, Command(update={"log": ["edit"]}), CONFIG)["log"] == ["a", "x", "y", "edit", "c", "y2"]
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_node_beyond_the_recursion_limit(drive: Any, durability: Any) -> None:
+    app = app_of(InMemorySaver())
+    with ends_by(by_order("a", "x", "y")), pytest.raises(GraphRecursionError):
+        drive.invoke(app, EMPTY, {**CONFIG, "recursion_limit": 1}, durability=durability)
+    assert drive.get_state(app, CONFIG).next == ("c", "y2")
+    with ends_by(by_order("c")):
+        assert drive.invoke(app, None, CONFIG)["log"] == ["a", "x", "y", "c", "y2"]
+
+
+@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+@pytest.mark.parametrize("where", ["a question", "a breakpoint"])
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_drained_call_from_which_nothing_is_cut_off_pauses(drive: Any, schedule: Any, where: str, durability: Any) -> None:
+    """d waits for the answer, or is stopped, anyway."""
+    control = RunControl()
+
+    def drain(state: Any) -> Any:
+        control.request_drain("deploy")
+        return {"log": ["a"]}
+
+    nodes = {"a": drain, **({"q": lambda _: {"log": [interrupt("?")]}} if where == "a question" else {})}
+    app = build("S>a>d S>q>d", nodes=nodes).compile(InMemorySaver(), schedule=schedule)
+    result = drive.invoke(app, EMPTY, CONFIG, control=control, durability=durability, interrupt_before=["d"])
+    assert len(result.get("__interrupt__", ())) == (where == "a question")
+    answer = Command(resume="yes") if "__interrupt__" in result else None
+    with pytest.raises(GraphDrained):
+        drive.invoke(app, answer, CONFIG, control=control, durability=durability)
+
+
+class Counted(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    left: RemainingSteps
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_of_those_that_start_together_each_knows_its_generation(drive: Any, durability: Any) -> None:
+    """y, behind x, waits for b. As b leads elsewhere, y starts with c, which is of a later generation."""
+    routed = []
+
+    def ask(state: Any) -> Any:
+        return {"log": [interrupt(state["left"])]}
+
+    def route(state: Any) -> str:
+        routed.append(state["left"])
+        return END
+
+    graph = StateGraph(Counted).add_node("y", lambda _: {"log": ["y"]}).add_node("y2", ask).add_node("c", ask)
+    for name in ("a", "b", "x"):
+        graph.add_node(name, lambda _: {"log": ["n"]})
+    graph.add_edge(START, "a").add_edge("a", "b").add_edge(START, "x").add_edge("x", "y").add_edge("x", "y2")
+    graph.add_conditional_edges("y", route, [END])
+    graph.add_conditional_edges("b", lambda _: "c", ["c", "y", "y2"])
+    app = graph.compile(InMemorySaver(), schedule="ready")
+    asked = drive.invoke(app, EMPTY, {**CONFIG, "recursion_limit": 10}, durability=durability)["__interrupt__"]
+    assert (routed, sorted(each.value for each in asked)) == ([9], [8, 9])
+    assert len(drive.get_state(app, CONFIG).interrupts) == 2
+
+
+@pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
+def test_what_holds_a_node_back_keeps_no_send_to_it_at_its_breakpoint(drive: Any) -> None:
+    """The race holds back y, whose breakpoint holds back the race."""
+    racers = [Send("x", {"n": 1}, race="r"), Send("y", {"n": 1}, race="r")]
+    builder = build("S>a r:a=x|y x>y", {"a": lambda state: [*racers, "y"]})
+    app = builder.compile(InMemorySaver(), schedule="ready", interrupt_before=["y"])
+    with ends_by(by_order("x", "y")):
+        logs = [drive.invoke(app, given, CONFIG)["log"] for given in (EMPTY, None, None)]
+    assert logs == [["a"], ["a", "x1"], ["a", "x1", "y"]]
+
+
+def test_a_send_of_a_command_is_none_of_those_that_run(drive: Any) -> None:
+    """b's question was asked at an earlier checkpoint than c's, behind which the new Send comes."""
+
+    def ask(state: Any, runtime: Runtime[None]) -> Any:
+        asked.add(runtime.idempotency_key)
+        return {"log": [interrupt("?")]}
+
+    def note(state: Any, runtime: Runtime[None]) -> Any:
+        noted.append(runtime.idempotency_key)
+        return {}
+
+    asked: set[str] = set()
+    noted: list[str] = []
+    routes = {name: lambda state, name=name: [Send("ask", {"name": name})] for name in "bc"}
+    nodes = {"ask": ask, "note": note}
+    builder = build("S>b S>c r:b=ask r:c=ask r:ask=note", {**routes, "ask": lambda state: []}, nodes)
+    app = builder.compile(InMemorySaver(), schedule="ready")
+    with ends_by(by_order("b", "c")):
+        drive.invoke(app, EMPTY, CONFIG)
+    first = drive.get_state(app, CONFIG).interrupts[0]
+    drive.invoke(app, Command(resume={first.id: "!"}, goto=Send("note", {})), CONFIG)
+    assert len(asked) == 2 and len(noted) == 1 and not asked.intersection(noted)

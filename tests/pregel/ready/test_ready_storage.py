@@ -1,0 +1,245 @@
+"""What a graph with schedule="ready" stores when several go on with one thread, and when it is cut off."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import cluster
+from kit.ready_graphs import build, by_order, ends_by, writer
+from kit.ready_random import Died, MortalSaver
+
+from stategraph import (
+    END,
+    START,
+    CheckpointConflictError,
+    Command,
+    InMemorySaver,
+    SqliteSaver,
+    interrupt,
+    task,
+)
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.pregel.drivers.journal import Journal
+from stategraph.testing import read_thread, record, survives
+
+postgres = cluster.emptied
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+CHAIN_FIRST = by_order("a", "b", "c", "long")
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.trial)])
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "memory":
+        yield InMemorySaver()
+    elif request.param == "sqlite":
+        yield SqliteSaver(str(tmp_path / "threads.db"), synchronous="off")
+    else:
+        with PostgresSaver.from_conn_string(request.getfixturevalue("postgres")) as opened:
+            yield opened
+
+
+def elsewhere(function: Callable[[], Any]) -> None:
+    """Call it as another process would: outside of the task that runs here."""
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+def beside_a_chain(saver: Any, node: Any) -> Any:
+    """`long` beside a > b > c, and d behind both."""
+    return build("S>a>b>c>d S>long>d", nodes={"long": node}).compile(saver, schedule="ready")
+
+
+def test_a_run_that_lags_records_nothing_beside_a_origin(drive: Any, saver: Any) -> None:
+    """Another one has asked a question since, which has not moved the thread."""
+    first = [True]
+
+    def long(state: Any) -> Any:
+        if first and first.pop():
+            elsewhere(lambda: drive.invoke(app, None, CONFIG))
+            raise ValueError("late")
+        return {"log": [interrupt("?")]}
+
+    app = beside_a_chain(saver, long)
+    with ends_by(CHAIN_FIRST), pytest.raises(CheckpointConflictError):
+        drive.invoke(app, EMPTY, CONFIG)
+    asked = {each.name: each for each in drive.get_state(app, CONFIG).tasks}["long"]
+    assert (asked.error, [each.value for each in asked.interrupts]) == (None, ["?"])
+
+
+def test_of_two_runs_from_one_place_one_records_the_calls_of_a_task(drive: Any, saver: Any) -> None:
+    first, called = [True], []
+
+    @task
+    def call() -> int:
+        called.append(len(called))
+        return called[-1]
+
+    def long(state: Any) -> Any:
+        if first and first.pop():
+            elsewhere(lambda: drive.invoke(app, None, CONFIG))
+        return {"log": [f"{call().result()} {interrupt('?')}"]}
+
+    app = beside_a_chain(saver, long)
+    with ends_by(CHAIN_FIRST):
+        with pytest.raises(CheckpointConflictError):
+            drive.invoke(app, EMPTY, CONFIG)
+        result = drive.invoke(app, Command(resume="yes"), CONFIG)
+    assert result["log"] == ["a", "b", "c", "0 yes", "d"]
+
+
+def asking_at_two_origins(saver: Any) -> Any:
+    """p asks beside the first step, q beside the next; z ends both."""
+    nodes: Any = {name: lambda state, name=name: {"log": [interrupt(f"{name}?")]} for name in "pq"}
+    return build("S>p>z S>a>q>z", nodes=nodes).compile(saver, schedule="ready")
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_kill_leaves_all_questions_asked_or_none(
+    drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    calls = []
+    for face in ("commit_records", "acommit_records"):
+        record = getattr(saver, face)
+
+        def dies(*given: Any, record: Any = record) -> Any:
+            calls.append(given)
+            waited = record(*given) if stored else None
+            if waited is None:
+                raise Died
+
+            async def wait() -> None:
+                await waited
+                raise Died
+
+            return wait()
+
+        monkeypatch.setattr(saver, face, dies)
+    with pytest.raises(Died):
+        drive.invoke(asking_at_two_origins(saver), EMPTY, CONFIG)
+    monkeypatch.undo()
+    assert len(calls) <= 2, "one call, and the one below it"
+    app = asking_at_two_origins(saver)
+    asked = [each.value for each in drive.get_state(app, CONFIG).interrupts]
+    assert asked == (["p?", "q?"] if stored else [])
+    again = drive.invoke(app, None, CONFIG)["__interrupt__"]
+    assert [each.value for each in again] == ["p?", "q?"]
+    end = drive.invoke(app, Command(resume={each.id: each.value[0] for each in again}), CONFIG)
+    assert sorted(end["log"]) == ["a", "p", "q", "z"]
+
+
+def test_of_two_runs_from_one_place_one_records_its_questions(drive: Any, saver: Any) -> None:
+    """Neither has moved the thread, nor recorded anything beside its head."""
+    first = [True]
+
+    def ask(state: Any) -> Any:
+        if first and first.pop():
+            elsewhere(lambda: drive.invoke(app, None, CONFIG))
+        return {"log": [interrupt(f"late {len(first)}?")]}
+
+    app = beside_a_chain(saver, ask)
+    with ends_by(CHAIN_FIRST), pytest.raises(CheckpointConflictError):
+        drive.invoke(app, EMPTY, CONFIG)
+    revision = saver.get_tuple(CONFIG).revision
+    assert revision == 1, "what the other has recorded beside an origin counts beside the head"
+
+
+class ByParts(InMemorySaver):
+    """Sees each record."""
+
+    def put_writes(self, *args: Any, **named: Any) -> None:
+        super().put_writes(*args, **named)
+
+
+def test_a_saver_of_parts_records_beside_each_origin(drive: Any) -> None:
+    app = asking_at_two_origins(ByParts())
+    asked = drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]
+    end = drive.invoke(app, Command(resume={each.id: each.value[0] for each in asked}), CONFIG)
+    assert sorted(end["log"]) == ["a", "p", "q", "z"]
+
+
+# -- the test kit --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.trial
+def test_a_graph_survives_with_questions_and_graphs_inside() -> None:
+    inner = build("S>x>ask>z S>w>z", nodes={"ask": lambda state: {"log": [interrupt("inside?")]}})
+    nodes = {"long": inner.compile(schedule="ready"), "b": lambda state: {"log": [interrupt("b?")]}}
+    app = build("S>a>b>c>d S>long>d", nodes=nodes).compile(schedule="ready")
+    done = survives(app, EMPTY, answers={"inside?": "in", "b?": "out"})
+    assert done.stored.count("the record of an answer") == 1
+    assert "the commit of step 2 of graph 'long'" in done.stored
+
+
+def test_an_error_handler_has_the_place_of_its_task_also_after_a_crash() -> None:
+    def fail(state: Any) -> Any:
+        raise ValueError("no luck")
+
+    graph = build("S>a S>b>y S>c", nodes={"b": lambda state: {"log": [str(len(state["log"]))]}})
+    graph.add_node("fails", fail, error_handler=lambda state: {"log": ["handled"]})
+    graph.add_edge("a", "fails")
+    app = graph.compile(schedule="ready")
+    steps = [[task.node for task in step] for step in record(app, EMPTY).runs[0].steps]
+    assert steps == [["a"], ["b"], ["c"], ["fails", "__error_handler__fails"], ["y"]]
+    assert survives(app, EMPTY).trials > 0
+
+
+def test_a_thread_is_read_as_it_ran() -> None:
+    """A step has what ended with it; each task has the input with which it started, its questions and its graph."""
+    inner = build("S>x>y").compile(schedule="ready", name="inner")
+    nodes = {"long": lambda state: {"log": [interrupt("?")]}, "b": inner}
+    app = build("S>a>b>c S>long>d", nodes=nodes).compile(InMemorySaver(), schedule="ready")
+    with ends_by(CHAIN_FIRST):
+        app.invoke(EMPTY, CONFIG)
+        app.invoke(Command(resume="yes"), CONFIG)
+    (run,) = read_thread(app, CONFIG).runs
+    assert [[task.node for task in step] for step in run.steps] == [["a"], ["b"], ["c"], ["long"], ["d"]]
+    long, b = run.steps[3][0], run.steps[1][0]
+    assert (long.input, long.questions) == ({"log": []}, ({"asks": "?", "answer": "yes"},))
+    assert [[task.node for task in step] for step in b.steps] == [["x"], ["y"]]
+
+
+def test_what_is_stored_when_the_run_has_moved_on_is_expected_where_it_was_loaded(
+    drive: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first that a call stores is that an error handler takes over; a step has ended before that is stored."""
+
+    class Remote(InMemorySaver):
+        in_memory = False
+
+    def fail(state: Any) -> Any:
+        raise ValueError
+
+    graph = build("S>a>z").add_node("fail", fail, error_handler=writer("handler")).add_edge(START, "fail")
+    app = graph.compile(Remote(), schedule="ready")
+    drive.invoke(app, EMPTY, CONFIG, interrupt_before="*")
+    monkeypatch.setattr(Journal, "_start_draining", lambda journal: None)  # whoever stores next stores it
+    with ends_by(by_order("fail", "a", "z")):
+        assert drive.invoke(app, None, CONFIG, durability="async")["log"] == ["a", "z", "handler"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_waits_for_each_other_starts_together_also_where_one_has_left_a_record(drive: Any, killed: bool) -> None:
+    """The process dies when an error handler has taken over."""
+
+    def fail(state: Any) -> Any:
+        raise ValueError
+
+    saver = MortalSaver()
+    graph = build("S>b", nodes={"b": lambda state: {"log": [f"b{len(state['log'])}"]}})
+    graph.add_node("a", fail, error_handler=writer("handled")).add_edge(START, "a")
+    for name, other in ("ab", "ba"):
+        graph.add_conditional_edges(name, lambda _: END, [other, END])
+    app = graph.compile(saver, schedule="ready")
+    with ends_by(by_order("a", "__error_handler__a", "b")):
+        if killed:
+            saver.left = 2
+            with pytest.raises(Died):
+                drive.invoke(app, EMPTY, CONFIG)
+            saver.left = -1
+        assert drive.invoke(app, None if killed else EMPTY, CONFIG)["log"] == ["handled", "b0"]

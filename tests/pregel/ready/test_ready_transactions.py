@@ -1,0 +1,221 @@
+"""`runtime.transaction` with schedule="ready": the record stands beside the origin of its task, while the head has moved."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kit.bank import Bank, bank, node_of
+from kit.ready_graphs import build, by_order, ends_by
+
+from stategraph import (
+    CheckpointConflictError,
+    Command,
+    InMemorySaver,
+    RetryPolicy,
+    get_runtime,
+    interrupt,
+)
+from stategraph.checkpoint.base import RETURN
+from stategraph.checkpoint.errors import StorageError
+from stategraph.checkpoint.postgres import PostgresSaver
+
+__all__ = ["bank"]
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+EMPTY: Any = {"log": []}
+CHAIN_FIRST = by_order("x", "a", "b", "c", "long")
+AGAIN = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
+
+
+@pytest.fixture(autouse=True)
+def chain_first() -> Iterator[None]:
+    with ends_by(CHAIN_FIRST):
+        yield
+
+
+def app_of(drive: Any, body: Callable[[Any], Any], saver: Any, schedule: Any = "ready", **policies: Any) -> Any:
+    """`long` behind x, beside a > b > c, which end before it begins, and d behind both. `long` is made of `body`: see
+    `node_of`."""
+    builder = build("S>a>b>c S>x>long c+long>d", nodes={"long": lambda state: {}})
+    del builder.nodes["long"]
+    builder.add_node("long", node_of(drive, body), **policies)
+    return builder.compile(saver, schedule=schedule)
+
+
+def pay_and_ask(bank: Bank) -> Callable[[Any], Any]:
+    def body(state: Any) -> Any:
+        receipt = yield "pay", bank.pay
+        return {"log": [receipt, interrupt("content?")]}
+
+    return body
+
+
+def elsewhere(function: Callable[[], Any]) -> None:
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+def places(saver: Any) -> list[int]:
+    """The steps beside which something is recorded that a transaction has returned."""
+    return [
+        found.metadata["step"]
+        for found in saver.list(CONFIG)
+        for _, channel, _ in found.pending_writes or ()
+        if channel == RETURN
+    ]
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_a_resume_finds_the_record_beside_the_origin(drive: Any, bank: Bank, durability: Any) -> None:
+    asked = drive.invoke(app_of(drive, pay_and_ask(bank), bank.saver), EMPTY, CONFIG, durability=durability)
+    assert asked["__interrupt__"][0].value == "content?"
+    head = bank.saver.get_tuple(CONFIG)
+    assert (places(bank.saver), head.metadata["step"]) == ([1], 4), "the origin is the step in which x has ended"
+    fresh = app_of(drive, pay_and_ask(bank), bank.saver)
+    end = drive.invoke(fresh, Command(resume="yes"), CONFIG, durability=durability)
+    assert end["log"] == ["x", "a", "b", "c", "receipt 1", "yes", "d"]
+    assert bank.calls == bank.rows() == ["book"]
+
+
+def test_several_and_a_retry(drive: Any, bank: Bank) -> None:
+    fails = [True]
+
+    def body(state: Any) -> Any:
+        got = []
+        for what in ("one", "two", "three"):
+            got.append((yield what, bank.pay, what))
+            if what == "two" and fails:
+                fails.clear()
+                raise ConnectionError
+        return {"log": got}
+
+    end = drive.invoke(app_of(drive, body, bank.saver, retry_policy=AGAIN), EMPTY, CONFIG)
+    assert end["log"] == ["x", "a", "b", "c", "receipt 1", "receipt 2", "receipt 3", "d"]
+    assert bank.rows() == ["one", "three", "two"]
+
+
+def test_what_the_function_raises_undoes_it(drive: Any, bank: Bank) -> None:
+    bank.fails = [ConnectionError("no luck")]
+    app = app_of(drive, pay_and_ask(bank), bank.saver)
+    with pytest.raises(ConnectionError):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert (bank.rows(), places(bank.saver)) == ([], [])
+    drive.invoke(app, None, CONFIG)
+    assert (bank.rows(), places(bank.saver)) == (["book"], [1])
+
+
+def test_an_edit_takes_it_along(drive: Any, bank: Bank) -> None:
+    app = app_of(drive, pay_and_ask(bank), bank.saver)
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["edited"]}, as_node="x")
+    end = drive.invoke(app, Command(resume="yes"), CONFIG)
+    assert end["log"] == ["x", "a", "b", "c", "edited", "receipt 1", "yes", "d"]
+    assert bank.calls == bank.rows() == ["book"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("ready", "supersteps"), ("supersteps", "ready")])
+def test_the_other_schedule_finds_it(drive: Any, bank: Bank, first: Any, second: Any) -> None:
+    drive.invoke(app_of(drive, pay_and_ask(bank), bank.saver, first), EMPTY, CONFIG)
+    app = app_of(drive, pay_and_ask(bank), bank.saver, second)
+    end = drive.invoke(app, Command(resume="yes"), CONFIG)
+    assert "receipt 1" in end["log"] and "yes" in end["log"]
+    assert bank.calls == bank.rows() == ["book"]
+
+
+def test_a_fork_has_it_again(drive: Any, bank: Bank) -> None:
+    app = app_of(drive, pay_and_ask(bank), bank.saver)
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.invoke(app, Command(resume="yes"), CONFIG)
+    first = [each for each in drive.history(app, CONFIG) if "long" in each.next][-1]
+    drive.invoke(app, None, first.config)
+    assert bank.rows() == ["book"] * 2
+
+
+def test_a_run_that_was_overtaken_writes_nothing(drive: Any, bank: Bank) -> None:
+    """Another run goes on from the same head: it asks, and so records something beside the origin of the same task."""
+    first = [True]
+
+    def body(state: Any) -> Any:
+        if first and first.pop():
+            elsewhere(lambda: drive.invoke(app, None, CONFIG))
+        receipt = yield "pay", bank.pay
+        return {"log": [receipt, interrupt("content?")]}
+
+    app = app_of(drive, body, bank.saver)
+    with pytest.raises(CheckpointConflictError):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert bank.calls == bank.rows() == ["book"], "the other run's"
+    assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"] == ["x", "a", "b", "c", "receipt 1", "yes", "d"]
+
+
+def test_a_run_whose_thread_has_moved_on_writes_nothing(drive: Any, bank: Bank) -> None:
+    def body(state: Any) -> Any:
+        elsewhere(lambda: drive.update_state(app, CONFIG, {"log": ["edited"]}, as_node="x"))
+        return {"log": [(yield "pay", bank.pay)]}
+
+    app = app_of(drive, body, bank.saver)
+    with pytest.raises(CheckpointConflictError):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert bank.calls == bank.rows() == []
+
+
+def test_a_run_of_which_a_transaction_is_recorded_goes_on(drive: Any, bank: Bank) -> None:
+    """What it records after that, and its next step, are stored: it knows what it has recorded itself."""
+    calls = []
+
+    def body(state: Any) -> Any:
+        receipt = yield "pay", bank.pay
+        calls.append(get_runtime().once("mail", lambda: "sent") if not drive.is_async else "sent")
+        return {"log": [receipt, *calls]}
+
+    end = drive.invoke(app_of(drive, body, bank.saver), EMPTY, CONFIG)
+    assert end["log"] == ["x", "a", "b", "c", "receipt 1", "sent", "d"]
+
+
+def test_a_saver_without_transactions_is_refused(drive: Any, bank: Bank) -> None:
+    with pytest.raises(NotImplementedError, match="InMemorySaver, which has no transactions"):
+        drive.invoke(app_of(drive, pay_and_ask(bank), InMemorySaver()), EMPTY, CONFIG)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_commit_whose_answer_was_lost(drive: Any, postgres: str, monkeypatch: Any, arrives: bool) -> None:
+    """The next try looks beside the origin: if it had arrived the record is found, else the function is called again."""
+    from kit.bank import lose
+
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        bank = Bank("postgres", postgres, saver)
+        bank.calls = lose(monkeypatch, "COMMIT", arrives=arrives)
+        app = app_of(drive, pay_and_ask(bank), saver)
+        drive.invoke(app, EMPTY, CONFIG)
+        assert (bank.rows(), places(saver)) == (["book"], [1])
+        end = drive.invoke(app, Command(resume="yes"), CONFIG)
+        assert end["log"][4:] == [f"receipt {1 if arrives else 2}", "yes", "d"]
+
+
+class Died(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_run_that_dies_around_it_leaves_rows_and_record_or_neither(
+    drive: Any, bank: Bank, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    transact = bank.saver._transact
+
+    def dies(*given: Any) -> Any:
+        if stored:
+            transact(*given)
+        raise Died
+
+    monkeypatch.setattr(bank.saver, "_transact", dies)
+    with pytest.raises((Died, StorageError)):
+        drive.invoke(app_of(drive, pay_and_ask(bank), bank.saver), EMPTY, CONFIG)
+    monkeypatch.undo()
+    assert (bank.rows(), places(bank.saver)) == ((["book"], [1]) if stored else ([], []))
+    fresh = app_of(drive, pay_and_ask(bank), bank.saver)
+    drive.invoke(fresh, None, CONFIG)
+    assert drive.invoke(fresh, Command(resume="yes"), CONFIG)["log"][4:] == ["receipt 1", "yes", "d"]
+    assert bank.calls == bank.rows() == ["book"]

@@ -1,0 +1,261 @@
+"""An answer is taken once: of several runs that bring one, one goes on; the others are told before any node runs.
+And the same run, delivered twice, is one run."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from kit.paused import CFG, Ran, answer, asked, asks, fails, graph, says
+from kit.savers import local_saver
+
+from stategraph import (
+    START,
+    CheckpointConflictError,
+    Command,
+    UnknownInterruptError,
+    interrupt,
+)
+
+saver = local_saver
+
+
+class Body:
+    """A node that asks, and then waits inside until it is let go."""
+
+    def __init__(self) -> None:
+        self.fired = 0
+        self.inside, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, state: Any) -> Any:
+        answer = interrupt("q?")
+        self.fired += 1
+        self.inside.set()
+        assert self.go_on.wait(10)
+        return {"log": [answer]}
+
+
+def one(body: Any, saver: Any, **more: Any) -> Any:
+    return graph({"q": body, "z": says("z")}, (START, "q"), ("q", "z"), checkpointer=saver, **more)
+
+
+def test_a_second_answer_is_refused_while_the_first_is_at_work(drive: Any, saver: Any) -> None:
+    body = Body()
+    app = one(body, saver)
+    drive.invoke(app, {"log": []}, CFG)
+    first = threading.Thread(target=lambda: app.invoke(Command(resume="first"), CFG))
+    first.start()
+    assert body.inside.wait(10)
+    with pytest.raises(UnknownInterruptError, match="already has an answer"):
+        drive.invoke(app, Command(resume="second"), CFG)
+    body.go_on.set()
+    first.join()
+    assert body.fired == 1
+    assert app.get_state(CFG).values["log"] == ["first", "z"]
+
+
+def test_of_many_answers_at_once_one_fires(saver: Any) -> None:
+    fired: list[Any] = []
+
+    def body(state: Any) -> Any:
+        answer = interrupt("q?")
+        fired.append(answer)
+        return {"log": [answer]}
+
+    app = one(body, saver)
+    for round in range(20):
+        thread = {"configurable": {"thread_id": str(round)}}
+        app.invoke({"log": []}, thread)
+        start = threading.Barrier(4)
+        told: list[str] = []
+
+        def resume(number: int, thread: Any = thread, start: Any = start, told: Any = told) -> None:
+            start.wait()
+            try:
+                app.invoke(Command(resume=number), thread)
+                told.append("done")
+            except (CheckpointConflictError, UnknownInterruptError) as error:
+                told.append(type(error).__name__)
+
+        fired.clear()
+        threads = [threading.Thread(target=resume, args=(n,)) for n in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert len(fired) == 1 and told.count("done") == 1
+        assert app.get_state(thread).values["log"] == [fired[0], "z"]
+
+
+class Killed(BaseException):
+    """The process ends here; nothing that would be stored on the way out is."""
+
+
+def dies_once() -> Any:
+    """A node that asks, and whose process dies once when it has the answer."""
+    left = [Killed()]
+
+    def body(state: Any) -> Any:
+        answer = interrupt("q?")
+        if left:
+            raise left.pop()
+        return {"log": [answer]}
+
+    return body
+
+
+def kill_in(app: Any, call: Any, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call in whose node the process dies: whatever it tries to store afterwards is lost."""
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        for name in ("commit", "commit_writes"):
+            patch.setattr(app.checkpointer, name, lambda *_: None)
+        app.invoke(call, config)
+
+
+def test_an_answer_outlives_the_process_that_took_it(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = one(dies_once(), saver)
+    drive.invoke(app, {"log": []}, CFG)
+    kill_in(app, Command(resume="yes"), CFG, monkeypatch)
+    with pytest.raises(UnknownInterruptError, match="invoke\\(None, config\\) goes on"):
+        drive.invoke(app, Command(resume="again"), CFG)
+    assert drive.invoke(app, None, CFG)["log"] == ["yes", "z"]
+
+
+def test_an_answer_is_open_again_when_its_run_fails_or_pauses(drive: Any, saver: Any) -> None:
+    app = one(asks("q", count=2), saver)
+    drive.invoke(app, {"log": []}, CFG)
+    drive.invoke(app, Command(resume=1), CFG)
+    assert drive.invoke(app, Command(resume=2), CFG)["log"] == [("q", 1, 2), "z"]
+
+
+def test_a_failed_answer_can_be_given_anew(drive: Any, saver: Any) -> None:
+    wants = fails("inner", 1)
+
+    def body(state: Any) -> Any:
+        answer = interrupt("q?")
+        wants(state)
+        return {"log": [answer]}
+
+    app = one(body, saver)
+    drive.invoke(app, {"log": []}, CFG)
+    with pytest.raises(Exception):  # noqa: B017
+        drive.invoke(app, Command(resume=1), CFG)
+    assert drive.invoke(app, None, CFG)["log"] == [1, "z"]
+
+
+# -- the same run again -----------------------------------------------------------------------------------------
+
+
+def run(id: str) -> Any:
+    return {**CFG, "run_id": id}
+
+
+def test_a_run_delivered_twice_is_applied_once(drive: Any, saver: Any) -> None:
+    ran = Ran()
+    app = graph({"x": says("x", ran)}, (START, "x"), checkpointer=saver)
+    first = drive.invoke(app, {"log": ["a"]}, run("r1"))
+    assert drive.invoke(app, {"log": ["a"]}, run("r1")) == first
+    drive.invoke(app, {"log": ["b"]}, run("r2"))
+    before = drive.history(app, CFG)
+    assert drive.invoke(app, {"log": ["a"]}, run("r1")) == first  # also after another
+    assert drive.history(app, CFG) == before
+    assert ran == ["x", "x"]
+
+
+def test_an_answer_delivered_twice_is_taken_once(drive: Any, saver: Any) -> None:
+    ran = Ran()
+    app = one(asks("q", ran), saver)
+    drive.invoke(app, {"log": []}, run("r1"))
+    done = drive.invoke(app, Command(resume="yes"), run("r2"))
+    assert drive.invoke(app, Command(resume="yes"), run("r2")) == done
+    assert ran.take() == ["q", "q"]  # asked, answered
+
+
+def test_an_answer_delivered_again_after_a_crash_goes_on(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = one(dies_once(), saver)
+    drive.invoke(app, {"log": []}, run("r1"))
+    kill_in(app, Command(resume="yes"), run("r2"), monkeypatch)
+    assert drive.invoke(app, Command(resume="yes"), run("r2"))["log"] == ["yes", "z"]
+
+
+def test_an_answer_delivered_twice_does_not_answer_the_next_question_of_its_node(drive: Any, saver: Any) -> None:
+    app = one(asks("q", count=2), saver)
+    drive.invoke(app, {"log": []}, run("r1"))
+    paused = drive.invoke(app, Command(resume=1), run("r2"))
+    assert drive.invoke(app, Command(resume=1), run("r2")) == paused
+    assert drive.invoke(app, Command(resume=2), run("r3"))["log"] == [("q", 1, 2), "z"]
+
+
+def test_an_answer_delivered_twice_does_not_answer_the_next_node(drive: Any, saver: Any) -> None:
+    app = graph({"a": asks("a"), "b": asks("b")}, (START, "a"), ("a", "b"), checkpointer=saver)
+    drive.invoke(app, {"log": []}, run("r1"))
+    paused = drive.invoke(app, Command(resume=1), run("r2"))
+    assert drive.invoke(app, Command(resume=1), run("r2")) == paused
+    assert drive.invoke(app, Command(resume=2), run("r3"))["log"] == [("a", 1), ("b", 2)]
+
+
+def test_an_update_delivered_twice_is_applied_once(drive: Any, saver: Any) -> None:
+    nodes = {"ask": asks("ask"), "x": fails("x", 1), "y": asks("y")}
+    app = graph(nodes, (START, "ask"), ("ask", "x"), ("x", "y"), checkpointer=saver)
+    drive.invoke(app, {"log": []}, CFG)
+    with pytest.raises(ValueError, match="x failed"):
+        drive.invoke(app, Command(resume=1), CFG)
+    update = Command(update={"log": ["u"]})
+    nodes_that_fail = graph({**nodes, "x": fails("x", 1)}, (START, "ask"), ("ask", "x"), ("x", "y"), checkpointer=saver)
+    with pytest.raises(ValueError, match="x failed"):
+        drive.invoke(nodes_that_fail, update, run("r2"))
+    for _ in range(3):  # no superstep of it is stored yet; one is; it is the newest again
+        paused = drive.invoke(app, update, run("r2"))
+        assert paused["log"] == [("ask", 1), "u", "x"]
+        assert [question.value for question in paused["__interrupt__"]] == ["y?"]
+
+
+def test_an_update_delivered_again_after_an_edit_is_applied_once(drive: Any, saver: Any) -> None:
+    """The run that brought it had stored no superstep when the thread was edited."""
+    nodes = {"x": says("x"), "y": fails("y", 1)}
+    app = graph(nodes, (START, "x"), ("x", "y"), checkpointer=saver)
+    with pytest.raises(ValueError, match="y failed"):
+        drive.invoke(app, {"log": []}, CFG)
+    failing = graph({**nodes, "y": fails("y", 1)}, (START, "x"), ("x", "y"), checkpointer=saver)
+    update = Command(update={"log": ["u"]})
+    with pytest.raises(ValueError, match="y failed"):
+        drive.invoke(failing, update, run("r2"))
+    drive.update_state(failing, CFG, {"log": ["edit"]}, as_node="x")
+    done = drive.invoke(failing, update, run("r2"))
+    assert done["log"] == ["x", "u", "edit", "y"]
+
+
+def test_update_state_is_applied_each_time_whatever_run_id_its_config_names(drive: Any, saver: Any) -> None:
+    app = one(asks("q"), saver)
+    drive.invoke(app, {"log": []}, run("r1"))
+    for edit in ("first", "second", "second"):  # a config is often kept and used again, for other values too
+        drive.update_state(app, run("r2"), {"log": [edit]}, as_node="q")
+    assert drive.get_state(app, CFG).values["log"] == ["first", "second", "second"]
+
+
+def test_commands_that_nobody_named_are_all_applied(drive: Any, saver: Any) -> None:
+    app = one(asks("q", count=2), saver)
+    drive.invoke(app, {"log": []}, CFG)
+    drive.invoke(app, Command(resume=1), CFG)
+    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [("q", 1, 1), "z"]
+
+
+def test_an_answer_left_by_a_call_that_failed_reaches_no_question_of_a_nested_graph(drive: Any, saver: Any) -> None:
+    broken = [False]
+
+    def r(state: Any) -> Any:
+        if broken[0]:
+            raise ValueError("r failed")
+        return {"log": [("r", interrupt("r?"))]}
+
+    inner = graph({"p": asks("p", count=2)}, (START, "p"), checkpointer=None)
+    app = graph({"nested": inner, "r": r}, (START, "nested"), (START, "r"), checkpointer=saver)
+    paused = drive.invoke(app, {"log": []}, CFG)
+    broken[0] = True
+    with pytest.raises(ValueError, match="r failed"):
+        drive.invoke(app, answer(r="for r")(paused), CFG)
+    broken[0] = False
+    paused = drive.invoke(app, Command(resume="for p"), CFG)
+    assert asked(paused) == ["p1?"]
+    assert drive.invoke(app, Command(resume="for p1"), CFG)["log"] == [("p", "for p", "for p1"), ("r", "for r")]

@@ -1,0 +1,357 @@
+"""A Command given as input: what update, goto and resume mean on fresh, paused, failed and finished threads."""
+
+from __future__ import annotations
+
+from operator import add
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit.paused import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
+
+from stategraph import (
+    END,
+    START,
+    Command,
+    EmptyInputError,
+    GraphChangedError,
+    InMemorySaver,
+    InvalidRouteError,
+    InvalidUpdateError,
+    Overwrite,
+    Send,
+    StateGraph,
+    UnknownInterruptError,
+    interrupt,
+)
+from stategraph.channels import LastValue
+from stategraph.pregel import NodeBuilder, Pregel
+
+
+def chain(ran: list[str] | None = None, **nodes: Any) -> Any:
+    """START -> x -> n (asks) -> z; o and p stand aside."""
+    bodies = {"x": says("x", ran), "n": asks("n", ran), "z": says("z", ran), "o": says("o", ran), "p": says("p", ran)}
+    return graph({**bodies, **nodes}, (START, "x"), ("x", "n"), ("n", "z"), aside="op")
+
+
+# The thread each command meets: what must be done before, and its log then.
+FRESH: list[Any] = []
+PAUSED: list[Any] = [{"log": ["i"]}]
+FINISHED: list[Any] = [{"log": ["i"]}, Command(resume="A")]
+DONE = ["i", "x", ("n", "A"), "z"]
+
+CASES: dict[str, tuple[list[Any], Command[Any], list[Any], tuple[str, ...]]] = {
+    "update, fresh": (FRESH, Command(update={"log": ["u"]}), ["u"], ()),
+    "goto, fresh": (FRESH, Command(goto="o"), ["o"], ()),
+    "update and goto, fresh": (FRESH, Command(update={"log": ["u"]}, goto="o"), ["u", "o"], ()),
+    "goto several, fresh": (FRESH, Command(goto=["p", "o"]), ["o", "p"], ()),
+    "Send, fresh": (FRESH, Command(goto=Send("o", {})), ["o"], ()),
+    "END, fresh": (FRESH, Command(update={"log": ["u"]}, goto=END), ["u"], ()),
+    "update, paused": (PAUSED, Command(update={"log": ["u"]}), ["i", "x", "u"], ("n",)),
+    "goto, paused": (PAUSED, Command(goto="o"), ["i", "x", "o"], ("n",)),
+    "goto END, paused": (PAUSED, Command(goto=END, update={"log": ["u"]}), ["i", "x", "u"], ("n",)),
+    "resume, paused": (PAUSED, Command(resume="A"), DONE, ()),
+    "resume and update, paused": (PAUSED, Command(resume="A", update={"log": ["u"]}), ["i", "x", "u", ("n", "A"), "z"], ()),
+    "all three, paused": (
+        PAUSED, Command(resume="A", update={"log": ["u"]}, goto="o"), ["i", "x", "u", ("n", "A"), "o", "z"], ()
+    ),
+    "update, finished": (FINISHED, Command(update={"log": ["u"]}), [*DONE, "u"], ()),
+    "goto, finished": (FINISHED, Command(goto="o"), [*DONE, "o"], ()),
+    "goto list with Send, finished": (FINISHED, Command(goto=["o", Send("p", {})]), [*DONE, "o", "p"], ()),
+    "update and goto, finished": (FINISHED, Command(update=[("log", ["u"]), ("log", ["v"])], goto=["z"]), [*DONE, "u", "v", "z"], ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "command", "log", "following"), CASES.values(), ids=CASES.keys())
+def test_what_a_command_does(drive: Any, before: list[Any], command: Any, log: list[Any], following: tuple[str, ...]) -> None:
+    app = chain()
+    for given in before:
+        drive.invoke(app, given, CFG)
+    result = drive.invoke(app, command, CFG)
+    state = drive.get_state(app, CFG)
+    assert (result["log"], state.values["log"], state.next) == (log, log, following)
+    assert asked(result) == ["n?"] if following else "__interrupt__" not in result
+
+
+def test_a_command_without_a_checkpointer_starts_with_it(drive: Any) -> None:
+    app = graph({"x": says("x"), "o": says("o")}, (START, "x"), aside="o", checkpointer=None)
+    assert drive.invoke(app, Command(update={"log": ["u"]}, goto="o"))["log"] == ["u", "o"]
+
+
+def test_an_update_is_seen_by_the_node_that_goes_on(drive: Any) -> None:
+    app = chain(n=lambda state: {"log": [state["a"], *asks("n")(state)["log"]]})
+    drive.invoke(app, {"a": 1}, CFG)
+    done = drive.invoke(app, Command(update={"a": 9}, resume="R", goto="o"), CFG)
+    assert (done["a"], done["log"]) == (9, ["x", 9, ("n", "R"), "o", "z"])
+
+
+def test_updates_of_a_thread_that_keeps_failing_add_up(drive: Any) -> None:
+    app = graph({"n": fails("n", 3)}, (START, "n"))
+    with pytest.raises(ValueError):
+        drive.invoke(app, {"log": [0]}, CFG)
+    for number in (1, 2):
+        with pytest.raises(ValueError):
+            drive.invoke(app, Command(update={"log": [number]}), CFG)
+        assert drive.get_state(app, CFG).values["log"] == list(range(number + 1))
+    assert drive.invoke(app, None, CFG)["log"] == [0, 1, 2, "n"]
+
+
+def test_an_update_makes_no_checkpoint_and_a_superstep_keeps_it_for_good(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, {}, CFG)
+    before = len(drive.history(app, CFG))
+    drive.invoke(app, Command(update={"log": ["u"]}), CFG)
+    assert len(drive.history(app, CFG)) == before
+    drive.invoke(app, Command(resume="A"), CFG)
+    assert rows(drive.history(app, CFG))[-2:] == [
+        ("loop", 2, ["x", "u", ("n", "A")], ("z",)),
+        ("loop", 3, ["x", "u", ("n", "A"), "z"], ()),
+    ]
+
+
+def test_a_goto_runs_beside_what_waits_already(drive: Any) -> None:
+    ran = Ran()
+    app = chain(ran)
+    drive.invoke(app, {}, CFG, interrupt_before=["n"])
+    ran.clear()
+    drive.invoke(app, Command(goto="o"), CFG)
+    assert ran.take() == ["n", "o"]
+
+
+def test_a_goto_that_had_run_when_the_thread_paused_again_does_not_run_again(drive: Any) -> None:
+    ran = Ran()
+    app = chain(ran)
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(goto="o"), CFG)
+    ran.clear()
+    assert drive.invoke(app, Command(resume="A"), CFG)["log"] == ["x", ("n", "A"), "o", "z"]
+    assert ran.take() == ["n", "z"]
+
+
+def test_a_fresh_command_leaves_the_edges_of_start_alone(drive: Any) -> None:
+    ran = Ran()
+    drive.invoke(chain(ran), Command(update={"a": 1}, goto="o"), CFG)
+    assert ran == ["o"]
+
+
+@pytest.mark.parametrize("command", [Command(), Command(goto=()), Command(goto=[])], ids=repr)
+@pytest.mark.parametrize("before", [FRESH, PAUSED, FINISHED], ids=["fresh", "paused", "finished"])
+def test_an_empty_command_is_an_error(drive: Any, before: list[Any], command: Any) -> None:
+    app = chain()
+    for given in before:
+        drive.invoke(app, given, CFG)
+    known = len(drive.history(app, CFG))
+    with pytest.raises(EmptyInputError, match="the Command given as input is empty"):
+        drive.invoke(app, command, CFG)
+    assert len(drive.history(app, CFG)) == known
+
+
+WRONG: dict[str, tuple[Command[Any], type[Exception], str]] = {
+    "goto": (Command(goto="zz"), InvalidRouteError, "goes to the unknown node 'zz'"),
+    "goto START": (Command(goto=START), InvalidRouteError, "neither START nor END can be run"),
+    "one of several": (Command(goto=["o", "zz"]), InvalidRouteError, "goes to the unknown node 'zz'"),
+    "near miss": (Command(goto=["x_"]), InvalidRouteError, "did you mean 'x'"),
+    "Send": (Command(goto=Send("zz", 1)), InvalidRouteError, "'zz'"),
+    "Send to END": (Command(goto=Send(END, 1)), InvalidRouteError, "neither START nor END can be run"),
+    "key": (Command(update={"lgo": ["u"]}), InvalidUpdateError, "unknown key 'lgo'; did you mean 'log'"),
+    "pair": (Command(update=[("lgo", 1)]), InvalidUpdateError, "'lgo'"),
+    "shape": (Command(update="abc"), InvalidUpdateError, "'abc'"),
+    "a number": (Command(update=3), InvalidUpdateError, "int: 3"),
+    "parent": (Command(graph=Command.PARENT, update={"a": 1}), InvalidUpdateError, "no parent graph"),
+    "bad goto beside a good answer": (Command(resume="A", goto="zz"), InvalidRouteError, "'zz'"),
+    "good goto beside a bad answer": (Command(resume={"0" * 32: 1}, goto="o"), UnknownInterruptError, "pending"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "error", "text"), WRONG.values(), ids=WRONG.keys())
+@pytest.mark.parametrize("before", [FRESH, PAUSED, FINISHED], ids=["fresh", "paused", "finished"])
+def test_nothing_of_a_wrong_command_is_stored(
+    drive: Any, before: list[Any], command: Any, error: type[Exception], text: str
+) -> None:
+    app = chain()
+    for given in before:
+        drive.invoke(app, given, CFG)
+    then = drive.history(app, CFG)
+    fits = (error, UnknownInterruptError) if command.resume != Command().resume else error
+    with pytest.raises(fits, match=text if before is PAUSED else None):
+        drive.invoke(app, command, CFG)
+    assert drive.history(app, CFG) == then
+    if before is PAUSED:
+        assert drive.invoke(app, Command(resume="A"), CFG)["log"] == DONE
+
+
+def test_a_command_at_a_raw_graph_updates_channels_and_sends(drive: Any) -> None:
+    app = Pregel(
+        nodes={"n": NodeBuilder().subscribe_only("a").do(lambda v: v + 1).write_to("o")},
+        channels={"a": LastValue(int), "o": LastValue(int)}, input_channels="a", output_channels="o",
+        checkpointer=InMemorySaver(),
+    )  # fmt: skip
+    assert drive.invoke(app, 1, CFG) == 2
+    assert drive.invoke(app, Command(update={"a": 10}), CFG) == 11
+    with pytest.raises(InvalidUpdateError, match="'b'"):
+        drive.invoke(app, Command(update={"b": 1}), CFG)
+
+
+def test_a_command_from_a_node_may_not_answer(drive: Any) -> None:
+    """`resume` means nothing there, so it is refused; None, which the peer has for no answer, is let pass."""
+
+    def app_of(resume: Any) -> Any:
+        leads = Command(update={"log": ["n"]}, resume=resume, goto="z")
+        return graph({"n": lambda state: leads, "z": says("z")}, (START, "n"), aside="z")
+
+    with pytest.raises(InvalidUpdateError, match="node 'n' returned a Command with resume=str: '?'"):
+        drive.invoke(app_of("?"), {}, CFG)
+    assert drive.invoke(app_of(None), {}, CFG)["log"] == ["n", "z"]
+
+
+# -- a graph that has changed since (R24) ---------------------------------------------------------------------
+
+
+def two(second: str, saver: Any, **nodes: Any) -> Any:
+    bodies = {"x": says("x"), second: asks(second), **nodes}
+    return graph(bodies, (START, "x"), ("x", second), checkpointer=saver)
+
+
+@pytest.mark.parametrize("given", [None, Command(resume="A"), Command(goto="x"), Command(update={"a": 1})], ids=repr)
+def test_a_thread_that_waits_for_a_node_that_is_gone_says_so(drive: Any, given: Any) -> None:
+    saver = InMemorySaver()
+    drive.invoke(two("old", saver), {"a": 1}, CFG)
+    changed = two("new", saver)
+    then = drive.history(changed, CFG)
+    with pytest.raises(GraphChangedError, match="thread '1' has pending work .* node 'old'") as caught:
+        drive.invoke(changed, given, CFG)
+    assert caught.value.lost == ("node 'old'",)
+    assert drive.history(changed, CFG) == then
+    assert asked(drive.invoke(two("old", saver), None, CFG)) == ["old?"]
+
+
+def test_looking_at_a_thread_of_another_graph_works(drive: Any) -> None:
+    saver = InMemorySaver()
+    drive.invoke(two("old", saver), {"a": 1}, CFG)
+    state = drive.get_state(two("new", saver), CFG)
+    assert (state.values, state.next) == ({"a": 1, "log": ["x"]}, ())
+
+
+def test_new_input_drops_what_the_changed_graph_cannot_do(drive: Any) -> None:
+    saver = InMemorySaver()
+    drive.invoke(two("old", saver), {}, CFG)
+    changed = two("new", saver)
+    assert asked(drive.invoke(changed, {}, CFG)) == ["new?"]
+    assert drive.invoke(changed, Command(resume=1), CFG)["log"] == ["x", "x", ("new", 1)]
+
+
+def test_what_the_changed_graph_cannot_do_can_be_dropped_by_hand(drive: Any) -> None:
+    saver = InMemorySaver()
+    drive.invoke(two("old", saver), {}, CFG)
+    changed = two("new", saver)
+    with pytest.raises(GraphChangedError, match="node 'old'"):
+        drive.update_state(changed, CFG, {"a": 1}, as_node="x")
+    drive.update_state(changed, CFG, None, as_node=END)
+    assert drive.invoke(changed, Command(goto="new"), CFG)["log"] == ["x"]
+    assert drive.get_state(changed, CFG).next == ("new",)
+
+
+def test_a_waiting_send_to_a_node_that_is_gone_is_named(drive: Any) -> None:
+    saver = InMemorySaver()
+
+    def fan(target: str) -> Any:
+        builder = StateGraph(State).add_node(target, says(target)).add_conditional_edges(START, lambda s: Send(target, s))
+        return builder.compile(checkpointer=saver)
+
+    drive.invoke(fan("old"), {}, CFG, interrupt_before=["old"])
+    changed = fan("new")
+    with pytest.raises(GraphChangedError, match="node 'old'"):
+        drive.invoke(changed, None, CFG)
+    assert drive.get_state(changed, CFG).next == ()
+    assert drive.invoke(changed, {}, CFG)["log"] == ["new"]
+
+
+def test_a_join_that_is_half_full_and_gone_is_named(drive: Any) -> None:
+    saver = InMemorySaver()
+
+    def joined(end: str) -> Any:
+        builder = StateGraph(State).add_node("a1", says("a1")).add_node("b", says("b")).add_node("b2", says("b2"))
+        builder.add_node(end, says(end)).add_edge(START, "a1").add_edge(START, "b").add_edge("b", "b2")
+        return builder.add_edge(["a1", "b2"], end).compile(checkpointer=saver)
+
+    drive.invoke(joined("c"), {}, CFG, interrupt_before=["b2"])
+    with pytest.raises(GraphChangedError, match="the join of 'a1' and 'b2' before 'c'"):
+        drive.invoke(joined("d"), None, CFG)
+    assert drive.invoke(joined("c"), None, CFG)["log"] == ["a1", "b", "b2", "c"]
+
+
+def test_what_a_finished_sibling_wrote_for_a_node_that_is_gone_is_named(drive: Any) -> None:
+    saver = InMemorySaver()
+
+    def split(after: str) -> Any:
+        nodes = {"p": says("p"), "q": asks("q"), after: says(after)}
+        return graph(nodes, (START, "p"), (START, "q"), ("p", after), checkpointer=saver)
+
+    drive.invoke(split("old"), {}, CFG)
+    changed = split("new")
+    assert drive.get_state(changed, CFG).values["log"] == ["p"]
+    with pytest.raises(GraphChangedError, match="node 'old'"):
+        drive.invoke(changed, Command(resume=1), CFG)
+    assert drive.invoke(split("old"), Command(resume=1), CFG)["log"] == ["p", ("q", 1), "old"]
+
+
+def test_a_finished_thread_does_not_mind_that_its_graph_has_changed(drive: Any) -> None:
+    saver = InMemorySaver()
+    app = two("old", saver)
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume=1), CFG)
+    changed = two("new", saver)
+    assert drive.invoke(changed, None, CFG)["log"] == ["x", ("old", 1)]
+    assert drive.invoke(changed, Command(goto="x"), CFG)["log"] == ["x", ("old", 1), "x"]
+
+
+def test_a_raw_graph_that_lacks_the_channel_just_written_says_so(drive: Any) -> None:
+    saver = InMemorySaver()
+
+    def raw(middle: str) -> Any:
+        nodes = {"n1": NodeBuilder().subscribe_only("a").write_to(middle), "n2": NodeBuilder().subscribe_only(middle).write_to("o")}
+        return Pregel(nodes=nodes, channels={k: LastValue(int) for k in ("a", middle, "o")}, input_channels="a",
+                      output_channels="o", checkpointer=saver)  # fmt: skip
+
+    drive.invoke(raw("b"), 1, CFG, interrupt_before=["n2"])
+    with pytest.raises(GraphChangedError, match="channel 'b'"):
+        drive.invoke(raw("c"), None, CFG)
+    assert drive.invoke(raw("b"), None, CFG) == 1
+
+
+def test_the_ids_in_an_error_are_those_that_wait(drive: Any) -> None:
+    app = chain()
+    paused = drive.invoke(app, {}, CFG)
+    with pytest.raises(UnknownInterruptError) as caught:
+        drive.invoke(app, Command(resume={"f" * 32: 1}), CFG)
+    assert caught.value.pending_ids == tuple(ids(paused).values())
+
+
+def test_a_command_at_an_old_checkpoint_makes_a_branch_that_holds_it(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="A"), CFG)
+    then, count = at(drive, app, 0), len(drive.history(app, CFG))
+    drive.invoke(app, Command(update={"a": 9}, goto="o"), then)
+    branch = rows(drive.history(app, CFG))[count:]
+    assert branch[0][0:2] == ("fork", 1) and set(branch[0][3]) == {"o", "x"}
+    assert "a" not in drive.get_state(app, then).values
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_commands_at_one_checkpoint_may_write_one_key_each(drive: Any, schedule: Any) -> None:
+    """They are applied one after the other when the thread is loaded, too. Nobody could read it any more."""
+
+    class Plain(TypedDict, total=False):
+        last: str
+        items: Annotated[list[str], add]
+        out: list[str]
+
+    builder = StateGraph(Plain).add_node("ask", lambda _: {"out": [interrupt(each) for each in "123"]})
+    app = builder.add_edge(START, "ask").compile(InMemorySaver(), schedule=schedule)
+    drive.invoke(app, {"last": "0"}, CFG)
+    drive.invoke(app, Command(resume="a", update={"last": "1", "items": Overwrite(["1"])}), CFG)
+    drive.invoke(app, Command(resume="b", update={"last": "2", "items": ["2"]}), CFG)
+    assert drive.get_state(app, CFG).values == {"last": "2", "items": ["1", "2"]}
+    result = drive.invoke(app, Command(resume="c", update={"items": Overwrite(["3"])}), CFG)
+    assert result == {"last": "2", "items": ["3"], "out": ["a", "b", "c"]}
+    assert drive.history(app, CFG)[0].values == result

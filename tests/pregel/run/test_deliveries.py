@@ -1,0 +1,182 @@
+"""A call with a run id that is delivered twice at once: one delivery runs the nodes, the other gets a conflict first."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from faults.campaign import patched
+from kit import cluster
+from kit.mortal import STORING
+
+from stategraph import START, CheckpointConflictError, Command, StateGraph, interrupt
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+postgres = cluster.emptied
+CFG: Any = {"configurable": {"thread_id": "t"}}
+NAMED: Any = {**CFG, "run_id": "r"}
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+GIVEN: Any = {"log": ["in"]}
+
+
+def build(saver: Any, ran: list[str], schedule: Any, *, asks: bool = False, stops: bool = False) -> Any:
+    def node(state: State) -> Any:
+        if asks:
+            interrupt("?")
+        ran.append("node")
+        return {"log": ["node"]}
+
+    def last(state: State) -> Any:
+        ran.append("last")
+        return {"log": ["last"]}
+
+    graph = StateGraph(State).add_node("node", node).add_node("last", last).add_edge(START, "node").add_edge("node", "last")
+    return graph.compile(checkpointer=saver, schedule=schedule, interrupt_before=["node"] if stops else None)
+
+
+@contextmanager
+def another(saver: Any, request: Any) -> Iterator[Any]:
+    """A saver of another process on the same threads. Threads in memory belong to one."""
+    if isinstance(saver, SqliteSaver):
+        path = str(request.getfixturevalue("tmp_path") / "threads.db")
+        with SqliteSaver.from_conn_string(path, synchronous="off") as other:
+            yield other
+    elif isinstance(saver, PostgresSaver):
+        with PostgresSaver.from_conn_string(request.getfixturevalue("postgres")) as other:
+            yield other
+    else:
+        yield saver
+
+
+@contextmanager
+def before_the_first_store(saver: Any, call: Any, acall: Any) -> Iterator[None]:
+    """What has been loaded is out of date: another call runs before anything is stored."""
+    due = [1]
+
+    def around(store: Any) -> Any:
+        def run(*given: Any) -> Any:
+            if due and due.pop():
+                call()
+            return store(*given)
+
+        return run
+
+    def around_async(store: Any) -> Any:
+        async def run(*given: Any) -> Any:
+            if due and due.pop():
+                await acall()
+            return await store(*given)
+
+        return run
+
+    with ExitStack() as stack:
+        for name in STORING:
+            stack.enter_context(patched(saver, name, around(getattr(saver, name))))
+            stack.enter_context(patched(saver, f"a{name}", around_async(getattr(saver, f"a{name}"))))
+        yield
+
+
+CALLS: dict[str, tuple[Any, bool, Any]] = {
+    # what is delivered, whether the graph asks, and how the thread came to where it stands
+    "first input": (GIVEN, False, None),
+    "input": (GIVEN, False, [GIVEN, CFG]),
+    "input taken before": (GIVEN, False, [GIVEN, NAMED]),
+    "nothing": (None, False, [GIVEN, CFG]),
+    "update": (Command(update={"log": ["up"]}), False, [GIVEN, CFG]),
+    "first command": (Command(update=GIVEN, goto="node"), False, None),
+    "answer": (Command(resume="yes"), True, [GIVEN, CFG]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_of_two_deliveries_that_begin_at_one_checkpoint_one_runs_the_nodes(
+    drive: Any, saver: Any, request: Any, call: str, durability: Any, schedule: Any
+) -> None:
+    given, asks, before = CALLS[call]
+    ran: list[str] = []
+    if before is not None:
+        drive.invoke(build(saver, ran, schedule, asks=asks, stops=not asks), *before, durability="sync")
+        assert ran == []
+    with another(saver, request) as second:
+        first, other = (build(each, ran, schedule, asks=asks) for each in (saver, second))
+        refused: list[str] = []
+
+        def deliver() -> None:
+            try:
+                other.invoke(given, NAMED, durability=durability)
+            except CheckpointConflictError:
+                refused.append("second")
+
+        async def adeliver() -> None:
+            try:
+                await other.ainvoke(given, NAMED, durability=durability)
+            except CheckpointConflictError:
+                refused.append("second")
+
+        with before_the_first_store(saver, deliver, adeliver):
+            try:
+                drive.invoke(first, given, NAMED, durability=durability)
+            except CheckpointConflictError:
+                refused.append("first")
+        assert ran == ["node", "last"]
+        assert len(refused) == 1
+        state = drive.get_state(first, CFG)
+        assert state.next == () and state.values["log"][-2:] == ["node", "last"]
+        # Delivered once more, it is recognized.
+        if given is not None:
+            drive.invoke(first, given, NAMED, durability=durability)
+        assert ran == ["node", "last"]
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("multitask", [None, "enqueue"])
+def test_a_delivery_that_comes_while_the_first_runs_is_refused_or_waits(
+    drive: Any, saver: Any, durability: Any, schedule: Any, multitask: Any
+) -> None:
+    ran: list[str] = []
+    entered, release = threading.Event(), threading.Event()
+
+    def node(state: State) -> Any:
+        ran.append("node")
+        entered.set()
+        assert release.wait(20)
+        return {"log": ["node"]}
+
+    app = StateGraph(State).add_node("node", node).add_edge(START, "node").compile(checkpointer=saver, schedule=schedule)
+    results: list[Any] = []
+
+    def deliver(**options: Any) -> None:
+        try:
+            results.append(drive.invoke(app, GIVEN, NAMED, durability=durability, **options)["log"])
+        except CheckpointConflictError:
+            results.append("conflict")
+
+    first = threading.Thread(target=deliver)
+    first.start()
+    assert entered.wait(20)
+    if multitask is None:
+        deliver()
+        release.set()
+        first.join()
+        assert results == ["conflict", ["in", "node"]]
+    else:
+        second = threading.Thread(target=deliver, kwargs={"multitask": multitask})
+        second.start()
+        release.set()
+        first.join()
+        second.join()
+        assert results == [["in", "node"], ["in", "node"]]
+    assert ran == ["node"]

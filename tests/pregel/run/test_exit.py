@@ -1,0 +1,150 @@
+"""durability="exit": one save at the end, of the run and of the graphs inside it; and streams show what was stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kit.paused import CFG, Ran, State, asked, asks, fails, graph, says
+
+from stategraph import START, Command, InMemorySaver, RetryPolicy, Send, StateGraph
+
+EXIT: Any = {"durability": "exit"}
+
+
+def inner(ran: list[str] | None = None, **options: Any) -> Any:
+    return graph({"i1": says("i1", ran), "i2": says("i2", ran)}, (START, "i1"), ("i1", "i2"), **options)
+
+
+def namespaces(app: Any) -> list[str]:
+    """The names of the graphs that have rows in the thread, one for each row."""
+    rows = app.checkpointer.list(CFG)
+    return sorted("|".join(level.split(":")[0] for level in _ns(row.config).split("|")) for row in rows)
+
+
+def _ns(config: Any) -> str:
+    return config["configurable"].get("checkpoint_ns", "")
+
+
+def as_node() -> Any:
+    return graph({"sub": inner(checkpointer=None)}, (START, "sub"))
+
+
+def two_levels() -> Any:
+    middle = graph({"inner": inner(checkpointer=None)}, (START, "inner"), checkpointer=None)
+    return graph({"sub": middle}, (START, "sub"))
+
+
+def called(state: Any) -> Any:
+    return {"log": inner(checkpointer=None).invoke({})["log"]}
+
+
+def in_functions() -> Any:
+    def sends(_: Any) -> list[Send]:
+        return [Send("call", {}) for _ in range(3)]
+
+    graph = StateGraph(State).add_node("call", called).add_conditional_edges(START, sends, ["call"])
+    return graph.compile(checkpointer=InMemorySaver())
+
+
+@pytest.mark.parametrize("build", [as_node, two_levels, in_functions])
+def test_graphs_inside_that_have_finished_leave_nothing(drive: Any, build: Any) -> None:
+    app = build()
+    drive.invoke(app, {"log": []}, CFG, **EXIT)
+    assert namespaces(app) == [""]
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("build", [as_node, two_levels, in_functions])
+@pytest.mark.parametrize("mode", ["checkpoints", "debug"])
+def test_streams_show_just_what_is_stored(drive: Any, durability: Any, build: Any, mode: Any) -> None:
+    app = build()
+    chunks = drive.stream(app, {"log": []}, CFG, stream_mode=mode, subgraphs=True, durability=durability)
+    if mode == "debug":
+        chunks = [(ns, chunk["payload"]) for ns, chunk in chunks if chunk["type"] == "checkpoint"]
+    shown = [chunk["config"]["configurable"] for _, chunk in chunks]
+    stored = [row.config["configurable"] for row in app.checkpointer.list(CFG)]
+    assert sorted(c["checkpoint_id"] for c in shown) == sorted(c["checkpoint_id"] for c in stored)
+    last = [chunk for ns, chunk in chunks if not ns][-1]
+    assert last["values"] == drive.get_state(app, CFG).values and last["next"] == []
+
+
+def test_a_stream_that_pauses_shows_the_checkpoint_that_is_stored(drive: Any) -> None:
+    app = graph({"a": says("a"), "b": asks("b")}, (START, "a"), ("a", "b"))
+    [chunk] = drive.stream(app, {"log": []}, CFG, stream_mode="checkpoints", **EXIT)
+    assert (chunk["next"], chunk["values"]) == (["b"], {"log": ["a"]})
+    assert chunk["config"] == drive.get_state(app, CFG).config
+
+
+def test_a_stream_that_fails_shows_the_checkpoint_that_is_stored() -> None:
+    app = graph({"a": says("a"), "b": fails("b", 1)}, (START, "a"), ("a", "b"))
+    shown = []
+    with pytest.raises(ValueError, match="b failed"):
+        for chunk in app.stream({"log": []}, CFG, stream_mode="checkpoints", **EXIT):
+            shown.append((chunk["config"], chunk["next"]))
+    assert shown == [(app.get_state(CFG).config, ["b"])]
+
+
+def test_a_graph_inside_that_paused_is_stored_and_goes_on(drive: Any) -> None:
+    ran = Ran()
+    sub = graph({"s": says("s", ran), "i": asks("i", ran)}, (START, "s"), ("s", "i"), checkpointer=None)
+    app = graph({"sub": sub}, (START, "sub"))
+    assert asked(drive.invoke(app, {"log": []}, CFG, **EXIT)) == ["i?"]
+    assert namespaces(app) == ["", "sub"]
+    drive.invoke(app, Command(resume="x"), CFG, **EXIT)
+    assert sorted(ran) == ["i", "i", "s"]
+
+
+def test_a_task_that_paused_finds_the_graphs_it_had_run_to_their_end(drive: Any) -> None:
+    ran = Ran()
+    first, second = inner(ran, checkpointer=None), graph({"q": asks("q")}, (START, "q"), checkpointer=None)
+
+    def node(state: Any) -> Any:
+        return {"log": [*first.invoke({"log": []})["log"], *second.invoke({"log": []})["log"]]}
+
+    app = graph({"call": node}, (START, "call"))
+    assert asked(drive.invoke(app, {"log": []}, CFG, **EXIT)) == ["q?"]
+    assert drive.invoke(app, Command(resume=1), CFG, **EXIT)["log"] == ["i1", "i2", ("q", 1)]
+    assert ran.take() == ["i1", "i2"]
+
+
+def fails_after(child: Any) -> Any:
+    """A node that runs a graph to its end, and fails once after that."""
+    fail = [True]
+
+    def node(state: Any) -> Any:
+        log = child.invoke({"log": []})["log"]
+        if fail:
+            fail.pop()
+            raise ValueError("later")
+        return {"log": log}
+
+    return node
+
+
+def test_a_task_that_failed_finds_the_graphs_it_had_run_to_their_end(drive: Any) -> None:
+    ran = Ran()
+    app = graph({"call": fails_after(inner(ran, checkpointer=None))}, (START, "call"))
+    with pytest.raises(ValueError, match="later"):
+        drive.invoke(app, {"log": []}, CFG, **EXIT)
+    assert drive.invoke(app, None, CFG, **EXIT)["log"] == ["i1", "i2"]
+    assert ran.take() == ["i1", "i2"]
+
+
+def test_a_retried_task_finds_the_graphs_it_had_run_to_their_end(drive: Any) -> None:
+    ran = Ran()
+    node = fails_after(inner(ran, checkpointer=None))
+    policy = RetryPolicy(initial_interval=0, jitter=False, retry_on=ValueError)
+    app = StateGraph(State).add_node("call", node, retry_policy=policy).add_edge(START, "call")
+    assert drive.invoke(app.compile(checkpointer=InMemorySaver()), {"log": []}, CFG, **EXIT)["log"] == ["i1", "i2"]
+    assert ran.take() == ["i1", "i2"]
+
+
+def test_a_history_inside_is_kept_for_the_next_call(drive: Any) -> None:
+    app = graph({"sub": inner(checkpointer=True)}, (START, "sub"))
+    drive.invoke(app, {"log": []}, CFG, **EXIT)
+    assert namespaces(app) == ["", "sub"]
+    drive.invoke(app, {"log": []}, CFG, **EXIT)
+    assert namespaces(app) == ["", "", "sub", "sub"]
+    child = {"configurable": {"thread_id": "1", "checkpoint_ns": "sub"}}
+    assert [row.parent_config is None for row in drive.history(app, child)] == [False, True]

@@ -1,0 +1,215 @@
+"""`explain`: why a node did not run. Per node: would it run now, what does it wait for, and on whom does a join wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kit.paused import CFG, State, asks, at, fails, graph, says
+
+from stategraph import START, Command, GraphWarning, InMemorySaver, Send, StateGraph
+from stategraph.channels import MISSING, ChannelStatus, LastValue
+from stategraph.pregel import NodeBuilder, Pregel
+
+
+class Quorum(LastValue[int]):
+    """Can be read once it was written twice."""
+
+    __slots__ = ("votes",)
+
+    def __init__(self, typ: Any, key: str = "") -> None:
+        super().__init__(typ, key)
+        self.votes = 0
+
+    def update(self, values: Any) -> bool:
+        self.votes += len(values)
+        return super().update(values)
+
+    def is_available(self) -> bool:
+        return self.votes >= 2
+
+    def describe(self) -> ChannelStatus:
+        if self.is_available():
+            return super().describe()
+        return ChannelStatus("waiting" if self.votes else "empty", f"has {self.votes} of 2 votes")
+
+    def checkpoint(self) -> Any:
+        return self.votes
+
+    def from_checkpoint(self, stored: Any) -> Any:
+        new = super().from_checkpoint(MISSING)
+        new.votes = 0 if stored is MISSING else stored
+        return new
+
+
+def explain(drive: Any, app: Any, config: Any = CFG) -> Any:
+    return drive.call(app, "explain", config)
+
+
+def chain(**compiled: Any) -> Any:
+    return graph({n: says(n) for n in "xyz"}, (START, "x"), ("x", "y"), ("y", "z"), **compiled)
+
+
+def states(found: Any) -> dict[str, str]:
+    return {name: status.state for name, status in found.items()}
+
+
+def test_on_a_thread_that_has_not_started_all_are_idle(drive: Any) -> None:
+    found = explain(drive, chain())
+    assert states(found) == dict.fromkeys("xyz", "idle") and found["x"].why == "the thread has not started"
+
+
+def test_every_visible_node_gets_a_status_and_a_sentence(drive: Any) -> None:
+    app = chain(interrupt_before=["y"])
+    drive.invoke(app, {}, CFG)
+    found = explain(drive, app)
+    assert states(found) == {"x": "idle", "y": "next", "z": "idle"}
+    assert found["y"].why == "it runs in the next superstep"
+    assert found["z"].why == "nothing has triggered it yet"
+    assert found["x"].why == "nothing triggers it now"
+
+
+def test_a_half_full_join_names_who_is_missing(drive: Any) -> None:
+    builder = StateGraph(State)
+    for name in ("a1", "b", "c", "end"):
+        builder.add_node(name, says(name))
+    builder.add_edge(START, "a1").add_conditional_edges("a1", lambda s: "b", ["b", "c"]).add_edge(["b", "c"], "end")
+    with pytest.warns(GraphWarning, match="never runs"):
+        app = builder.compile(checkpointer=InMemorySaver())
+    drive.invoke(app, {}, CFG)
+    status = explain(drive, app)["end"]
+    assert (status.state, status.missing) == ("waiting", ("c",))
+    assert "the join 'join:b+c:end' still waits for c (b has finished)" in status.why
+
+
+def test_a_join_that_nobody_has_reached_is_idle(drive: Any) -> None:
+    builder = StateGraph(State)
+    for name in ("a1", "b", "end"):
+        builder.add_node(name, says(name))
+    builder.add_edge(START, "a1").add_edge(START, "b").add_edge(["a1", "b"], "end")
+    app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["a1"])
+    drive.invoke(app, {}, CFG)
+    status = explain(drive, app)["end"]
+    assert (status.state, status.missing) == ("idle", ("a1", "b")) and "no predecessor has finished yet" in status.why
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("wait", ["all", "any", 2, "reachable"])
+def test_a_node_behind_a_join_that_has_run_is_told_so(drive: Any, wait: Any, schedule: Any) -> None:
+    builder = StateGraph(State)
+    for name in ("a1", "b", "end"):
+        builder.add_node(name, says(name))
+    builder.add_edge(START, "a1").add_edge(START, "b").add_edge(["a1", "b"], "end", wait=wait)
+    app = builder.compile(checkpointer=InMemorySaver(), schedule=schedule)
+    drive.invoke(app, {}, CFG)
+    status = explain(drive, app)["end"]
+    [join] = app.program.joins
+    assert (status.state, status.why) == ("idle", f"nothing triggers it now; it has run since the join '{join.channel}' last opened")
+
+
+def test_a_question_and_a_finished_sibling_are_told_apart(drive: Any) -> None:
+    app = graph({"ok": says("ok"), "q": asks("q")}, (START, "ok"), (START, "q"))
+    drive.invoke(app, {}, CFG)
+    found = explain(drive, app)
+    assert found["q"] == ("next", "it is paused: it asked 'q?' and waits for the answer", ())
+    assert found["ok"] == ("waiting", "it has finished; its superstep waits for the other nodes", ())
+
+
+def test_a_failed_node_shows_its_error(drive: Any) -> None:
+    app = graph({"bad": fails("bad", 1)}, (START, "bad"))
+    with pytest.raises(ValueError):
+        drive.invoke(app, {}, CFG)
+    status = explain(drive, app)["bad"]
+    assert status.state == "next" and "failed with ValueError('bad failed') and runs again on resume" in status.why
+
+
+def test_a_deferred_node_says_that_it_waits_for_the_end(drive: Any) -> None:
+    builder = StateGraph(State).add_node("a1", says("a1")).add_node("b", says("b")).add_node("late", says("late"), defer=True)
+    builder.add_edge(START, "a1").add_edge("a1", "b").add_edge(START, "late")
+    app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["b"])
+    drive.invoke(app, {}, CFG)
+    assert states(explain(drive, app)) == {"a1": "idle", "b": "next", "late": "waiting"}
+
+
+def test_a_deferred_join_that_is_complete_waits_for_the_end(drive: Any) -> None:
+    builder = StateGraph(State)
+    for name in ("p", "q", "r1", "r2"):
+        builder.add_node(name, says(name))
+    builder.add_node("late", says("late"), defer=True).add_edge(["p", "q"], "late")
+    builder.add_edge(START, "p").add_edge(START, "q").add_edge(START, "r1").add_edge("r1", "r2")
+    app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["r2"])
+    drive.invoke(app, {}, CFG)
+    assert explain(drive, app)["late"] == ("waiting", "nothing has triggered it yet; the join 'join:p+q:late' is complete and waits until nothing else can run", ())
+
+
+def test_a_deferred_node_that_has_run_waits_no_more(drive: Any) -> None:
+    builder = StateGraph(State).add_node("a1", says("a1")).add_node("late", says("late"), defer=True)
+    builder.add_edge(START, "a1").add_edge(START, "late")
+    app = builder.compile(checkpointer=InMemorySaver())
+    drive.invoke(app, {}, CFG)
+    assert explain(drive, app)["late"] == ("idle", "nothing triggers it now", ())
+
+
+def test_a_channel_of_one_s_own_says_what_its_node_waits_for(drive: Any) -> None:
+    app = Pregel(
+        nodes={
+            "ask": NodeBuilder().subscribe_only("a").write_to("votes"),
+            "count": NodeBuilder().subscribe_only("votes").write_to("o"),
+        },
+        channels={"a": LastValue(int), "votes": Quorum(int), "o": LastValue(int)},
+        input_channels="a", output_channels="o", checkpointer=InMemorySaver(),
+    )  # fmt: skip
+    drive.invoke(app, 1, CFG)
+    why = "its trigger 'votes' has 1 of 2 votes"
+    assert explain(drive, app)["count"] == ("waiting", why, ())
+
+
+def test_a_node_that_was_sent_to_is_next(drive: Any) -> None:
+    builder = StateGraph(State).add_node("w", lambda n: {"log": [n]})
+    builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(2)], ["w"])
+    app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["w"])
+    drive.invoke(app, {}, CFG)
+    assert explain(drive, app)["w"].state == "next"
+
+
+def test_a_node_that_has_run_since_its_trigger_changed_says_so(drive: Any) -> None:
+    app = Pregel(nodes={"n": NodeBuilder().subscribe_only("a").write_to("o")}, channels={k: LastValue(int) for k in "ao"},
+                 input_channels="a", output_channels="o", checkpointer=InMemorySaver())  # fmt: skip
+    drive.invoke(app, 1, CFG)
+    assert explain(drive, app)["n"] == ("idle", "it has run since its trigger 'a' last changed", ())
+
+
+def test_an_error_handler_is_triggered_by_nobody(drive: Any) -> None:
+    builder = StateGraph(State).add_node("n", says("n"), error_handler=lambda state: {"log": ["handled"]}).add_edge(START, "n")
+    app = builder.compile(checkpointer=InMemorySaver())
+    drive.invoke(app, {}, CFG)
+    handlers = [status for name, status in explain(drive, app).items() if name != "n"]
+    assert all(status.state == "idle" and "whose errors it handles" in status.why for status in handlers)
+
+
+def test_an_old_checkpoint_and_a_nested_graph_are_explained_too(drive: Any) -> None:
+    child = graph({"s": says("s"), "i": asks("i")}, (START, "s"), ("s", "i"), checkpointer=None)
+    app = graph({"sub": child}, (START, "sub"))
+    drive.invoke(app, {}, CFG)
+    nested = drive.get_state(app, CFG).tasks[0].state
+    assert states(explain(drive, app, nested)) == {"s": "idle", "i": "next"}
+    assert "it asked 'i?'" in explain(drive, app)["sub"].why
+    drive.invoke(app, Command(resume=1), CFG)
+    assert states(explain(drive, app, at(drive, app, 0))) == {"sub": "idle"}  # there it has run
+
+
+def test_explaining_runs_nothing_and_stores_nothing(drive: Any) -> None:
+    app = chain(interrupt_before=["y"])
+    drive.invoke(app, {}, CFG)
+    before = drive.history(app, CFG)
+    explain(drive, app)
+    assert drive.history(app, CFG) == before
+
+
+def test_explaining_needs_a_saver_and_a_checkpoint_that_exists(drive: Any) -> None:
+    with pytest.raises(ValueError, match="no checkpointer set"):
+        explain(drive, chain(checkpointer=None))
+    app = chain()
+    drive.invoke(app, {}, CFG)
+    with pytest.raises(ValueError, match="has no checkpoint 'nope'"):
+        explain(drive, app, {"configurable": {"thread_id": "1", "checkpoint_id": "nope"}})

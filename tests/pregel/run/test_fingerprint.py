@@ -1,0 +1,117 @@
+"""A graph that has changed under a stored thread: what it cannot go on with is named, and `migrate` can mend it."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Any
+
+import pytest
+from kit.paused import CFG, asks, says
+from typing_extensions import TypedDict
+
+from stategraph import START, Command, GraphChangedError, InMemorySaver, StateGraph, interrupt
+from stategraph.pregel import rename_node
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    n: int
+
+
+def built(saver: Any, node: str = "q", body: Any = None, schema: Any = State, **options: Any) -> Any:
+    builder = StateGraph(schema)
+    builder.add_node(node, body or asks(node)).add_node("z", says("z"))
+    return builder.add_edge(START, node).add_edge(node, "z").compile(checkpointer=saver, **options)
+
+
+@pytest.fixture
+def saver(drive: Any) -> InMemorySaver:
+    """A thread paused in node q."""
+    saver = InMemorySaver()
+    drive.invoke(built(saver), {"log": ["in"], "n": 1}, CFG)
+    return saver
+
+
+def test_the_same_graph_goes_on_whatever_its_code_says_now(drive: Any, saver: Any) -> None:
+    def other(state: Any) -> Any:
+        return {"log": ["other", interrupt("q?")]}
+
+    assert drive.invoke(built(saver, body=other), Command(resume=1), CFG)["log"][-1] == "z"
+
+
+def test_a_renamed_node_is_named(drive: Any, saver: Any) -> None:
+    with pytest.raises(GraphChangedError, match="node 'q'"):
+        drive.invoke(built(saver, "renamed"), Command(resume=1), CFG)
+
+
+def test_a_node_that_has_become_a_graph_is_named(drive: Any, saver: Any) -> None:
+    inner = StateGraph(State).add_node("i", says("i")).add_edge(START, "i").compile()
+    with pytest.raises(GraphChangedError, match="node 'q'"):
+        drive.invoke(built(saver, body=inner), Command(resume=1), CFG)
+
+
+class Retyped(TypedDict, total=False):
+    log: str
+    n: int
+
+
+def test_a_key_of_another_kind_is_named_also_for_new_input(drive: Any, saver: Any) -> None:
+    app = built(saver, schema=Retyped, body=lambda state: {})
+    for call in (Command(resume=1), {"log": "new"}):
+        with pytest.raises(GraphChangedError, match="key 'log'"):
+            drive.invoke(app, call, CFG)
+
+
+class Wider(TypedDict, total=False):
+    log: Annotated[list[str | int], operator.add]
+    n: int
+    more: str
+
+
+def test_new_keys_and_other_items_of_a_list_are_no_other_graph(drive: Any, saver: Any) -> None:
+    assert drive.invoke(built(saver, schema=Wider), Command(resume=1), CFG)["log"] == ["in", ("q", 1), "z"]
+
+
+def test_migrate_is_told_what_changed_and_mends_it(drive: Any, saver: Any) -> None:
+    told: list[Any] = []
+
+    def migrate(checkpoint: Any, changed: Any) -> Any:
+        told.append(changed)
+        return rename_node(checkpoint, "q", "renamed")
+
+    app = built(saver, "renamed", asks("q"), migrate=migrate)
+    assert drive.get_state(app, CFG).next == ("renamed",)  # so it would go on
+    assert drive.history(app, CFG)[0].next == ("renamed",)
+    assert drive.call(app, "explain", CFG)["renamed"].state == "next"
+    told.clear()
+    asked = drive.invoke(app, None, CFG)
+    assert told == [["node 'q' is gone", "node 'renamed' is new"]]
+    assert asked["__interrupt__"][0].value == "q?"  # it starts over
+    assert drive.invoke(app, Command(resume=1), CFG)["log"] == ["in", ("q", 1), "z"]
+    # Once it has gone on, the thread is the new graph's.
+    assert drive.invoke(built(saver, "renamed"), {"log": ["again"]}, CFG)["__interrupt__"]
+
+
+@pytest.mark.filterwarnings("ignore:.*has ended without asking")  # the new node asks nothing
+def test_migrate_can_give_a_key_another_kind(drive: Any, saver: Any) -> None:
+    def migrate(checkpoint: Any, changed: Any) -> Any:
+        assert changed == ["key 'log' has changed its kind"]
+        checkpoint["channel_values"]["log"] = ",".join(checkpoint["channel_values"]["log"])
+        return checkpoint
+
+    builder = StateGraph(Retyped).add_node("q", lambda state: {"log": state["log"] + "!"}).add_edge(START, "q")
+    app = builder.add_node("z", lambda state: {}).add_edge("q", "z").compile(checkpointer=saver, migrate=migrate)
+    assert drive.invoke(app, None, CFG)["log"] == "in!"
+    plain = builder.compile(checkpointer=saver)
+    assert drive.get_state(plain, CFG).values["log"] == "in!"
+    assert drive.invoke(plain, {"log": "new"}, CFG)["log"] == "new!"
+
+
+def test_a_thread_that_was_never_signed_goes_on(drive: Any) -> None:
+    saver = InMemorySaver()
+    app = built(saver)
+    drive.invoke(app, {"log": ["in"]}, CFG)
+    record = saver._threads["1"][""].records
+    for each in record.values():
+        each.seen.pop("__graph__", None)
+    assert drive.invoke(app, Command(resume=1), CFG)["log"][-1] == "z"

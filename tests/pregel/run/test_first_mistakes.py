@@ -1,0 +1,628 @@
+"""Mistakes of somebody who tries the engine for the first time: each gets a sentence with the way out, at once."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+from datetime import UTC, datetime
+from functools import partial
+from operator import add
+from typing import Annotated, Any, TypedDict
+from uuid import UUID
+
+import pytest
+from kit.drive import each_case
+
+from stategraph import (
+    END,
+    START,
+    CachePolicy,
+    Command,
+    GraphBubbleUp,
+    GraphDrained,
+    InMemoryCache,
+    InMemorySaver,
+    Limit,
+    MessagesState,
+    Observer,
+    Overwrite,
+    ParentCommand,
+    RunControl,
+    Runtime,
+    Send,
+    StateGraph,
+    TimeoutPolicy,
+    add_messages,
+    entrypoint,
+    interrupt,
+    task,
+)
+from stategraph.channels import BinaryOperatorAggregate
+from stategraph.prebuilt import Tool, ToolNode, create_agent
+from stategraph.pregel.drivers import aio
+from stategraph.pregel.errors import (
+    CheckpointConflictError,
+    EmptyInputError,
+    GraphWarning,
+    InvalidGraphError,
+    InvalidRouteError,
+    InvalidUpdateError,
+    UnknownInterruptError,
+)
+from stategraph.testing import record, run_node
+
+THREAD = {"configurable": {"thread_id": "t-1"}}
+
+
+class State(TypedDict, total=False):
+    n: int
+    log: Annotated[list[str], add]
+
+
+def one(node: Any, **options: Any) -> StateGraph[Any]:
+    return StateGraph(State, **options).add_node("a", node).add_edge(START, "a")
+
+
+def told(error: BaseException) -> str:
+    return "\n".join((str(error), *getattr(error, "__notes__", ())))
+
+
+def test_a_write_that_the_reducer_cannot_take_names_reducer_and_types(drive: Any) -> None:
+    with pytest.raises(TypeError) as caught:
+        drive.invoke(one(lambda state: {"log": "abc"}).compile(), {"n": 1})
+    assert "key 'log', written by a" in told(caught.value)
+    assert "Its reducer add folds writes into a list, and got a str." in told(caught.value)
+
+
+def test_an_answer_that_does_not_fit_names_question_and_says_that_it_is_still_open(drive: Any) -> None:
+    app = one(lambda state: {"n": interrupt("How many?", response_schema=int)}).compile(InMemorySaver())
+    drive.invoke(app, {"n": 1}, THREAD)
+    with pytest.raises(ValueError, match="valid integer") as caught:
+        drive.invoke(app, Command(resume="abc"), THREAD)
+    assert "The answer 'abc' does not fit the response_schema of the question 'How many?'" in told(caught.value)
+    assert "still open" in told(caught.value)
+    assert drive.invoke(app, Command(resume=3), THREAD)["n"] == 3
+
+
+@pytest.mark.parametrize("wrong", ["30s", True, [30]])
+def test_a_timeout_that_is_no_time(wrong: Any) -> None:
+    text = "must be a number of seconds or a timedelta, got"
+    with pytest.raises(TypeError, match=text):
+        StateGraph(State).add_node("a", lambda state: {}, timeout=wrong)
+    with pytest.raises(TypeError, match=text):
+        TimeoutPolicy(idle_timeout=wrong)
+
+
+def test_a_router_that_misspells_a_key_of_its_path_map(drive: Any) -> None:
+    graph = StateGraph(State).add_node("write", lambda state: {})
+    graph.add_conditional_edges(START, lambda state: "wriet", ["write"])
+    with pytest.raises(InvalidRouteError, match="got 'wriet'; did you mean 'write'"):
+        drive.invoke(graph.compile(), {"n": 1})
+
+
+def test_a_router_without_a_return(drive: Any) -> None:
+    graph = StateGraph(State).add_node("write", lambda state: {})
+    graph.add_conditional_edges(START, lambda state: None, ["write"])
+    with pytest.raises(InvalidRouteError, match="got None; is a return missing"):
+        drive.invoke(graph.compile(), {"n": 1})
+
+
+def test_a_function_in_place_of_the_name_of_its_node() -> None:
+    def write(state: State) -> State:
+        return {}
+
+    with pytest.raises(InvalidGraphError, match="did you mean 'write'"):
+        StateGraph(State).add_node(write).add_edge(START, write)
+
+
+def test_a_context_that_was_not_given(drive: Any) -> None:
+    class User(TypedDict):
+        name: str
+
+    def greet(state: State, runtime: Runtime[User]) -> State:
+        return {"n": len(runtime.context["name"])}
+
+    app = one(greet, context_schema=User).compile()
+    with pytest.raises(TypeError, match="NoneType") as caught:
+        drive.invoke(app, {"n": 1})
+    assert "runtime.context is None: the call passed no context= (context_schema: User)" in told(caught.value)
+    assert drive.invoke(app, {"n": 1}, context={"name": "ann"})["n"] == 3
+
+
+def test_a_bare_except_around_a_question(drive: Any) -> None:
+    def node(state: State) -> State:
+        try:
+            return {"n": interrupt("?")}
+        except:  # noqa: E722 - the mistake
+            return {"n": -1}
+
+    with pytest.warns(GraphWarning, match="node 'a' asked '\\?' and yet came to its end"):
+        assert drive.invoke(one(node).compile(InMemorySaver()), {"n": 1}, THREAD)["n"] == -1
+
+
+def test_an_answer_to_a_thread_on_which_nothing_has_run(drive: Any) -> None:
+    app = one(lambda state: {"n": interrupt("?")}).compile(InMemorySaver())
+    with pytest.raises(UnknownInterruptError, match="no open question") as caught:
+        drive.invoke(app, Command(resume=1), THREAD)
+    assert "Nothing has run on thread 't-1' yet: is its thread_id right?" in told(caught.value)
+
+
+def test_an_answer_that_is_given_as_an_input(drive: Any) -> None:
+    app = one(lambda state: {"n": interrupt("?")}).compile(InMemorySaver())
+    with pytest.raises(InvalidUpdateError, match=r"needs at least one of the keys 'log', 'n'; .*Command\(resume=\.\.\.\)"):
+        drive.invoke(app, {"resume": 1}, THREAD)
+
+
+def test_the_path_of_a_file_in_place_of_a_saver() -> None:
+    with pytest.raises(TypeError, match=r"with SqliteSaver\.from_conn_string\('threads\.db'\) as saver"):
+        one(lambda state: {}).compile("threads.db")
+
+
+def test_nothing_to_go_on_with_names_the_thread(drive: Any) -> None:
+    with pytest.raises(EmptyInputError, match="thread 't-1' has no pending work"):
+        drive.invoke(one(lambda state: {}).compile(InMemorySaver()), None, THREAD)
+
+
+# -- graphs and nodes ---------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_inside_that_shares_no_key_with_the_graph_around() -> None:
+    class Other(TypedDict):
+        question: str
+
+    inner = StateGraph(Other).add_node("ask", lambda state: {"question": "?"}).add_edge(START, "ask").compile()
+    with pytest.warns(GraphWarning, match="node 'sub' is a graph that shares no key .* its keys: 'question'.*call it in a function"):
+        StateGraph(State).add_node("sub", inner).add_edge(START, "sub").compile()
+
+
+def test_a_graph_inside_that_was_not_compiled() -> None:
+    inner = StateGraph(State).add_node("a", lambda state: {}).add_edge(START, "a")
+    with pytest.raises(TypeError, match="got StateGraph: .*; compile\\(\\) it first"):
+        StateGraph(State).add_node("sub", inner)
+
+
+def test_the_store_of_a_graph_without_one(drive: Any) -> None:
+    def remember(state: State, runtime: Runtime) -> State:
+        runtime.store.put(("notes",), "1", {})  # type: ignore[union-attr]
+        return {}
+
+    with pytest.raises(AttributeError, match="'put'") as caught:
+        drive.invoke(one(remember).compile(), {"n": 1})
+    assert "The graph has no store: compile(store=...)" in told(caught.value)
+
+
+def test_the_state_where_a_send_brings_something_else(drive: Any) -> None:
+    graph = StateGraph(State).add_node("a", lambda task: {"n": task["n"]})
+    graph.add_conditional_edges(START, lambda state: [Send("a", {"url": "x"})], ["a"])
+    with pytest.raises(KeyError) as caught:
+        drive.invoke(graph.compile(), {"n": 1})
+    assert "The input of this task is what its Send carries, which has the keys 'url'" in told(caught.value)
+
+
+def test_a_cache_policy_in_a_graph_without_a_cache(drive: Any) -> None:
+    graph = StateGraph(State).add_node("a", lambda state: {"n": 1}, cache_policy=CachePolicy()).add_edge(START, "a")
+    with pytest.warns(GraphWarning, match="node 'a' has a cache_policy, but the graph has no cache: compile\\(cache="):
+        drive.invoke(graph.compile(), {"n": 1})
+    outer = StateGraph(State).add_node("inner", graph.compile()).add_edge(START, "inner").compile(cache=InMemoryCache())
+    assert drive.invoke(outer, {"n": 1})["n"] == 1, "a graph inside has the cache of the graph around it"
+
+
+@pytest.mark.parametrize("wrong", ["minute", True])
+def test_a_limit_per_something_that_is_no_time(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="Limit: per must be a number of seconds or a timedelta, got"):
+        Limit(3, per=wrong)
+
+
+# -- observers and the test kit -----------------------------------------------------------------------------------------
+
+
+def test_a_misspelt_method_of_an_observer() -> None:
+    with pytest.warns(GraphWarning, match="Timings.task_end is no event of an Observer; did you mean 'task_ended'"):
+
+        class Timings(Observer):
+            def task_end(self, task: Any) -> None: ...
+
+    class Helpers(Observer):
+        def note(self, text: str) -> None: ...
+        def _task_end(self) -> None: ...
+
+
+def test_an_observers_class_in_place_of_an_instance() -> None:
+    with pytest.raises(TypeError, match="pass an instance, not the class"):
+        one(lambda state: {}).compile(observer=Observer)
+
+
+def test_an_answer_to_a_question_that_was_never_asked() -> None:
+    app = one(lambda state: {"n": interrupt("How many?")}).compile()
+    with pytest.raises(ValueError, match="no question is 'Why\\?'; open: 'How many\\?'"):
+        record(app, {"n": 1}, answers={"Why?": 1})
+    with pytest.raises(ValueError, match="no question is 'Why\\?'"):
+        run_node(app, "a", {}, answers={"Why?": 1})
+
+
+# -- errors and texts that fail themselves -----------------------------------------------------------------
+
+
+class Textless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Nameless(Textless):
+    __repr__ = Textless.__str__
+
+
+@each_case("error", [Textless(), Nameless(), KeyError([1])])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_an_error_whose_text_fails_is_raised_as_it_is(drive: Any, local_saver: Any, schedule: Any, error: Exception) -> None:
+    if drive.is_async and isinstance(error, Nameless):
+        return  # asyncio.run itself fails on it
+
+    def fail(state: State) -> None:
+        raise error
+
+    app = one(fail).add_node("b", fail).add_edge(START, "b").compile(local_saver, schedule=schedule)
+    thread = {"configurable": {"thread_id": type(error).__name__}}
+    for mode in ("values", "tasks", "debug"):
+        with pytest.raises(type(error)) as caught:
+            drive.stream(app, {"n": 1}, thread, stream_mode=mode)
+        assert caught.value is error
+        assert any("task with name 'a'" in note for note in error.__notes__)
+        assert any("'b' failed as well" in note for note in error.__notes__)
+    assert drive.get_state(app, thread).next == ("a", "b")
+
+
+# -- reducers ----------------------------------------------------------------------------------------------
+
+
+async def areduce(old: list[int], new: list[int]) -> list[int]:
+    return old + new
+
+
+def yield_all(old: list[int], new: list[int]) -> Any:
+    yield from (old, new)
+
+
+def extend(old: list[int], new: list[int]) -> Any:
+    old.extend(new)
+
+
+class AsyncReducer:
+    async def __call__(self, old: list[int], new: list[int]) -> list[int]:
+        return old + new
+
+
+def reduced(hint: Any, reducer: Any, first: Any, second: Any) -> Any:
+    fields = {"x": Annotated[hint, reducer]}
+    schema: Any = TypedDict("schema", fields)
+    app = StateGraph(schema).add_node("a", lambda state: {"x": second}).add_edge(START, "a").compile()
+    return app.invoke({"x": first})["x"]
+
+
+@each_case(
+    "reducer, text",
+    [
+        (areduce, "must not be an async function"),
+        (partial(areduce), "must not be an async function"),
+        (AsyncReducer(), "must not be an async function"),
+        (yield_all, "must not be a generator function"),
+        (list.extend, "changes the value in place and returns None"),
+        (list.append, "changes the value in place and returns None"),
+        (set.update, "changes the value in place and returns None"),
+        (dict.update, "changes the value in place and returns None"),
+    ],
+)
+def test_a_reducer_that_cannot_return_a_value_is_refused_where_it_is_declared(reducer: Any, text: str) -> None:
+    with pytest.raises(InvalidGraphError, match=f"key 'x': the reducer .* {text}"):
+        reduced(list, reducer, [1], [2])
+    with pytest.raises(TypeError, match=text):
+        BinaryOperatorAggregate(list, reducer)
+
+
+def test_a_reducer_that_works_in_place_and_returns_None_is_refused_at_the_first_fold() -> None:
+    with pytest.raises(InvalidUpdateError, match="key 'x': the reducer extend changed the list in place and returned None; it must"):
+        reduced(list, extend, [1], [2])
+    with pytest.raises(InvalidUpdateError, match="changed the list in place"):
+        reduced(list | None, lambda old, new: old.append(new), [1], 2)
+    with pytest.raises(InvalidUpdateError, match="returned a coroutine"):
+        reduced(list, lambda old, new: areduce(old, new), [1], [2])
+
+
+def test_a_reducer_may_return_None_for_a_value_that_it_leaves_alone() -> None:
+    assert reduced(list, lambda old, new: new, [1], None) is None
+    for hint in (int, int | None, Any, object):
+        assert reduced(hint, lambda old, new: None if new == 2 else new, 1, 2) is None
+
+
+# -- what a node forgets, or should not do -----------------------------------------------------------------
+
+
+@each_case("thread_id", [["a"], ("a",), {"a": 1}, 1.5, True, b"a"])
+def test_a_thread_id_must_be_a_name(drive: Any, thread_id: Any) -> None:
+    app, thread = one(lambda state: {"n": 1}).compile(InMemorySaver()), {"configurable": {"thread_id": thread_id}}
+    with pytest.raises(TypeError, match="thread_id must be a string, an integer or a UUID, got"):
+        drive.invoke(app, {"n": 1}, thread)
+    with pytest.raises(TypeError, match="thread_id must be"):
+        drive.get_state(app, thread)
+    with pytest.raises(TypeError, match="thread_id must be"):
+        drive.update_state(app, thread, {"n": 1})
+
+
+def test_an_integer_and_a_uuid_are_thread_ids(drive: Any) -> None:
+    for thread_id in (1, UUID(int=1)):
+        app, thread = one(lambda state: {"n": 1}).compile(InMemorySaver()), {"configurable": {"thread_id": thread_id}}
+        assert drive.invoke(app, {"n": 0}, thread)["n"] == 1
+
+
+@each_case("method, arguments", [("aonce", ("key", print)), ("asleep", (1,)), ("atransaction", ("key", print))])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_an_effect_that_is_not_awaited_fails_the_node(drive: Any, schedule: Any, method: str, arguments: Any) -> None:
+    def forget(state: State, runtime: Runtime) -> dict[str, Any]:
+        getattr(runtime, method)(*arguments)
+        return {"n": 1}
+
+    with pytest.raises(RuntimeError, match=rf"node 'a' called runtime.{method}\(...\) without await, so it was not done"):
+        drive.invoke(one(forget).compile(schedule=schedule), {"n": 0})
+
+
+def test_an_effect_that_is_awaited_does_not_fail_the_node() -> None:
+    async def do(state: State, runtime: Runtime) -> dict[str, Any]:
+        await runtime.asleep(0)
+        return {"n": await runtime.aonce("key", lambda: 7)}
+
+    assert asyncio.run(one(do).compile().ainvoke({"n": 0}))["n"] == 7
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_a_node_that_writes_to_the_thread_of_its_own_run_is_told_so(drive: Any, local_saver: Any, schedule: Any) -> None:
+    apps, thread = {}, {"configurable": {"thread_id": ""}}
+
+    def update(state: State) -> None:
+        apps["update"].update_state(thread, {"n": 5}, as_node="a")
+
+    def invoke(state: State) -> None:
+        if state["n"] != 5:
+            apps["invoke"].invoke({"n": 5}, thread)
+
+    for node in (update, invoke):
+        app = apps[node.__name__] = one(node).compile(local_saver, schedule=schedule)
+        thread["configurable"]["thread_id"] = node.__name__
+        with pytest.raises(CheckpointConflictError) as caught:
+            drive.invoke(app, {"n": 1}, thread)
+        assert "The other run was made by node 'a' of this one" in told(caught.value)
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_a_node_that_writes_a_key_twice_itself_is_named(drive: Any, schedule: Any) -> None:
+    def twice(state: State) -> Any:
+        yield {"n": 1}
+        yield {"n": 2}
+
+    for node in (twice, lambda state: [{"n": 1}, {"n": 2}]):
+        with pytest.raises(InvalidUpdateError) as caught:
+            drive.invoke(one(node).compile(schedule=schedule), {"n": 0})
+        assert "a alone wrote it 2 times: each update that a node yields, or returns in a list" in told(caught.value)
+
+
+def test_the_warning_about_an_overwrite_names_only_nodes_whose_writes_were_dropped(drive: Any) -> None:
+    app = one(lambda state: {"log": Overwrite(["a"])}).add_node("b", lambda state: {"log": ["b"]}).add_edge(START, "b").compile()
+    with pytest.warns(GraphWarning, match="the other writes of the superstep were dropped; they came from 'b'. "):
+        drive.invoke(app, {"n": 1})
+
+
+# -- slips of the pen --------------------------------------------------------------------------------------
+
+
+@each_case(
+    "call, text",
+    [
+        (lambda: StateGraph(State, context_shema=int), r"StateGraph\(\) has no argument 'context_shema'; did you mean 'context_schema'"),
+        (lambda: one(print).add_node("b", print, retry=1), r"add_node\(\) has no argument 'retry'; did you mean 'retry_policy'"),
+        (lambda: one(print).compile(checkpoint=1), r"compile\(\) has no argument 'checkpoint'; did you mean 'checkpointer'"),
+        (lambda: one(print).add_conditional_edges("a", print, path_mapp={}), "did you mean 'path_map'"),
+        (lambda: task(retry=1), r"task\(\) has no argument 'retry'; did you mean 'retry_policy'"),
+        (lambda: entrypoint(checkpoint=1), r"entrypoint\(\) has no argument 'checkpoint'; did you mean 'checkpointer'"),
+        (lambda: create_agent(None, sytem_prompt="x"), r"create_agent\(\) has no argument 'sytem_prompt'; did you mean 'system_prompt'"),
+        (lambda: create_agent(None, checkpoint=1), "did you mean 'checkpointer'"),
+        (lambda: ToolNode([], aprove=()), "did you mean 'approve'"),
+        (lambda: Tool(print, descripton="x"), "did you mean 'description'"),
+    ],
+)
+def test_an_unknown_argument_is_answered_with_the_nearest_one(call: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        call()
+
+
+@each_case(
+    "message, role",
+    [({"role": "usr", "content": "x"}, "user"), ({"role": "User", "content": "x"}, "user"), ({"type": "humn", "content": "x"}, "human")],
+)
+def test_a_message_with_a_misspelt_role_is_refused(drive: Any, message: Any, role: str) -> None:
+    app = StateGraph(MessagesState).add_node("a", lambda state: {"messages": [message]}).add_edge(START, "a").compile()
+    with pytest.raises(ValueError, match=f"a message must have a known role, got dict: .*; did you mean '{role}'"):
+        drive.invoke(app, {"messages": []})
+
+
+def test_a_message_may_have_a_role_of_its_own_and_a_stored_one_stays() -> None:
+    stored = {"role": "usr", "content": "x", "id": "1"}  # an earlier version took it
+    assert add_messages([stored], [{"role": "customer", "content": "y", "id": "2"}])[0] == stored
+    for role in ("customer", "tester", "planner", "assistant_1"):
+        assert add_messages([], [{"role": role, "content": "y"}])[0]["role"] == role
+
+
+def test_a_tool_without_a_description_is_told_at_its_declaration() -> None:
+    def double(x: int) -> int:
+        return 2 * x
+
+    for declare in (Tool, lambda function: ToolNode([function])):
+        with pytest.warns(GraphWarning, match="tool 'double' has no description, by which a model chooses its tools"):
+            declare(double)
+    Tool(double, description="Twice x.")
+
+
+# -- what leaves a call ------------------------------------------------------------------------------------
+
+
+@each_case("signal", [GraphDrained("x"), GraphBubbleUp(), ParentCommand(Command(update={"n": 3}, graph=Command.PARENT))])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_no_signal_leaves_the_outermost_call(drive: Any, schedule: Any, signal: BaseException) -> None:
+    def node(state: State) -> Any:
+        if isinstance(signal, ParentCommand):
+            return signal.command
+        raise signal
+
+    def route(state: State) -> Any:
+        raise signal
+
+    app = one(node).add_conditional_edges("a", route, [END]).compile(InMemorySaver(), schedule=schedule)
+    calls = (
+        lambda: drive.invoke(app, {"n": 0}, THREAD),
+        lambda: drive.stream(app, {"n": 0}, THREAD),
+        lambda: drive.batch(app, [{"n": 0}], THREAD),
+        lambda: drive.update_state(app, {"configurable": {"thread_id": "edited"}}, {"n": 1}, as_node="a"),
+    )
+    for call in calls:
+        with pytest.raises(Exception) as caught:  # a signal is a BaseException
+            call()
+        assert isinstance(caught.value, GraphDrained if isinstance(signal, GraphDrained) else InvalidUpdateError)
+
+
+@pytest.mark.parametrize("stop", ["drain", "deadline", "step"])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_a_drain_is_an_exception_for_the_caller_and_none_for_a_node_around_it(drive: Any, schedule: Any, stop: str) -> None:
+    control = RunControl()
+    caught: list[str] = []
+
+    def stop_run(state: State) -> None:
+        control.request_drain("deploy")
+
+    inside = one(stop_run).add_node("b", lambda state: {"n": 2}).add_edge("a", "b").compile()
+
+    def call(state: State) -> Any:
+        try:
+            return inside.invoke(state)
+        except Exception as error:
+            caught.append(repr(error))
+            return {"n": -1}
+
+    async def acall(state: State) -> Any:
+        try:
+            return await inside.ainvoke(state)
+        except Exception as error:
+            caught.append(repr(error))
+            return {"n": -1}
+
+    node = stop_run if stop == "step" else acall if drive.is_async else call
+    app = one(node).add_node("c", lambda state: {"n": 3}).add_edge("a", "c").compile(InMemorySaver(), schedule=schedule)
+    late = {**THREAD, "deadline": datetime(2000, 1, 1, tzinfo=UTC)} if stop == "deadline" else THREAD
+    for call_app in (drive.invoke, drive.stream):
+        try:
+            call_app(app, {"n": 0}, late, control=control)
+        except Exception as error:
+            assert isinstance(error, GraphDrained)
+            assert issubclass(type(error), Exception)
+        else:
+            raise AssertionError("not drained")
+        assert not caught
+        assert drive.get_state(app, THREAD).next
+
+
+def test_a_drained_error_keeps_its_reason_in_a_copy_and_in_a_pickle() -> None:
+    error = GraphDrained("deploy")
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert (type(again), again.reason) == (GraphDrained, "deploy")
+
+
+# -- event loops -------------------------------------------------------------------------------------------
+
+
+WAITS: list[Any] = []
+"""What to call when the node waits."""
+
+
+async def time_out(work: Any) -> Any:
+    """Await, under a timeout that is over as soon as the node waits."""
+    async with asyncio.timeout(None) as limit:
+        WAITS[:] = [lambda: limit.reschedule(0)]
+        return await work
+
+
+async def cancel(work: Any) -> Any:
+    task = asyncio.ensure_future(work)
+    WAITS[:] = [lambda: asyncio.get_running_loop().call_soon(task.cancel)]
+    return await task
+
+
+async def keep_cancellation(state: State) -> dict[str, Any]:
+    WAITS[0]()
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return {"n": 1}
+    raise AssertionError
+
+
+async def read(app: Any, thread: Any) -> list[Any]:
+    return [chunk async for chunk in app.astream({"n": 0}, thread)]
+
+
+@each_case("end, error", [(time_out, TimeoutError), (cancel, asyncio.CancelledError)])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("place", ["first", "last", "nested"])
+def test_a_node_that_catches_a_cancellation_does_not_keep_it_from_the_caller(
+    local_saver: Any, schedule: Any, place: str, end: Any, error: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aio.AsyncDriver, "sees_cancels", True)  # no group is in the way here
+    ran: list[str] = []
+    builder = one(keep_cancellation)
+    if place != "last":
+        builder.add_node("b", lambda state: ran.append("b")).add_edge("a", "b")
+    if place == "nested":
+        builder = one(builder.compile()).add_node("c", lambda state: ran.append("c")).add_edge("a", "c")
+    app = builder.compile(local_saver, schedule=schedule)
+    thread = {"configurable": {"thread_id": end.__name__}}
+    with pytest.raises(error):
+        asyncio.run(end(app.ainvoke({"n": 0}, thread)))
+    with pytest.raises(error):
+        asyncio.run(end(read(app, thread)))
+    assert not ran
+    assert app.get_state(thread).next == {"first": ("b",), "last": (), "nested": ("a",)}[place]  # what was done is kept
+
+
+def test_a_cancellation_that_the_node_takes_back_is_none() -> None:
+    async def limit(state: State) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return {"n": 1}
+        raise AssertionError
+
+    assert asyncio.run(one(limit).compile().ainvoke({"n": 0}))["n"] == 1
+
+
+def test_a_stream_goes_on_in_no_other_event_loop() -> None:
+    async def take(stream: Any) -> Any:
+        return await anext(stream)
+
+    app = one(lambda state: {"n": 1}).compile(InMemorySaver())
+    stream = app.astream({"n": 0}, THREAD, stream_mode="values")
+    assert asyncio.run(take(stream))["n"] == 0
+    with pytest.raises(RuntimeError, match="this stream began in another event loop"):
+        asyncio.run(take(stream))
+
+
+def test_a_stream_that_has_ended_or_was_closed_is_at_its_end_in_any_event_loop() -> None:
+    async def take(stream: Any) -> Any:
+        return [chunk async for chunk in stream]
+
+    async def close(stream: Any) -> None:
+        await anext(stream)
+        await stream.aclose()
+
+    app = one(lambda state: {"n": 1}).compile()
+    for begin in (take, close):
+        stream = app.astream({"n": 0})
+        asyncio.run(begin(stream))
+        assert asyncio.run(take(stream)) == []

@@ -1,0 +1,514 @@
+"""A word to a running thread: what is posted comes in at a barrier, once, whoever is killed or races."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit import cluster
+
+from stategraph import (
+    START,
+    Command,
+    GraphWarning,
+    InMemorySaver,
+    InvalidUpdateError,
+    Overwrite,
+    Send,
+    StateGraph,
+    get_stream_writer,
+    interrupt,
+)
+from stategraph.checkpoint import CheckpointConflictError
+from stategraph.checkpoint.base import POST, POST_TASK_ID
+from stategraph.checkpoint.encryption import Encryption
+from stategraph.checkpoint.errors import StorageError, UnserializableError
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+postgres = cluster.emptied
+CFG: Any = {"configurable": {"thread_id": "t"}}
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    plain: str
+
+
+class Word:
+    """Posts while a node runs, as somebody outside would."""
+
+    def __init__(self, saver: Any) -> None:
+        self.app = chain(saver)
+        self.saver = saver
+
+    def __call__(self, *words: str) -> None:
+        for word in words:
+            self.app.post(CFG, {"log": [word]})
+
+
+Body = Callable[[Any], Any]
+
+
+def chain(saver: Any, *bodies: Body, **options: Any) -> Any:
+    """Nodes one after another, named "n0", "n1" and so on."""
+    builder = StateGraph(State)
+    names = [START]
+    for number, body in enumerate(bodies or (lambda state: {},)):
+        builder.add_node(f"n{number}", body)
+        builder.add_edge(names[-1], f"n{number}")
+        names.append(f"n{number}")
+    return builder.compile(checkpointer=saver, inbox=True, **options)
+
+
+def says(word: str) -> Body:
+    return lambda state: {"log": [f"{word} after {len(state['log'])}"]}
+
+
+def posted(saver: Any) -> list[list[str]]:
+    """What the steps of the thread have taken, oldest first."""
+    found = []
+    for stored in saver.list(CFG):
+        words = [w for id, key, value in stored.pending_writes or () if id == POST_TASK_ID for w in value]
+        if words:
+            found.append(words)
+    return found[::-1]
+
+
+# -- where it comes in --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_what_is_there_at_the_start_comes_in_behind_the_input(drive: Any, saver: Any, durability: Any) -> None:
+    app = chain(saver, says("a"))
+    drive.call(app, "post", CFG, {"log": ["word"]})
+    assert drive.get_state(app, CFG).posts == ({"log": ["word"]},)
+    assert drive.invoke(app, {"log": ["in"]}, CFG, durability=durability) == {"log": ["in", "word", "a after 2"]}
+    assert drive.get_state(app, CFG).posts == ()
+    assert drive.invoke(app, {"log": []}, CFG)["log"] == ["in", "word", "a after 2", "a after 3"]
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_it_comes_in_behind_the_writes_of_the_step_and_the_next_nodes_see_it(
+    drive: Any, saver: Any, durability: Any
+) -> None:
+    word = Word(saver)
+
+    def first(state: State) -> Any:
+        word("one", "two")
+        return {"log": ["a"]}
+
+    app = chain(saver, first, says("b"))
+    end = drive.invoke(app, {"log": []}, CFG, durability=durability)
+    assert end == {"log": ["a", "one", "two", "b after 3"]}
+    assert posted(saver) == ([] if durability == "exit" else [["one", "two"]]), "a step that is not stored has no writes"
+    assert drive.get_state(app, CFG).posts == ()
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_after_the_last_barrier_it_waits_for_the_next_call(drive: Any, saver: Any, durability: Any) -> None:
+    word = Word(saver)
+
+    def last(state: State) -> Any:
+        word("late")
+        return {"log": ["a"]}
+
+    app = chain(saver, last)
+    assert drive.invoke(app, {"log": []}, CFG, durability=durability) == {"log": ["a"]}
+    state = drive.get_state(app, CFG)
+    assert (state.posts, state.next) == (({"log": ["late"]},), ())
+    assert drive.invoke(chain(saver, says("b")), {"log": ["in"]}, CFG, durability=durability) == {
+        "log": ["a", "in", "late", "b after 3"]
+    }
+
+
+def test_the_routers_of_the_step_have_not_seen_it(drive: Any, saver: Any) -> None:
+    word, seen = Word(saver), []
+
+    def first(state: State) -> Any:
+        word("word")
+        return {"log": ["a"]}
+
+    def route(state: State) -> str:
+        seen.append(list(state["log"]))
+        return "b"
+
+    builder = StateGraph(State).add_node("a", first).add_node("b", says("b"))
+    builder.add_edge(START, "a").add_conditional_edges("a", route, ["b"])
+    app = builder.compile(checkpointer=saver, inbox=True)
+    assert drive.invoke(app, {"log": []}, CFG) == {"log": ["a", "word", "b after 2"]}
+    assert seen == [["a"]]
+
+
+def test_pending_sends_and_parallel_nodes_keep_their_step(drive: Any, saver: Any) -> None:
+    word = Word(saver)
+
+    def split(state: State) -> Any:
+        word("word")
+        return Command(update={"log": ["s"]}, goto=[Send("w", {"log": ["x"]}), Send("w", {"log": ["y"]})])
+
+    builder = StateGraph(State).add_node("s", split, destinations=("w",))
+    builder.add_node("w", lambda state: {"log": [f"w{state['log'][0]}"]}).add_node("e", says("e"))
+    app = builder.add_edge(START, "s").add_edge("w", "e").compile(checkpointer=saver, inbox=True)
+    assert drive.invoke(app, {"log": []}, CFG) == {"log": ["s", "word", "wx", "wy", "e after 4"]}
+
+
+def test_streams_show_it_as_an_update_once_its_step_is_stored(drive: Any, saver: Any) -> None:
+    word = Word(saver)
+
+    def first(state: State) -> Any:
+        word("word")
+        return {"log": ["a"]}
+
+    app = chain(saver, first, says("b"))
+    chunks = drive.stream(app, {"log": []}, CFG, stream_mode=["updates", "values"])
+    assert chunks == [
+        ("values", {"log": []}),
+        ("updates", {"n0": {"log": ["a"]}}),
+        ("updates", {POST: {"log": ["word"]}}),
+        ("values", {"log": ["a", "word"]}),
+        ("updates", {"n1": {"log": ["b after 2"]}}),
+        ("values", {"log": ["a", "word", "b after 2"]}),
+    ]
+
+
+def test_a_graph_inside_leaves_it_to_the_graph_around(drive: Any, saver: Any) -> None:
+    word = Word(saver)
+
+    def first(state: State) -> Any:
+        word("word")
+        return {"log": ["i"]}
+
+    inner = StateGraph(State).add_node("i", first).add_node("j", says("j"))
+    inner.add_edge(START, "i").add_edge("i", "j")
+    builder = StateGraph(State).add_node("in", inner.compile(inbox=True)).add_node("b", says("b"))
+    app = builder.add_edge(START, "in").add_edge("in", "b").compile(checkpointer=saver, inbox=True)
+    assert drive.invoke(app, {"log": []}, CFG) == {"log": ["i", "j after 1", "word", "b after 3"]}
+
+
+# -- stopped and resumed ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_paused_run_takes_it_when_it_goes_on(drive: Any, saver: Any, durability: Any) -> None:
+    def ask(state: State) -> Any:
+        return {"log": [f"{interrupt('go?')} after {len(state['log'])}"]}
+
+    drive.invoke(chain(saver, ask), {"log": ["in"]}, CFG, durability=durability)
+    drive.call(chain(saver), "post", CFG, {"log": ["word"]})
+    state = drive.get_state(chain(saver, ask), CFG)
+    assert (state.values["log"], state.posts) == (["in"], ({"log": ["word"]},))
+    end = drive.invoke(chain(saver, ask, says("b")), Command(resume="yes"), CFG, durability=durability)
+    assert end == {"log": ["in", "word", "yes after 2", "b after 3"]}
+    assert posted(saver) == [["word"]] and drive.get_state(chain(saver), CFG).posts == ()
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_run_that_pauses_again_has_not_taken_it(drive: Any, saver: Any, durability: Any) -> None:
+    def ask(state: State) -> Any:
+        return {"log": [interrupt("one?"), interrupt("two?")]}
+
+    app = chain(saver, ask)
+    drive.invoke(app, {"log": ["in"]}, CFG, durability=durability)
+    drive.call(app, "post", CFG, {"log": ["word"]})
+    drive.invoke(app, Command(resume=1), CFG, durability=durability)
+    state = drive.get_state(app, CFG)
+    assert (state.values["log"], state.posts) == (["in"], ({"log": ["word"]},))
+    assert drive.invoke(app, Command(resume=2), CFG, durability=durability) == {"log": ["in", "word", 1, 2]}
+    assert drive.get_state(app, CFG).posts == ()
+
+
+def test_stopped_before_every_step_it_is_in_one_step(drive: Any, saver: Any) -> None:
+    app = chain(saver, says("a"), says("b"), says("c"), interrupt_before="*")
+    drive.call(app, "post", CFG, {"log": ["w0"]})
+    drive.invoke(app, {"log": []}, CFG)
+    for number in range(1, 4):
+        drive.call(chain(saver), "post", CFG, {"log": [f"w{number}"]})
+        fresh = chain(saver, says("a"), says("b"), says("c"), interrupt_before="*")
+        end = drive.invoke(fresh, None, CFG)
+    assert end == {"log": ["w0", "w1", "a after 2", "w2", "b after 4", "w3", "c after 6"]}
+    assert posted(saver) == [["w0"], ["w1"], ["w2"], ["w3"]]
+
+
+class Counting(InMemorySaver):
+    reads = 0
+
+    def read_posts(self, *args: Any) -> Any:
+        self.reads += 1
+        return super().read_posts(*args)
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_it_is_looked_for_once_a_step_and_not_at_each_chunk(drive: Any, schedule: Any) -> None:
+    def talk(state: State) -> Any:
+        write = get_stream_writer()
+        for number in range(50):
+            write(number)
+            time.sleep(0.001)
+        return {"log": ["talk"]}
+
+    saver = Counting()
+    builder = StateGraph(State).add_node("talk", talk).add_node("b", lambda state: {"log": ["b"]})
+    app = builder.add_edge(START, "talk").add_edge("talk", "b").compile(saver, schedule=schedule, inbox=True)
+    assert drive.stream(app, {"log": []}, CFG, stream_mode="custom") == [*range(50)]
+    assert saver.reads <= 3  # with the input, and after the steps of talk and b
+
+
+class Died(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("number", range(4))
+def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(
+    saver: Any, monkeypatch: pytest.MonkeyPatch, number: int, stored: bool
+) -> None:
+    word, fresh = Word(saver), [True]
+    commit, count = saver.commit, []
+
+    def first(state: State) -> Any:
+        if fresh:  # what is posted when the node runs again would be another word
+            fresh.clear()
+            word("one")
+        return {"log": ["a"]}
+
+    def dies(given: Any) -> None:
+        count.append(given)
+        if len(count) == number + 1 and not stored:
+            raise Died
+        commit(given)
+        if len(count) == number + 1:
+            raise Died
+
+    app = chain(saver, first, says("b"), says("c"))
+    word("zero")
+    monkeypatch.setattr(saver, "commit", dies)
+    monkeypatch.setattr(saver, "commit_all", lambda commits: [dies(each) for each in commits])
+    with pytest.raises(Died):
+        app.invoke({"log": ["in"]}, CFG)
+    monkeypatch.undo()
+    again = chain(saver, first, says("b"), says("c"))
+    if saver.head(CFG) is None:
+        end = again.invoke({"log": ["in"]}, CFG)
+    elif again.get_state(CFG).next:
+        end = again.invoke(None, CFG)
+    else:
+        end = again.get_state(CFG).values
+    assert [word for words in posted(saver) for word in words] == ["zero", "one"]
+    assert sorted(end["log"]) == sorted(["in", "zero", "one", *end["log"][-3:]]) or "a" in end["log"]
+    assert end["log"].count("zero") == end["log"].count("one") == 1
+    assert again.get_state(CFG).posts == ()
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("error", [StorageError, Died])
+def test_a_step_after_which_no_posts_can_be_read_is_stored_without_them(
+    drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch, durability: Any, error: type[BaseException]
+) -> None:
+    word, ran = Word(saver), []
+
+    def first(state: State) -> Any:
+        ran.append("first")
+        word("one")
+        monkeypatch.setattr(saver, "read_posts", broken)
+        return {"log": ["a"]}
+
+    def broken(thread_id: str) -> Any:
+        raise error("no posts today")
+
+    app = chain(saver, first, says("b"))
+    with pytest.raises(error):
+        drive.invoke(app, {"log": ["in"]}, CFG, durability=durability)
+    monkeypatch.undo()
+    state = drive.get_state(app, CFG)
+    assert (state.values, state.next, state.posts) == ({"log": ["in", "a"]}, ("n1",), ({"log": ["one"]},))
+    assert drive.invoke(app, None, CFG) == {"log": ["in", "a", "one", "b after 3"]}
+    assert ran == ["first"], "a step that had ended is done again"
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive: Any, saver: Any, durability: Any) -> None:
+    word = Word(saver)
+
+    def first(state: State) -> Any:
+        word("one")
+        # Another process is faster: it takes the word, and moves the head.
+        chain(saver, says("x"), says("y")).invoke({"log": ["other"]}, CFG)
+        return {"log": ["a"]}
+
+    with pytest.raises(CheckpointConflictError):
+        drive.invoke(chain(saver, first, says("b")), {"log": []}, CFG, durability=durability)
+    assert posted(saver) == [["one"]]
+    end = drive.get_state(chain(saver), CFG)
+    assert end.values["log"][-4:] == ["other", "one", *end.values["log"][-2:]] and end.posts == ()
+
+
+def test_a_run_that_loses_leaves_what_it_has_read(drive: Any, saver: Any) -> None:
+    word = Word(saver)
+
+    def first(state: State) -> Any:
+        chain(saver, says("x")).update_state(CFG, {"log": ["edit"]}, as_node="n0")
+        word("one")
+        return {"log": ["a"]}
+
+    with pytest.raises(CheckpointConflictError):
+        drive.invoke(chain(saver, first, says("b")), {"log": []}, CFG)
+    assert drive.get_state(chain(saver), CFG).posts == ({"log": ["one"]},)
+
+
+def test_forks_and_replays_do_not_get_it_again(drive: Any, saver: Any) -> None:
+    app = chain(saver, says("a"), says("b"))
+    drive.call(app, "post", CFG, {"log": ["word"]})
+    drive.invoke(app, {"log": ["in"]}, CFG)
+    for stored in drive.history(app, CFG):
+        if stored.next == ("__start__",):  # before the step that took it
+            end = drive.invoke(app, None, stored.config)
+            assert end == {"log": ["in", "a after 1", "b after 2"]}
+    edited = drive.update_state(app, CFG, {"log": ["edit"]}, "n0")
+    assert drive.invoke(app, None, edited)["log"].count("word") == 0
+
+
+def test_an_edit_leaves_it_for_the_run(drive: Any, saver: Any) -> None:
+    app = chain(saver, says("a"), interrupt_before=["n0"])
+    drive.invoke(app, {"log": []}, CFG)
+    drive.call(app, "post", CFG, {"log": ["word"]})
+    drive.update_state(app, CFG, {"log": ["edit"]})
+    assert drive.get_state(app, CFG).posts == ({"log": ["word"]},)
+    drive.invoke(app, None, CFG)
+    assert drive.get_state(app, CFG).values["log"].count("word") + len(drive.get_state(app, CFG).posts) == 1
+
+
+# -- refused ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"plain": "x"}, "it has no reducer"),
+        ({"lgo": ["x"]}, "did you mean 'log'"),
+        ({"log": Overwrite(["x"])}, "cannot overwrite"),
+        ({"log": 3}, "does not fit its reducer"),
+        (Command(goto="n0"), "cannot say where to go"),
+        ({}, "must have a value"),
+        (None, "must have a value"),
+    ],
+)
+def test_what_is_no_addition_is_refused_when_it_is_posted(drive: Any, values: Any, says: str) -> None:
+    app = chain(InMemorySaver())
+    with pytest.raises(InvalidUpdateError, match=says):
+        drive.call(app, "post", CFG, values)
+    assert drive.get_state(app, CFG).posts == ()
+
+
+def test_what_cannot_be_stored_is_refused_when_it_is_posted(drive: Any) -> None:
+    with pytest.raises(UnserializableError) as refused:
+        drive.call(chain(InMemorySaver()), "post", CFG, {"log": [object()]})
+    assert "while storing key 'log' of a post to thread 't'" in refused.value.__notes__
+
+
+class NoTable(InMemorySaver):
+    keeps_posts = False
+
+
+class ByParts(SqliteSaver):
+    def put(self, *args: Any) -> Any:
+        return super().put(*args)
+
+
+def test_a_saver_without_the_table_is_refused(drive: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="NoTable keeps no posts"):
+        chain(NoTable())
+    with (
+        ByParts.from_conn_string(str(tmp_path / "t.db")) as saver,
+        pytest.raises(ValueError, match=r"ByParts overrides put\(\)"),
+    ):
+        chain(saver)
+
+
+def test_a_graph_that_takes_none_refuses_them(drive: Any) -> None:
+    builder = StateGraph(State).add_node("a", says("a")).add_edge(START, "a")
+    with pytest.raises(ValueError, match="compile it with inbox=True"):
+        drive.call(builder.compile(checkpointer=InMemorySaver()), "post", CFG, {"log": ["x"]})
+    with pytest.raises(ValueError, match="no checkpointer"):
+        drive.call(builder.compile(inbox=True), "post", CFG, {"log": ["x"]})
+
+
+@pytest.mark.parametrize("extra", [{"checkpoint_id": "x"}, {"checkpoint_ns": "a:1"}])
+def test_a_post_goes_to_the_whole_thread(drive: Any, extra: Any) -> None:
+    builder = StateGraph(State).add_node("a", chain(None)).add_edge(START, "a")
+    app = builder.compile(checkpointer=InMemorySaver(), inbox=True)
+    with pytest.raises(ValueError, match="goes to the whole thread"):
+        drive.call(app, "post", {"configurable": {"thread_id": "t", **extra}}, {"log": ["x"]})
+
+
+def test_a_post_that_its_reducer_refuses_later_waits_and_is_told(drive: Any, saver: Any) -> None:
+    def add(old: list[str], new: list[str]) -> list[str]:
+        if old and new == ["bad"]:
+            raise ValueError("not now")
+        return old + new
+
+    class Strict(TypedDict):
+        log: Annotated[list[str], add]
+
+    builder = StateGraph(Strict).add_node("a", says("a")).add_node("b", says("b"))
+    app = builder.add_edge(START, "a").add_edge("a", "b").compile(checkpointer=saver, inbox=True)
+    for word in ("good", "bad", "fine"):
+        drive.call(app, "post", CFG, {"log": [word]})
+    with pytest.warns(GraphWarning, match="post .* cannot be taken and waits on: ValueError") as told:
+        end = drive.invoke(app, {"log": ["in"]}, CFG)
+    assert end == {"log": ["in", "good", "fine", "a after 3", "b after 4"]} and len(told) == 1
+    assert drive.get_state(app, CFG).posts == ({"log": ["bad"]},)
+
+
+# -- kept, copied, deleted ----------------------------------------------------------------------------------------
+
+
+def test_copies_take_along_what_waits_and_deleted_threads_lose_it(drive: Any, saver: Any) -> None:
+    app = chain(saver, says("a"))
+    drive.invoke(app, {"log": []}, CFG)
+    drive.call(app, "post", CFG, {"log": ["word"]})
+    drive.call(saver, "copy_thread", "t", "copy")
+    drive.call(saver, "prune", keep_last=1)
+    drive.call(saver, "delete_thread", "t")
+    assert drive.get_state(app, CFG).posts == ()
+    copy: Any = {"configurable": {"thread_id": "copy"}}
+    assert drive.get_state(app, copy).posts == ({"log": ["word"]},)
+    assert drive.invoke(app, {"log": []}, copy)["log"] == ["a after 0", "word", "a after 2"]
+
+
+def test_posts_are_encrypted_and_bound_to_their_thread(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    path = str(tmp_path / "t.db")
+    with SqliteSaver.from_conn_string(path, integrity=Encryption(b"k" * 32)) as saver:
+        chain(saver).post(CFG, {"log": ["very secret"]})
+        assert chain(saver).get_state(CFG).posts == ({"log": ["very secret"]},)
+    assert all(b"very secret" not in each.read_bytes() for each in tmp_path.iterdir())
+
+
+def test_a_graph_without_an_inbox_reads_no_posts(drive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    saver = InMemorySaver()
+    reads: list[Any] = []
+    monkeypatch.setattr(saver, "read_posts", lambda thread_id: reads.append(thread_id) or ())
+    builder = StateGraph(State).add_node("a", says("a")).add_node("b", says("b"))
+    builder.add_edge(START, "a").add_edge("a", "b")
+    drive.invoke(builder.compile(checkpointer=saver), {"log": []}, CFG)
+    assert reads == []
+    drive.invoke(builder.compile(checkpointer=saver, inbox=True), {"log": []}, CFG)
+    assert len(reads) == 2, "at the barriers of START and of a; nothing runs after b"
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_a_command_that_only_meets_the_next_question_is_no_step(drive: Any, saver: Any, durability: Any) -> None:
+    def ask(state: State) -> Any:
+        return {"log": [interrupt("one?"), interrupt("two?")]}
+
+    builder = StateGraph(State).add_node("a", ask).add_edge(START, "a")
+    app = builder.compile(checkpointer=saver)
+    drive.invoke(app, {"log": ["in"]}, CFG, durability=durability)
+    drive.invoke(app, Command(resume=1, update={"log": ["up"]}), CFG, durability=durability)
+    assert drive.get_state(app, CFG).values == {"log": ["in", "up"]}
+    assert drive.invoke(app, Command(resume=2), CFG, durability=durability) == {"log": ["in", "up", 1, 2]}
+

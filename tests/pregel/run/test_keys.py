@@ -1,0 +1,78 @@
+"""A task keeps its key when a process dies, whatever the durability of each call was."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit import cluster
+from kit.drive import each_case
+from kit.mortal import Death, Died, dying
+
+from stategraph import START, Runtime, StateGraph
+
+postgres = cluster.emptied
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+class Keys:
+    """Makes nodes that note their keys."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, set[str]] = {}
+        self.began = threading.Event()
+
+    def chain(self, *names: str, nested: tuple[str, Any] | None = None) -> Any:
+        """Nodes in a row, with a graph behind the first of them."""
+        builder, row = StateGraph(State), [*names]
+        for name in names:
+            builder.add_node(name, self.note(name))
+        if nested is not None:
+            builder.add_node(*nested)
+            row.insert(1, nested[0])
+        for before, after in zip([START, *row], row, strict=False):
+            builder.add_edge(before, after)
+        return builder
+
+    def note(self, name: str) -> Callable[..., Any]:
+        def run(state: State, runtime: Runtime) -> Any:
+            self.began.set()
+            self.seen.setdefault(name, set()).add(runtime.idempotency_key)
+            return {"log": [name]}
+
+        return run
+
+    def wait_for_next(self) -> None:
+        """A node begins while the last call stores, if one can."""
+        self.began.clear()
+        self.began.wait(0.02)
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_case("first, then", [("async", "sync"), ("sync", "async"), ("async", "async")])
+def test_a_key_stays_the_same_wherever_a_process_dies(drive: Any, saver: Any, schedule: Any, first: Any, then: Any) -> None:
+    keys = Keys()
+    inner = keys.chain("inner 1", "inner 2").compile(schedule=schedule)
+    app = keys.chain("a", "b", nested=("inner", inner)).compile(checkpointer=saver, schedule=schedule)
+    for at in range(1, 12):
+        keys.seen.clear()
+        config: Any = {"configurable": {"thread_id": f"{first} {then} {at}"}}
+        death = Death(at, meanwhile=keys.wait_for_next)
+        with dying(saver, death):
+            try:
+                drive.invoke(app, {"log": []}, config, durability=first)
+            except Died:
+                pass
+        if not death.dead:
+            break
+        if drive.get_state(app, config).created_at is not None:
+            drive.invoke(app, None, config, durability=then)
+            several = {name: found for name, found in keys.seen.items() if len(found) > 1}
+            assert not several, f"died at storing call {at}: these have several keys"
+    assert at > 4

@@ -1,0 +1,367 @@
+"""Going back to a checkpoint inside a nested graph: what follows it runs once from there, at every level and whatever
+`checkpointer` each graph has; what was there stays as it was."""
+
+from __future__ import annotations
+
+from operator import add
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit.nested_travel import CALLS, KEEPS, Nest, travel
+from kit.paused import CFG, Ran, State, asks, graph, ids, says
+from kit.savers import local_saver
+
+import stategraph.pregel.run.load as load
+from stategraph import (
+    END,
+    START,
+    Command,
+    InMemorySaver,
+    Send,
+    StateGraph,
+    StateUpdate,
+)
+
+
+@pytest.mark.parametrize("inmost", KEEPS)
+@pytest.mark.parametrize("mid", KEEPS)
+def test_every_checkpoint_of_three_graphs(drive: Any, mid: Any, inmost: Any) -> None:
+    """Each by one of the three calls; `make chaos` makes all of them."""
+    nest = Nest(drive, mid, inmost)
+    for number, stop in enumerate(nest.stops):
+        if stop.turn == 1:
+            travel(nest, stop, CALLS[(number + KEEPS.index(mid) + KEEPS.index(inmost)) % 3])
+
+
+# -- which graph of which task ------------------------------------------------------------------------------------
+
+
+def two_questions(ran: Ran, checkpointer: Any = None) -> Any:
+    nodes = {"s": says("s", ran), "i": asks("i", ran, 2), "t": says("t", ran)}
+    return graph(nodes, (START, "s"), ("s", "i"), ("i", "t"), checkpointer=checkpointer)
+
+
+def nested(drive: Any, app: Any, following: str) -> list[Any]:
+    """The snapshots of nested graphs in which this node runs next, the oldest first."""
+    found = [
+        snapshot
+        for above in drive.history(app, CFG)
+        for task in above.tasks
+        if task.state is not None
+        for snapshot in drive.history(app, task.state)
+        if snapshot.next == (following,)
+    ]
+    return sorted(found, key=lambda snapshot: snapshot.created_at)
+
+
+def test_of_several_sends_the_one_inside_which_it_lies_goes_on(drive: Any) -> None:
+    ran = Ran()
+    child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=None)
+    builder = StateGraph(State).add_node("sub", child)
+    builder.add_conditional_edges(START, lambda state: [Send("sub", {"log": [n]}) for n in range(3)], ["sub"])
+    app = builder.compile(checkpointer=InMemorySaver())
+    drive.invoke(app, {}, CFG)
+    (second,) = [found for found in nested(drive, app, "t") if found.values["log"][0] == 1]
+    ran.clear()
+    drive.invoke(app, None, second.config)
+    assert ran.count("s") == 2 and ran.count("t") == 3
+
+
+@pytest.mark.parametrize("checkpointer", [None, True])
+def test_a_graph_that_the_same_node_ran_before_is_not_run_again(drive: Any, checkpointer: Any) -> None:
+    ran = Ran()
+    first, second = two_questions(ran, checkpointer), two_questions(ran, checkpointer)
+    app = graph({"n": lambda state: {"log": first.invoke({})["log"] + second.invoke({})["log"]}}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    for answer in "abcd":
+        found = drive.invoke(app, Command(resume=answer), CFG)
+    at_end = [each for each in nested_of_second(drive, app, checkpointer) if each.next == ("t",)][-1]
+    ran.clear()
+    assert drive.invoke(app, None, at_end.config) == found
+    assert ran == ["t"]
+
+
+def nested_of_second(drive: Any, app: Any, checkpointer: Any) -> list[Any]:
+    (task,) = [task for above in drive.history(app, CFG) for task in above.tasks if task.name == "n"]
+    where = task.state["configurable"]["checkpoint_ns"] + "|1"
+    return drive.history(app, {"configurable": {"thread_id": "1", "checkpoint_ns": where}})
+
+
+@pytest.mark.parametrize("checkpointer", [None, True])
+def test_a_round_of_a_loop_goes_on_from_what_the_round_before_has_left(drive: Any, checkpointer: Any) -> None:
+    ran = Ran()
+    child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=checkpointer)
+
+    def holder(state: Any) -> Any:
+        return {"log": [tuple(child.invoke({})["log"])]}
+
+    builder = StateGraph(State).add_node("n", holder).add_edge(START, "n")
+    builder.add_conditional_edges("n", lambda state: "n" if len(state["log"]) < 4 else END, ["n", END])
+    app = builder.compile(checkpointer=InMemorySaver())
+    whole = drive.invoke(app, {}, CFG)
+    stops = {each.config["configurable"]["checkpoint_id"]: each for each in nested(drive, app, "t")}
+    for number, found in enumerate(stops.values()):
+        ran.clear()
+        assert drive.invoke(app, None, found.config) == whole
+        assert ran == ["t", *["s", "t"] * (3 - number)]
+
+
+# -- a history of its own -------------------------------------------------------------------------------------------
+
+
+saver = local_saver
+
+
+def remembers(saver: Any, schedule: Any) -> Any:
+    """A node that shows what its graph remembers; that asks in between."""
+    child = graph({"p": says("p"), "i": asks("i")}, (START, "p"), ("p", "i"), checkpointer=True, schedule=schedule)
+    nodes = {"m": lambda state: {"log": [[each[-1] for each in child.invoke({})["log"]]]}, "b": asks("b")}
+    return graph(nodes, (START, "m"), (START, "b"), checkpointer=saver, schedule=schedule)
+
+
+def answer_m(drive: Any, app: Any, answer: str) -> Any:
+    asked = ids(drive.get_state(app, CFG))
+    return drive.invoke(app, Command(resume={asked["i?"]: answer}), CFG, durability="sync")["log"]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_history_forgets_on_a_branch_what_a_task_had_done_that_runs_anew(
+    drive: Any, saver: Any, durability: Any, schedule: Any
+) -> None:
+    app = remembers(saver, schedule)
+    for turn in range(2):
+        drive.invoke(app, {}, CFG, durability=durability)
+        asked = drive.get_state(app, CFG)
+        if not turn:
+            drive.invoke(app, Command(resume={each.id: "one" for each in asked.interrupts}), CFG, durability=durability)
+    for answer in ("two", "three", "four"):  # each branch is one of the branch before
+        drive.invoke(app, None, asked.config, durability=durability)
+        asked = drive.get_state(app, CFG)
+        if answer != "three":
+            drive.invoke(app, Command(resume={ids(asked)["i?"]: answer}), CFG, durability=durability)
+    log = drive.get_state(app, CFG).values["log"]
+    assert log[-1] == ["p", "one", "p", "four"]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_a_history_stays_where_nothing_is_done_anew(drive: Any, saver: Any, schedule: Any) -> None:
+    """Also when the config of the edit is named."""
+    app = remembers(saver, schedule)
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, None, drive.update_state(app, CFG, {"log": []}, "b"))
+    assert answer_m(drive, app, "one") == [["p", "one"]]
+
+
+# -- answers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpointer", [None, True])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_an_answer_for_a_graph_inside_reaches_no_other_node_that_asks(drive: Any, schedule: Any, checkpointer: Any) -> None:
+    """The graph starts over on the branch, and comes to its question after its sibling."""
+    child = graph({"t": says("t"), "i": asks("i")}, (START, "t"), ("t", "i"), checkpointer=checkpointer)
+    nodes = {"n": lambda state: {"log": child.invoke({})["log"][-1:]}, "a": asks("a")}
+    app = graph(nodes, (START, "n"), (START, "a"), schedule=schedule)
+    drive.invoke(app, {}, CFG)
+    asked = drive.get_state(app, CFG)
+    drive.invoke(app, None, asked.config)  # it is not the head any more
+    drive.invoke(app, Command(resume={ids(asked)["i?"]: "I"}), asked.config)
+    (left,) = drive.get_state(app, CFG).interrupts
+    assert left.value == "a?"
+    assert sorted(drive.invoke(app, Command(resume="A"), CFG)["log"]) == [("a", "A"), ("i", "I")]
+
+
+
+def test_an_answer_by_id_for_a_graph_inside_reaches_no_earlier_question_of_it(drive: Any) -> None:
+    """The graph starts over on the branch, and asks its first question again."""
+    app = graph({"n": two_questions(Ran())}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="first"), CFG)
+    asked = drive.get_state(app, CFG)
+    drive.invoke(app, None, asked.config)
+    drive.invoke(app, Command(resume={ids(asked)["i1?"]: "second"}), asked.config)
+    (again,) = drive.get_state(app, CFG).interrupts
+    assert again.value == "i?"
+
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+@pytest.mark.parametrize("checkpointer", [None, True])
+def test_an_answer_inside_reaches_the_question_shown_there_and_earlier_ones_stay(
+    drive: Any, checkpointer: Any, by_id: bool
+) -> None:
+    ran = Ran()
+    app = graph({"sub": two_questions(ran, checkpointer)}, (START, "sub"))
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="A"), CFG)
+    shown = drive.get_state(app, CFG, subgraphs=True).tasks[0].state
+    drive.invoke(app, Command(resume="B"), CFG)
+    ran.clear()
+    (question,) = drive.get_state(app, shown.config).interrupts
+    answer = {question.id: "C"} if by_id else "C"
+    assert drive.invoke(app, Command(resume=answer), shown.config)["log"] == ["s", ("i", "A", "C"), "t"]
+    assert ran == ["i", "t"]
+
+
+# -- a crash, and edits ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpointer", [None, True])
+def test_a_fork_that_was_left_before_it_went_inside_goes_there_when_it_goes_on(
+    drive: Any, checkpointer: Any, monkeypatch: Any
+) -> None:
+    ran = Ran()
+    child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=checkpointer)
+    app = graph({"sub": child}, (START, "sub"))
+    whole = drive.invoke(app, {}, CFG)
+    (found, *_) = nested(drive, app, "t")
+    ran.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(load, "load_seed", lost)
+        with pytest.raises(OSError, match="killed"):
+            drive.invoke(app, None, found.config)
+    assert drive.invoke(app, None, CFG) == whole and ran == ["t"]
+
+
+def lost(run: Any) -> Any:
+    raise OSError("killed")
+
+
+@pytest.mark.parametrize("checkpointer", [None, True])
+def test_an_edit_inside_is_found_when_the_paused_run_goes_on_or_by_its_config(drive: Any, checkpointer: Any) -> None:
+    for by_config in (False, True):
+        ran = Ran()
+        app = graph({"sub": two_questions(ran, checkpointer)}, (START, "sub"))
+        drive.invoke(app, {}, CFG)
+        inside = drive.get_state(app, CFG).tasks[0].state
+        made = drive.update_state(app, inside, {"log": ["edited"]}, as_node="i")
+        ran.clear()
+        assert drive.invoke(app, None, made if by_config else CFG)["log"] == ["s", "edited", "t"]
+        assert ran == ["t"]
+
+
+# -- branches of branches ------------------------------------------------------------------------------------------
+
+
+class Counted(TypedDict, total=False):
+    n: int
+    log: Annotated[list[Any], add]
+
+
+def counting(drive: Any, **options: Any) -> Any:
+    """x counts to 4; a graph with a history of its own remembers the numbers."""
+    memory = StateGraph(State).add_node("r", lambda _: {}).add_edge(START, "r").compile(checkpointer=True)
+
+    def x(state: Counted) -> Counted:
+        return {"n": state["n"] + 1, "log": [memory.invoke({"log": [state["n"]]})["log"]]}
+
+    builder = StateGraph(Counted).add_node("x", x).add_edge(START, "x")
+    app = builder.add_conditional_edges("x", lambda s: "x" if s["n"] < 4 else END, ["x", END]).compile(InMemorySaver())
+    assert drive.invoke(app, {"n": 1}, CFG, **options)["log"] == [[1], [1, 2], [1, 2, 3]]
+    return app
+
+
+def at(drive: Any, app: Any, n: int) -> Any:
+    """Where n comes next, the newest."""
+    return next(each.config for each in drive.history(app, CFG) if each.values.get("n") == n and each.next == ("x",))
+
+
+def begin_again(drive: Any, app: Any) -> Any:
+    """Run everything once more, on a branch from the input."""
+    first = next(each for each in drive.history(app, CFG) if each.metadata["source"] == "input")
+    return drive.invoke(app, None, first.config)["log"]
+
+
+def test_a_branch_of_a_branch_has_the_history_of_its_own_past(drive: Any) -> None:
+    app = counting(drive)
+    assert begin_again(drive, app) == [[1], [1, 2], [1, 2, 3]]
+    for n in (3, 2, 1):
+        assert drive.invoke(app, None, at(drive, app, n))["log"] == [[1], [1, 2], [1, 2, 3]]
+
+
+def test_a_branch_has_what_a_call_of_its_past_made_that_stored_its_end_only(drive: Any) -> None:
+    """With durability "exit" the checkpoints under which such a graph ran are not stored."""
+    app = counting(drive, durability="exit")
+    whole = drive.invoke(app, {"n": 1}, CFG)["log"]
+    assert whole[3:] == [[1, 2, 3, 1], [1, 2, 3, 1, 2], [1, 2, 3, 1, 2, 3]]
+    assert begin_again(drive, app) == whole
+
+
+def test_nor_does_a_branch_on_another_saver_have_what_was_made_elsewhere(drive: Any) -> None:
+    memory = StateGraph(State).add_node("r", lambda _: {}).add_edge(START, "r").compile(checkpointer=True)
+    middle = StateGraph(Counted).add_node("m", lambda s: {"log": [memory.invoke({"log": [s["n"]]})["log"]]})
+    inner = middle.add_edge(START, "m").compile(InMemorySaver())
+    builder = StateGraph(Counted)
+    builder.add_node("x", lambda s: {"n": s["n"] + 1, "log": inner.invoke({"n": s["n"]})["log"]}).add_edge(START, "x")
+    app = builder.add_conditional_edges("x", lambda s: "x" if s["n"] < 4 else END, ["x", END]).compile(InMemorySaver())
+    whole = drive.invoke(app, {"n": 1}, CFG)["log"]
+    assert begin_again(drive, app) == whole
+    for n in (3, 2, 1):
+        assert drive.invoke(app, None, at(drive, app, n))["log"] == whole
+
+
+def edit_once(drive: Any, app: Any, old: Any) -> Any:
+    return drive.update_state(app, old, {"n": 2}, as_node="x")
+
+
+def edit_twice(drive: Any, app: Any, old: Any) -> Any:
+    edit_once(drive, app, old)
+    return drive.update_state(app, CFG, {"n": 2}, as_node="x")
+
+
+def copy_and_edit(drive: Any, app: Any, old: Any) -> Any:
+    return drive.update_state(app, old, [({"n": 2}, "x")], as_node="__copy__")
+
+
+def edit_in_bulk(drive: Any, app: Any, old: Any) -> Any:
+    return drive.call(app, "bulk_update_state", old, [[StateUpdate({"n": 2}, "x")], [StateUpdate({"n": 2}, "x")]])
+
+
+@pytest.mark.parametrize("by_config", [False, True])
+@pytest.mark.parametrize("edit", [edit_once, edit_twice, copy_and_edit, edit_in_bulk])
+def test_after_edits_of_an_old_checkpoint_a_history_is_what_it_was_there(
+    drive: Any, edit: Any, by_config: bool
+) -> None:
+    app = counting(drive)
+    made = edit(drive, app, at(drive, app, 2))
+    assert drive.invoke(app, None, made if by_config else CFG)["log"] == [[1], [1, 2], [1, 2, 3]]
+
+
+# -- what does not hold yet -----------------------------------------------------------------------------------------
+
+
+def two_turns(drive: Any, ran: Ran, *answers: Any) -> Any:
+    """q asks, then n runs a graph with a history of its own that asks; so many answers are given."""
+    child = graph({"s": says("s", ran), "i": asks("i", ran)}, (START, "s"), ("s", "i"), checkpointer=True)
+
+    def holder(state: Any) -> Any:
+        return {"log": [tuple(child.invoke({})["log"])]}
+
+    app = graph({"q": asks("q", ran), "n": holder}, (START, "q"), ("q", "n"))
+    for number, given in enumerate(answers):
+        if number % 2 == 0:
+            drive.invoke(app, {}, CFG)
+        drive.invoke(app, Command(resume=given), CFG)
+    ran.clear()
+    return app
+
+
+@pytest.mark.xfail(strict=True, reason="the newest checkpoint of the history is taken, whose it may be")
+def test_an_edit_of_an_earlier_turn_inside_leaves_the_paused_run_where_it_is(drive: Any) -> None:
+    ran = Ran()
+    app = two_turns(drive, ran, 1, "A", 2)
+    history = {"configurable": {"thread_id": "1", "checkpoint_ns": "n"}}
+    earlier = [each for each in drive.history(app, history) if each.next == ("i",)][-1]
+    drive.update_state(app, earlier.config, {"log": ["edit"]}, as_node="s")
+    drive.invoke(app, Command(resume="B"), CFG)
+    assert ran == ["i"]
+
+
+@pytest.mark.xfail(strict=True, reason="where a history goes back to is known to the call that made the branch only")
+def test_a_history_that_is_entered_later_on_a_branch_is_what_it_was_there(drive: Any) -> None:
+    app = two_turns(drive, Ran(), 1, "A", 2, "B")
+    first = [each for each in drive.history(app, CFG) if each.next == ("q",)][-1]
+    drive.invoke(app, None, first.config)
+    drive.invoke(app, Command(resume=3), CFG)
+    assert drive.invoke(app, Command(resume="C"), CFG)["log"][-1] == ("s", ("i", "C"))

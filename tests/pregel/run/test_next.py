@@ -1,0 +1,127 @@
+"""`get_state().next` is what the next call does, wherever the process of a run has died."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit import cluster
+from kit.mortal import Death, Died, dying
+
+from stategraph import START, Send, StateGraph
+
+postgres = cluster.emptied
+WAIT = 20
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+class Bodies:
+    """Makes nodes that note that they ran. One that was sent "hang" ends when it is let go, with "fail" it raises."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.release = threading.Event()
+
+    def make(self, name: str, *, obeys: bool = True) -> Callable[[Any], Any]:
+        def run(state: Any) -> Any:
+            self.ran.append(name)
+            what = state.get("what") if obeys else None
+            assert what != "hang" or self.release.wait(WAIT)
+            if what == "fail":
+                raise ValueError(name)
+            return {"log": [name]}
+
+        return run
+
+    def graph(self, *names: str) -> Any:
+        builder = StateGraph(State)
+        for name in names:
+            builder.add_node(name, self.make(name))
+        return builder
+
+
+@pytest.fixture
+def bodies() -> Iterator[Bodies]:
+    made = Bodies()
+    yield made
+    made.release.set()
+
+
+def race(*acts: str) -> Callable[[Any], list[Send]]:
+    return lambda state: [Send("run", {"what": act}, race="r") for act in acts]
+
+
+def alone(bodies: Bodies) -> Any:
+    return bodies.graph("run").add_conditional_edges(START, race("win", "hang"), ["run"])
+
+
+def followed(bodies: Bodies) -> Any:
+    builder = bodies.graph("run", "after", "last").add_conditional_edges(START, race("hang", "win"), ["run"])
+    return builder.add_edge("run", "after").add_edge("after", "last")
+
+
+def handled(bodies: Bodies) -> Any:
+    """The handler of an error wins."""
+    builder = bodies.graph("after")
+    builder.add_node("run", bodies.make("run"), error_handler=bodies.make("mended", obeys=False))
+    builder.add_conditional_edges(START, race("fail", "fail"), ["run"])
+    return builder.add_edge("run", "after")
+
+
+def beside_others(bodies: Bodies) -> Any:
+    """Two races, and a node that joins with them."""
+    builder = bodies.graph("first", "run", "other", "after", "last")
+    builder.add_conditional_edges("first", race("win", "hang"), ["run"]).add_edge(START, "first").add_edge("first", "other")
+    builder.add_edge("run", "after").add_edge(["other", "after"], "last")
+    return builder
+
+
+def inside(bodies: Bodies) -> Any:
+    nested = followed(bodies).compile()
+    return bodies.graph("end").add_node("nested", nested).add_edge(START, "nested").add_edge("nested", "end")
+
+
+def without_races(bodies: Bodies) -> Any:
+    builder = bodies.graph("a", "b", "c", "after")
+    builder.add_edge(START, "a").add_edge(START, "b").add_edge("b", "c")
+    return builder.add_edge(["a", "c"], "after")
+
+
+@pytest.mark.parametrize("shape", [alone, followed, handled, beside_others, inside, without_races])
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_next_names_what_the_next_call_runs_wherever_a_process_dies(
+    drive: Any, saver: Any, bodies: Bodies, schedule: Any, shape: Callable[[Bodies], Any]
+) -> None:
+    app = shape(bodies).compile(checkpointer=saver, schedule=schedule)
+    for at in count(1):
+        config: Any = {"configurable": {"thread_id": f"{at}"}}
+        death = Death(at, meanwhile=bodies.release.set)
+        bodies.release.clear()
+        with dying(saver, death):
+            try:
+                drive.invoke(app, {"log": []}, config)
+            except Died:
+                pass
+        if not death.dead:
+            break
+        before = drive.get_state(app, config)
+        if before.created_at is None:
+            continue
+        bodies.ran.clear()
+        drive.invoke(app, None, config)
+        after = drive.get_state(app, config)
+        where = f"died at storing call {at}: next was {before.next}, then {bodies.ran} ran"
+        named = [name for name in before.next if name in shape(Bodies()).nodes and name != "nested"]
+        assert after.next == (), where
+        assert (before.next == ()) == (before.config == after.config), where
+        if bodies.ran:  # else the call only ended a superstep
+            assert {*named} <= {*bodies.ran}, where
+            assert before.next, where
+    assert at > 2

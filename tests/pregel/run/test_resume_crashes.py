@@ -1,0 +1,173 @@
+"""A process that answers a question dies between any two of the calls by which it stores: what the next call finds. The
+table "When the process dies" of docs/explanation/architecture.md, row by row."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.paused import CFG, Ran, graph
+
+from stategraph import START, Command, UnknownInterruptError, interrupt
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+
+class Died(Exception):
+    """Nothing of this process is stored any more."""
+
+
+class Mortal(SqliteSaver):
+    """Dies at one of its storing calls, before or after it has stored; then it stores nothing more."""
+
+    dies_at = ""
+    stores_first = False
+    dead = False
+
+    def _store(self, name: str, store: Callable[..., None], *given: Any) -> None:
+        if not self.dead and (name != self.dies_at or self.stores_first):
+            store(*given)
+        self.dead = self.dead or name == self.dies_at
+        if self.dead:
+            raise Died
+
+    def commit(self, commit: Any) -> None:
+        self._store("commit", super().commit, commit)
+
+    def commit_writes(self, *given: Any) -> None:
+        self._store("commit_writes", super().commit_writes, *given)
+
+    def claim(self, *given: Any) -> None:
+        self._store("claim", super().claim, *given)
+
+
+class Thread:
+    """A thread on which questions are open, and the processes that come to it one after the other."""
+
+    def __init__(self, drive: Any, path: Path, nodes: dict[str, Any]) -> None:
+        self.drive, self.path, self.nodes = drive, path, nodes
+        with self._open(SqliteSaver) as saver:
+            drive.invoke(self._graph(saver), {"log": []}, CFG)
+
+    def _open(self, kind: Any) -> Any:
+        return kind.from_conn_string(str(self.path), synchronous="off")
+
+    def _graph(self, saver: Any) -> Any:
+        return graph(self.nodes, *((START, name) for name in self.nodes), checkpointer=saver)
+
+    def dies(self, dies_at: str, *, stores_first: bool) -> None:
+        """A process answers all that is open, and dies."""
+        with self._open(Mortal) as saver:
+            app = self._graph(saver)
+            answers = {question.id: f"to {question.value}" for question in app.get_state(CFG).interrupts}
+            saver.dies_at, saver.stores_first = dies_at, stores_first
+            with pytest.raises(Died):
+                self.drive.invoke(app, Command(resume=answers), CFG)
+
+    def call(self, given: Any) -> Any:
+        """Another process."""
+        with self._open(SqliteSaver) as saver:
+            return self.drive.invoke(self._graph(saver), given, CFG)
+
+    def shows(self) -> tuple[tuple[str, ...], list[Any]]:
+        """What comes next, and what is open."""
+        with self._open(SqliteSaver) as saver:
+            state = self._graph(saver).get_state(CFG)
+            return state.next, [question.value for question in state.interrupts]
+
+    def refuses(self, given: Any) -> str:
+        with pytest.raises(UnknownInterruptError) as refused:
+            self.call(given)
+        return refused.value.reason
+
+
+@pytest.fixture
+def ran() -> Ran:
+    return Ran()
+
+
+@pytest.fixture
+def thread(drive: Any, tmp_path: Path, ran: Ran) -> Callable[..., Thread]:
+    def node(name: str, questions: int) -> Any:
+        def body(state: Any) -> Any:
+            ran.append(name)
+            return {"log": [interrupt(f"{name}{number}") for number in range(questions)]}
+
+        return body
+
+    def opened(**questions: int) -> Thread:
+        found = Thread(drive, tmp_path / "threads.db", {name: node(name, count) for name, count in questions.items()})
+        ran.clear()
+        return found
+
+    return opened
+
+
+def test_before_the_claim_is_stored_the_question_is_open(thread: Callable[..., Thread], ran: Ran) -> None:
+    one = thread(a=1)
+    one.dies("claim", stores_first=False)
+    assert not ran
+    assert one.shows() == (("a",), ["a0"])
+    assert one.call(Command(resume="new"))["log"] == ["new"]
+
+
+@pytest.mark.parametrize(("dies_at", "stores_first"), [("claim", True), ("commit", False)])
+def test_after_the_claim_a_call_goes_on_with_the_answer(
+    thread: Callable[..., Thread], dies_at: str, stores_first: bool
+) -> None:
+    one = thread(a=1)
+    one.dies(dies_at, stores_first=stores_first)
+    assert one.shows() == (("a",), [])
+    assert one.refuses(Command(resume="new")) == "answered"
+    assert one.call(None)["log"] == ["to a0"]
+
+
+def test_a_task_that_was_recorded_does_not_run_again(drive: Any, tmp_path: Path, ran: Ran) -> None:
+    recorded = threading.Event()
+
+    def quick(state: Any) -> Any:
+        ran.append("quick")
+        return {"log": [interrupt("quick")]}
+
+    def slow(state: Any) -> Any:
+        ran.append("slow")
+        answer = interrupt("slow")
+        assert recorded.wait(10)
+        return {"log": [answer]}
+
+    class Tells(Mortal):
+        def commit_writes(self, *given: Any) -> None:
+            super().commit_writes(*given)
+            recorded.set()
+
+    one = Thread(drive, tmp_path / "threads.db", {"quick": quick, "slow": slow})
+    ran.clear()
+    with one._open(Tells) as saver:
+        app = one._graph(saver)
+        answers = {question.id: f"to {question.value}" for question in app.get_state(CFG).interrupts}
+        saver.dies_at = "commit"
+        with pytest.raises(Died):
+            drive.invoke(app, Command(resume=answers), CFG)
+    assert one.shows() == (("slow",), [])
+    ran.clear()
+    assert one.call(None)["log"] == ["to quick", "to slow"]
+    assert ran == ["slow"]
+
+
+def test_after_the_next_question_is_stored_that_takes_an_answer(thread: Callable[..., Thread]) -> None:
+    one = thread(a=2)
+    one.dies("commit_writes", stores_first=True)
+    assert one.shows() == (("a",), ["a1"])
+    assert one.call(Command(resume="new"))["log"] == ["to a0", "new"]
+
+
+def test_after_the_commit_the_answer_is_applied(thread: Callable[..., Thread], ran: Ran) -> None:
+    one = thread(a=1)
+    one.dies("commit", stores_first=True)
+    assert one.shows() == ((), [])
+    assert one.refuses(Command(resume="new")) == "not_pending"
+    ran.clear()
+    assert one.call(None)["log"] == ["to a0"]
+    assert not ran

@@ -1,0 +1,825 @@
+"""What a running node may hold: its runtime and config, by parameter and by function, in threads and coroutines; the
+counted steps; draining; and the key that is the same for every try of the same work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import operator
+import threading
+from dataclasses import FrozenInstanceError, dataclass
+from typing import Annotated, Any
+
+import pytest
+from kit.drive import Drive
+from typing_extensions import TypedDict
+
+from stategraph import (
+    START,
+    CheckpointConflictError,
+    Command,
+    GraphDrained,
+    GraphRecursionError,
+    GraphWarning,
+    InMemorySaver,
+    InMemoryStore,
+    IsLastStep,
+    RemainingSteps,
+    RetryPolicy,
+    RunControl,
+    Runtime,
+    Send,
+    StateGraph,
+    entrypoint,
+    get_config,
+    get_runtime,
+    get_store,
+    get_stream_writer,
+    interrupt,
+    task,
+)
+
+ONE = {"configurable": {"thread_id": "1"}}
+WAIT = 5.0
+
+
+class State(TypedDict, total=False):
+    n: int
+    log: Annotated[list, operator.add]
+
+
+class Oops(Exception):
+    pass
+
+
+def app_of(*nodes: Any, saver: Any = None, schema: Any = None, **more: Any) -> Any:
+    """The nodes in a row."""
+    graph = StateGraph(State, schema).add_sequence(list(nodes))
+    return graph.add_edge(START, next(iter(graph.nodes))).compile(checkpointer=saver, **more)
+
+
+def calls(child: Any, drive: Drive, **options: Any) -> Any:
+    """A node that runs the child."""
+
+    async def acall(state: Any) -> Any:
+        return await child.ainvoke({"n": 1}, **options)
+
+    return ("call", acall if drive.is_async else lambda state: child.invoke({"n": 1}, **options))
+
+
+# -- the runtime ----------------------------------------------------------------------------------------------
+
+
+def test_all_of_it(drive: Drive) -> None:
+    seen: list[Runtime] = []
+    store, control = InMemoryStore(), RunControl()
+
+    def node(state: Any, runtime: Runtime) -> None:
+        seen.append(runtime)
+        assert get_runtime() is runtime, "one object for the whole attempt"
+
+    app = app_of(node, saver=InMemorySaver(), store=store)
+    config = {"configurable": {"thread_id": "1"}, "run_id": "run-1"}
+    drive.invoke(app, {"n": 1}, config, context={"user": "x"}, control=control)
+    (runtime,) = seen
+    info = runtime.execution_info
+    assert (runtime.context, runtime.store, runtime.control) == ({"user": "x"}, store, control)
+    assert (runtime.previous, runtime.drain_requested, runtime.drain_reason) == (None, False, None)
+    assert (info.thread_id, info.run_id, info.node_attempt) == ("1", "run-1", 1)
+    assert info.checkpoint_ns == f"node:{info.task_id}"
+    (step,) = [s for s in drive.history(app, ONE) if s.next == ("node",)]
+    assert (info.checkpoint_id, info.task_id) == (step.config["configurable"]["checkpoint_id"], step.tasks[0].id)
+
+
+def test_it_is_frozen_and_can_be_overridden(drive: Drive) -> None:
+    runtime: Runtime[Any] = Runtime(context=1)
+    with pytest.raises(FrozenInstanceError):
+        runtime.context = 2  # type: ignore[misc]
+    assert (runtime.override(context=2).context, runtime.context) == (2, 1)
+    runtime.stream_writer("nobody listens")
+    runtime.heartbeat()
+
+
+def test_a_nested_run_knows_the_run_it_belongs_to(drive: Drive) -> None:
+    seen: list[Any] = []
+    child = app_of(("inner", lambda state: seen.append(get_runtime().execution_info)))
+    app = app_of(("outer", child), saver=InMemorySaver())
+    drive.invoke(app, {"n": 1}, {"configurable": {"thread_id": "1"}, "run_id": "run-1"})
+    (info,) = seen
+    assert (info.run_id, info.thread_id) == ("run-1", "1")
+    outer, inner = info.checkpoint_ns.split("|")
+    assert outer.startswith("outer:") and inner == f"inner:{info.task_id}"
+
+
+def test_everything_by_name(drive: Drive) -> None:
+    seen: dict[str, Any] = {}
+
+    def node(state: Any, config: Any, runtime: Any, writer: Any, store: Any, previous: Any, error: Any) -> None:
+        seen.update(config=config, runtime=runtime, writer=writer, store=store, previous=previous, error=error)
+
+    drive.invoke(app_of(node), {"n": 1})
+    assert (seen["store"], seen["previous"], seen["error"]) == (None, None, None)
+    assert isinstance(seen["runtime"], Runtime) and callable(seen["writer"])
+    assert seen["config"]["metadata"]["stategraph_node"] == "node"
+
+
+# -- the functions --------------------------------------------------------------------------------------------
+
+GETTERS = [get_config, get_store, get_stream_writer, get_runtime]
+
+
+@pytest.mark.parametrize("getter", GETTERS)
+def test_outside_of_a_run_there_is_nothing_to_get(getter: Any) -> None:
+    with pytest.raises(RuntimeError, match=rf"{getter.__name__}\(\) must be called inside"):
+        getter()
+
+
+def held() -> tuple[str, Any]:
+    """What the four give here: the node's name and the store, having written an event."""
+    get_stream_writer()("event")
+    assert get_runtime().store is get_store()
+    return get_config()["metadata"]["stategraph_node"], get_store()
+
+
+def stream_of(drive: Drive, node: Any, found: list[Any]) -> None:
+    """Run a node that adds what `held()` gives it to `found`, and expect all of it."""
+    store = InMemoryStore()
+    assert drive.stream(app_of(("node", node), store=store), {"n": 1}, stream_mode="custom") == ["event"]
+    assert found == [("node", store)]
+
+
+def test_in_a_node(drive: Drive) -> None:
+    found: list[Any] = []
+    stream_of(drive, lambda state: found.append(held()), found)
+
+
+def test_in_a_thread_that_copies_the_context(drive: Drive) -> None:
+    found: list[Any] = []
+
+    def node(state: Any) -> None:
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=context.run, args=(lambda: found.append(held()),))
+        thread.start()
+        thread.join(WAIT)
+
+    stream_of(drive, node, found)
+
+
+def test_a_bare_thread_has_nothing_but_may_use_a_writer_it_was_handed(drive: Drive) -> None:
+    found: list[Any] = []
+
+    def bare(writer: Any) -> None:
+        with pytest.raises(RuntimeError, match="copy_context"):
+            get_config()
+        writer("handed over")
+        found.append(True)
+
+    def node(state: Any, writer: Any) -> None:
+        thread = threading.Thread(target=bare, args=(writer,))
+        thread.start()
+        thread.join(WAIT)
+
+    assert drive.stream(app_of(node), {"n": 1}, stream_mode="custom") == ["handed over"]
+    assert found == [True]
+
+
+def test_in_coroutines_and_what_they_start() -> None:
+    found: list[Any] = []
+
+    async def part() -> None:
+        found.append(held()[0])
+
+    async def node(state: Any) -> None:
+        await part()
+        await asyncio.create_task(part())
+        await asyncio.gather(part(), part())
+        await asyncio.to_thread(lambda: found.append(held()[0]))
+
+    asyncio.run(app_of(node).ainvoke({"n": 1}))
+    assert found == ["node"] * 5
+
+
+def test_in_routers_and_tasks(drive: Drive) -> None:
+    found: list[Any] = []
+
+    @task
+    def work() -> None:
+        found.append(held()[0])
+
+    def route(state: Any) -> str:
+        found.append(held()[0])
+        return "__end__"
+
+    def node(state: Any) -> None:
+        work().result()
+
+    graph = StateGraph(State).add_node(node).add_edge(START, "node")
+    graph.add_conditional_edges("node", route, ["__end__"])
+    drive.invoke(graph.compile(), {"n": 1})
+    assert found == ["work", "node"]
+
+
+def test_parallel_nodes_hold_their_own(drive: Drive) -> None:
+    barrier = threading.Barrier(2, timeout=WAIT)
+
+    def node(state: Any) -> State:
+        barrier.wait()
+        return {"log": [held()[0]]}
+
+    graph = StateGraph(State).add_node("a", node).add_node("b", node).add_edge(START, "a").add_edge(START, "b")
+    assert drive.invoke(graph.compile(), {"n": 1})["log"] == ["a", "b"]
+
+
+VAR: contextvars.ContextVar[str] = contextvars.ContextVar("VAR", default="nobody's")
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_context_variables_come_in_and_do_not_go_out(drive: Drive, parallel: bool) -> None:
+    seen: list[str] = []
+
+    def node(state: Any) -> None:
+        seen.append(VAR.get())
+        VAR.set("a node's")
+
+    graph = StateGraph(State)
+    for name in "abc" if parallel else "a":
+        graph.add_node(name, node).add_edge(START, name)
+    token = VAR.set("the caller's")
+    try:
+        drive.invoke(graph.compile(), {"n": 1})
+        assert seen == ["the caller's"] * len(seen)
+        assert VAR.get() == "the caller's"
+    finally:
+        VAR.reset(token)
+
+
+def test_after_the_run_there_is_nothing_to_get(drive: Drive) -> None:
+    drive.invoke(app_of(("node", lambda state: None)), {"n": 1})
+    with pytest.raises(RuntimeError):
+        get_config()
+
+
+# -- context --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Context:
+    user: str
+    level: int = 1
+
+
+class Typed(TypedDict):
+    user: str
+
+
+def context_of(drive: Drive, schema: Any, **options: Any) -> Any:
+    seen: list[Any] = []
+    app = app_of(("node", lambda state: seen.append(get_runtime().context)), schema=schema)
+    drive.invoke(app, {"n": 1}, **options)
+    return seen[0]
+
+
+def test_a_dict_becomes_the_context_schema(drive: Drive) -> None:
+    from pydantic import BaseModel
+
+    class Model(BaseModel):
+        user: str
+
+    assert context_of(drive, Context, context={"user": "x"}) == Context("x")
+    assert context_of(drive, Model, context={"user": "x"}) == Model(user="x")
+    given = Context("y", 2)
+    assert context_of(drive, Context, context=given) is given
+
+
+@pytest.mark.parametrize("schema", [None, Typed, dict])
+@pytest.mark.parametrize("context", [{"user": "x"}, {}, 3, None])
+def test_without_a_class_to_make_it_passes_unchanged(drive: Drive, schema: Any, context: Any) -> None:
+    assert context_of(drive, schema, context=context) is context
+    assert context_of(drive, schema) is None
+
+
+def test_a_context_that_does_not_fit_fails_before_anything_runs(drive: Drive) -> None:
+    log: list[Any] = []
+    app = app_of(("node", log.append), schema=Context)
+    for wrong in ({}, {"user": "x", "nope": 1}):
+        with pytest.raises(TypeError) as caught:
+            drive.invoke(app, {"n": 1}, context=wrong)
+        assert "Context" in str(caught.value.__notes__)
+    assert log == []
+
+
+@pytest.mark.parametrize("schema", [3, "Context", Context | None])
+def test_a_schema_that_is_no_class_is_refused_at_once(schema: Any) -> None:
+    with pytest.raises(TypeError, match="context_schema"):
+        StateGraph(State, schema)
+    with pytest.raises(TypeError, match="context_schema"):
+        entrypoint(context_schema=schema)(lambda x: x)
+
+
+@pytest.mark.parametrize("as_node", [True, False])
+def test_a_nested_graph_inherits_the_context(drive: Drive, as_node: bool) -> None:
+    seen: list[Any] = []
+    child = app_of(("inner", lambda state: seen.append(get_runtime().context)), schema=Context)
+    given = Context("x")
+    node = ("call", child) if as_node else calls(child, drive)
+    drive.invoke(app_of(node, schema=Context), {"n": 1}, context=given)
+    assert seen[0] is given
+
+
+@pytest.mark.parametrize("own", [{"user": "mine"}, {}, 0, ""])
+def test_a_context_of_its_own_wins_even_if_falsy(drive: Drive, own: Any) -> None:
+    seen: list[Any] = []
+    child = app_of(("inner", lambda state: seen.append(get_runtime().context)))
+    drive.invoke(app_of(calls(child, drive, context=own)), {"n": 1}, context={"user": "theirs"})
+    assert seen == [own]
+
+
+# -- the store ------------------------------------------------------------------------------------------------
+
+
+def test_nodes_share_the_store_over_threads_of_the_graph(drive: Drive) -> None:
+    def remember(state: Any, store: Any) -> State:
+        known = store.get(("facts",), "n")
+        store.put(("facts",), "n", {"value": state["n"]})
+        return {"log": [known.value["value"] if known else None]}
+
+    app = app_of(remember, saver=InMemorySaver(), store=InMemoryStore())
+    found = [drive.invoke(app, {"n": n}, {"configurable": {"thread_id": str(n)}})["log"] for n in (1, 2, 3)]
+    assert found == [[None], [1], [2]]
+
+
+def test_async_nodes_use_its_async_face() -> None:
+    async def remember(state: Any, *, store: Any) -> State:
+        await store.aput(("facts",), "n", {"value": state["n"]})
+        return {"log": [item.value["value"] for item in await store.asearch(("facts",))]}
+
+    assert asyncio.run(app_of(remember, store=InMemoryStore()).ainvoke({"n": 4}))["log"] == [4]
+
+
+def test_the_nearest_store_that_was_given_wins(drive: Drive) -> None:
+    """A nested graph has its own, else the one of the graph around it."""
+    seen: list[Any] = []
+    mine, theirs = InMemoryStore(), InMemoryStore()
+    inner = ("inner", lambda state: seen.append(get_store()))
+    for child_store, parent_store in ((None, theirs), (mine, theirs), (mine, None), (None, None)):
+        child = app_of(inner, store=child_store)
+        drive.invoke(app_of(("call", child), store=parent_store), {"n": 1})
+    assert seen == [theirs, mine, mine, None]
+
+
+def test_a_store_is_an_instance() -> None:
+    for wrong in (InMemoryStore, {}):
+        with pytest.raises(TypeError, match="store"):
+            app_of(("node", lambda state: None), store=wrong)
+
+
+def test_tasks_and_entrypoints_have_it_too(drive: Drive) -> None:
+    store = InMemoryStore()
+
+    @task
+    def look(x: int, store: Any) -> Any:
+        return store
+
+    @entrypoint(store=store)
+    def flow(x: int, store: Any) -> Any:
+        return [store, look(1).result(), get_store()]
+
+    assert drive.invoke(flow, 1) == [store] * 3
+
+
+# -- config ---------------------------------------------------------------------------------------------------
+
+
+def config_in(drive: Drive, config: Any = None, bound: Any = None, **node: Any) -> Any:
+    seen: list[Any] = []
+    graph = StateGraph(State).add_node("node", lambda state: seen.append(get_config()), **node).add_edge(START, "node")
+    app: Any = graph.compile()
+    drive.invoke(app.with_config(bound) if bound else app, {"n": 1}, config)
+    return seen[0]
+
+
+def test_a_tasks_metadata(drive: Drive) -> None:
+    found = config_in(drive, {"metadata": {"mine": 1}}, metadata={"of_node": 2})["metadata"]
+    ns = found.pop("stategraph_checkpoint_ns")
+    assert ns.startswith("node:")
+    assert found == {
+        "mine": 1, "of_node": 2, "stategraph_step": 1, "stategraph_node": "node",
+        "stategraph_triggers": ("branch:to:node",), "stategraph_path": ("__pregel_pull", "node"),
+    }  # fmt: skip
+
+
+def test_the_path_of_a_task_that_is_called_ends_in_true() -> None:
+    @task
+    def call() -> Any:
+        return get_config()["metadata"]["stategraph_path"]
+
+    @entrypoint()
+    def run(x: int) -> Any:
+        return [future.result() for future in (call(), call())]
+
+    parent = ("__pregel_pull", "run")
+    assert run.invoke(1) == [("__pregel_push", parent, 0, True), ("__pregel_push", parent, 1, True)]
+
+
+def test_server_info_is_what_a_server_has_written_into_the_config(drive: Drive) -> None:
+    seen: list[Any] = []
+
+    def look(state: Any, runtime: Runtime) -> None:
+        seen.append(runtime.server_info)
+
+    def inside(state: Any) -> Any:
+        return nested.invoke({})
+
+    nested = StateGraph(dict).add_node("look", look).add_edge(START, "look").compile()
+    app = StateGraph(dict).add_node("inside", inside).add_edge(START, "inside").compile()
+    user = {"identity": "ann", "permissions": ["read"]}
+    for given in ({}, {"langgraph_auth_user": user}, {"assistant_id": "a", "graph_id": "g", "langgraph_auth_user": user}):
+        drive.invoke(app, {}, {"configurable": given})
+    *nothing, info = seen
+    assert nothing == [None, None] and (info.assistant_id, info.graph_id) == ("a", "g")
+    assert info.user.identity == info.user["identity"] == "ann" and "permissions" in info.user
+    assert not hasattr(info.user, "email")
+
+
+def test_a_calls_settings_win_over_bound_ones_and_tags_add_up(drive: Drive) -> None:
+    bound = {"tags": ["bound"], "metadata": {"a": 1, "b": 1}, "configurable": {"x": 1, "y": 1}}
+    call = {"tags": ["call", "bound"], "metadata": {"b": 2}, "configurable": {"y": 2}}
+    found = config_in(drive, call, bound)
+    assert found["tags"] == ["bound", "call"]
+    assert {k: found["metadata"][k] for k in "ab"} == {"a": 1, "b": 2}
+    assert {k: found["configurable"][k] for k in "xy"} == {"x": 1, "y": 2}
+
+
+@pytest.mark.filterwarnings("ignore:config. 'thread_id' has no effect:stategraph.GraphWarning")
+def test_unknown_settings_land_in_configurable(drive: Drive) -> None:
+    assert config_in(drive, {"thread_id": "flat", "foo": "bar"})["configurable"]["foo"] == "bar"
+
+
+def test_nothing_of_the_engine_is_in_the_config(drive: Drive) -> None:
+    found = config_in(drive, {"configurable": {"mine": 1}})
+    assert set(found["configurable"]) == {"mine", "checkpoint_ns"}
+
+
+def test_a_nodes_metadata_is_its_own(drive: Drive) -> None:
+    seen: list[Any] = []
+    look = ("look", lambda state: seen.append(get_config()["metadata"]))
+    graph = StateGraph(State).add_node("child", app_of(look), metadata={"secret": 1}).add_node(*look)
+    graph.add_edge(START, "child").add_edge("child", "look")
+    drive.invoke(graph.compile(), {"n": 1}, {"metadata": {"shared": 2}})
+    assert all("secret" not in found and found["shared"] == 2 for found in seen)
+
+
+def test_a_nested_run_inherits_settings_but_the_name(drive: Drive) -> None:
+    seen: list[Any] = []
+    child = app_of(("inner", lambda state: seen.append(get_config())))
+    config = {"run_name": "mine", "recursion_limit": 7, "max_concurrency": 3, "tags": ["t"], "configurable": {"x": 1}}
+    drive.invoke(app_of(("call", child)), {"n": 1}, config)
+    (found,) = seen
+    assert (found["recursion_limit"], found["max_concurrency"], found["tags"]) == (7, 3, ["t"])
+    assert found["configurable"]["x"] == 1
+    assert found["run_name"] == "inner"
+
+
+# -- counted steps --------------------------------------------------------------------------------------------
+
+
+class Counted(TypedDict, total=False):
+    log: Annotated[list, operator.add]
+    left: RemainingSteps
+    last: IsLastStep
+
+
+def counted(length: int, saver: Any = None, **more: Any) -> Any:
+    graph = StateGraph(Counted)
+    node = lambda state: {"log": [(state["left"], state["last"])]}  # noqa: E731
+    graph.add_sequence([(str(i), node) for i in range(length)])
+    return graph.add_edge(START, "0").compile(checkpointer=saver, **more)
+
+
+def test_a_limit_of_n_allows_n_supersteps(drive: Drive) -> None:
+    """The k-th of N sees N - k + 1 left, itself counted; the last is the last."""
+    found = drive.invoke(counted(3), {"log": []}, {"recursion_limit": 3})["log"]
+    assert found == [(3, False), (2, False), (1, True)]
+    with pytest.raises(GraphRecursionError, match="limit of 2 supersteps"):
+        drive.invoke(counted(3), {"log": []}, {"recursion_limit": 2})
+    assert drive.invoke(counted(1), {"log": []}, {"recursion_limit": 1})["log"] == [(1, True)]
+
+
+def test_the_default_limit(drive: Drive) -> None:
+    assert drive.invoke(counted(1), {"log": []})["log"] == [(10_000, False)]
+
+
+def test_a_resume_counts_anew(drive: Drive) -> None:
+    app = counted(4, InMemorySaver())
+    config = {**ONE, "recursion_limit": 2}
+    with pytest.raises(GraphRecursionError):
+        drive.invoke(app, {"log": []}, config)
+    assert drive.get_state(app, ONE).next == ("2",)
+    assert drive.invoke(app, None, config)["log"] == [(2, False), (1, True)] * 2
+
+
+def test_a_nested_graph_counts_its_own(drive: Drive) -> None:
+    found: list[Any] = []
+
+    def inner(state: Counted) -> None:
+        found.append((state["left"], state["last"]))
+
+    child = StateGraph(Counted).add_node(inner).add_edge(START, "inner").compile()
+    app = app_of(("one", lambda state: None), ("two", child))
+    drive.invoke(app, {"n": 1}, {"recursion_limit": 2})
+    assert found == [(2, False)]
+
+
+def test_counted_keys_are_not_state(drive: Drive) -> None:
+    app = counted(1)
+    with pytest.warns(GraphWarning, match="'left', which is computed, 'last', which is computed; dropped"):
+        assert set(drive.invoke(app, {"log": [], "left": 99, "last": True})) == {"log"}
+
+
+def test_sends_and_routers_see_them(drive: Drive) -> None:
+    found: list[Any] = []
+
+    def route(state: Counted) -> list[Send]:
+        found.append(state["left"])
+        return [Send("work", 1)]
+
+    graph = StateGraph(Counted).add_node("start", lambda state: None).add_node("work", lambda x: None)
+    graph.add_edge(START, "start").add_conditional_edges("start", route, ["work"])
+    drive.invoke(graph.compile(), {"log": []}, {"recursion_limit": 5})
+    assert found == [5]
+
+
+# -- draining -------------------------------------------------------------------------------------------------
+
+
+def say(what: str) -> Any:
+    return (what, lambda state: {"log": [what]})
+
+
+def draining(what: str, log: list[str]) -> Any:
+    def node(state: Any, runtime: Runtime) -> State:
+        log.append(what)
+        assert runtime.control is not None
+        runtime.control.request_drain("shift is over")
+        runtime.control.request_drain("a second reason")
+        return {"log": [what]}
+
+    return (what, node)
+
+
+def test_a_node_ends_the_run_after_its_superstep(drive: Drive) -> None:
+    log: list[str] = []
+    app = app_of(draining("one", log), say("two"), saver=InMemorySaver())
+    with pytest.raises(GraphDrained) as caught:
+        drive.invoke(app, {"n": 1}, ONE)
+    assert caught.value.reason == "shift is over", "the first reason stands"
+    state = drive.get_state(app, ONE)
+    assert (state.values["log"], state.next) == (["one"], ("two",))
+    assert drive.invoke(app, None, ONE)["log"] == ["one", "two"]
+    assert log == ["one"]
+
+
+def test_chunks_come_before_the_end(drive: Drive) -> None:
+    chunks: list[Any] = []
+    app = app_of(draining("one", []), say("two"))
+
+    async def read() -> None:
+        async for chunk in app.astream({"n": 1}):
+            chunks.append(chunk)
+
+    with pytest.raises(GraphDrained):
+        if drive.is_async:
+            asyncio.run(read())
+        else:
+            for chunk in app.stream({"n": 1}):
+                chunks.append(chunk)
+    assert chunks == [{"one": {"log": ["one"]}}]
+
+
+def test_in_the_last_superstep_it_changes_nothing(drive: Drive) -> None:
+    assert drive.invoke(app_of(draining("one", [])), {"n": 1})["log"] == ["one"]
+
+
+def test_before_the_start_the_input_is_kept(drive: Drive) -> None:
+    control = RunControl()
+    control.request_drain()
+    app = app_of(say("one"), saver=InMemorySaver())
+    with pytest.raises(GraphDrained, match="shutdown"):
+        drive.invoke(app, {"n": 1}, ONE, control=control)
+    assert drive.invoke(app, None, ONE)["log"] == ["one"]
+
+
+def test_an_empty_reason_is_a_reason(drive: Drive) -> None:
+    control = RunControl()
+    control.request_drain("")
+    with pytest.raises(GraphDrained):
+        drive.invoke(app_of(say("one")), {"n": 1}, control=control)
+
+
+def test_a_nested_graph_stops_at_its_own_boundary(drive: Drive) -> None:
+    log: list[str] = []
+    child = app_of(draining("one", log), say("two"))
+    app = app_of(("child", child), say("after"), saver=InMemorySaver())
+    with pytest.raises(GraphDrained):
+        drive.invoke(app, {"n": 1}, ONE)
+    state = drive.call(app, "get_state", ONE, subgraphs=True)
+    assert state.next == ("child",) and state.tasks[0].state.next == ("two",)
+    assert state.tasks[0].error is None, "it is no failure"
+    assert drive.invoke(app, None, ONE)["log"] == ["one", "two", "after"]
+    assert log == ["one"]
+
+
+def test_siblings_of_a_drained_graph_run_to_their_end(drive: Drive) -> None:
+    """And need not run again."""
+    log: list[str] = []
+    drained = threading.Event()
+
+    def one(state: Any, runtime: Runtime) -> None:
+        assert runtime.control is not None
+        runtime.control.request_drain()
+
+    def two(state: Any) -> State:
+        return {"log": ["two"]}
+
+    async def aslow(state: Any) -> State:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return slow(state)
+
+    def slow(state: Any) -> State:
+        log.append("slow")
+        return {"log": ["slow"]}
+
+    graph = StateGraph(State).add_node("child", app_of(one, two)).add_node("slow", aslow if drive.is_async else slow)
+    app = graph.add_edge(START, "child").add_edge(START, "slow").compile(checkpointer=InMemorySaver())
+    with pytest.raises(GraphDrained):
+        drive.invoke(app, {"n": 1}, ONE)
+    assert sorted(drive.invoke(app, None, ONE)["log"]) == ["slow", "two"]
+    assert log == ["slow"] and not drained.is_set()
+
+
+def test_a_breakpoint_at_the_same_place_comes_first(drive: Drive) -> None:
+    app = app_of(draining("one", []), say("two"), saver=InMemorySaver(), interrupt_before=["two"])
+    assert drive.invoke(app, {"n": 1}, ONE)["log"] == ["one"]
+
+
+def test_a_drain_is_not_tried_again(drive: Drive) -> None:
+    log: list[str] = []
+    child = app_of(draining("one", log), say("two"))
+    graph = StateGraph(State).add_node("child", child, retry_policy=RetryPolicy(initial_interval=0, retry_on=lambda e: True))
+    with pytest.raises(GraphDrained):
+        drive.invoke(graph.add_edge(START, "child").compile(), {"n": 1})
+    assert log == ["one"]
+
+
+def test_a_control_may_be_used_from_any_thread(drive: Drive) -> None:
+    control = RunControl()
+
+    def node(state: Any) -> None:
+        thread = threading.Thread(target=control.request_drain, args=("outside",))
+        thread.start()
+        thread.join(WAIT)
+        assert get_runtime().drain_requested and get_runtime().drain_reason == "outside"
+
+    with pytest.raises(GraphDrained, match="outside"):
+        drive.invoke(app_of(node, say("two")), {"n": 1}, control=control)
+
+
+def test_a_control_is_a_run_control(drive: Drive) -> None:
+    with pytest.raises(TypeError, match="RunControl"):
+        drive.invoke(app_of(say("one")), {"n": 1}, control=True)
+
+
+# -- the key of a task ----------------------------------------------------------------------------------------
+
+
+def keyed(fails: list[Any], keys: list[str], **policies: Any) -> Any:
+    def node(state: Any, runtime: Runtime) -> State:
+        keys.append(runtime.idempotency_key)
+        if fails:
+            raise fails.pop()
+        return {"log": ["done"]}
+
+    return StateGraph(State).add_node("node", node, **policies).add_edge(START, "node").compile(checkpointer=InMemorySaver())
+
+
+def test_the_same_for_every_attempt(drive: Drive) -> None:
+    keys: list[str] = []
+    app = keyed([Oops(), Oops()], keys, retry_policy=RetryPolicy(initial_interval=0))
+    drive.invoke(app, {"n": 1}, ONE)
+    assert len(keys) == 3 and len(set(keys)) == 1 and keys[0]
+
+
+def test_the_same_for_a_resume_after_a_failure(drive: Drive) -> None:
+    keys: list[str] = []
+    app = keyed([Oops(), Oops()], keys)
+    for given in ({"n": 1}, None):
+        with pytest.raises(Oops):
+            drive.invoke(app, given, ONE)
+    drive.invoke(app, None, ONE)
+    assert len(keys) == 3 and len(set(keys)) == 1
+
+
+def test_the_same_for_a_resume_after_a_question(drive: Drive) -> None:
+    keys: list[str] = []
+
+    def ask(state: Any, runtime: Runtime) -> State:
+        keys.append(runtime.idempotency_key)
+        return {"log": [interrupt("?")]}
+
+    app = app_of(ask, saver=InMemorySaver())
+    drive.invoke(app, {"n": 1}, ONE)
+    drive.invoke(app, Command(resume="A"), ONE)
+    assert len(keys) == 2 and len(set(keys)) == 1
+
+
+def test_another_for_another_run_another_thread_and_a_fork(drive: Drive) -> None:
+    keys: list[str] = []
+    app = keyed([], keys)
+    drive.invoke(app, {"n": 1}, ONE)
+    drive.invoke(app, {"n": 1}, ONE)
+    drive.invoke(app, {"n": 1}, {"configurable": {"thread_id": "2"}})
+    (first, *_) = [s for s in drive.history(app, ONE) if s.next == ("node",)]
+    forked = drive.update_state(app, first.config, {"n": 5}, "__start__")
+    drive.invoke(app, None, forked)
+    assert len(keys) == 4 and len(set(keys)) == 4
+
+
+def test_another_for_every_send_and_every_call(drive: Drive) -> None:
+    keys: list[str] = []
+
+    @task
+    def call(runtime: Runtime) -> None:
+        keys.append(runtime.idempotency_key)
+
+    def work(x: Any, runtime: Runtime) -> None:
+        keys.append(runtime.idempotency_key)
+        for future in (call(), call()):
+            future.result()
+
+    graph = StateGraph(State).add_node("work", work)
+    graph.add_conditional_edges(START, lambda state: [Send("work", 1), Send("work", 1)])
+    drive.invoke(graph.compile(), {"n": 1})
+    assert len(keys) == 6 and len(set(keys)) == 6
+
+
+def test_calls_and_nested_graphs_keep_theirs_over_a_resume(drive: Drive) -> None:
+    keys: list[str] = []
+    fails = [Oops()]
+
+    @task
+    def call(runtime: Runtime) -> None:
+        keys.append(runtime.idempotency_key)
+        if fails:
+            raise fails.pop()
+
+    child = app_of(("inner", lambda state: call().result()))
+    app = app_of(("outer", child), saver=InMemorySaver())
+    with pytest.raises(Oops):
+        drive.invoke(app, {"n": 1}, ONE)
+    drive.invoke(app, None, ONE)
+    assert len(keys) == 2 and len(set(keys)) == 1
+
+
+def test_the_same_when_a_checkpoint_is_loaded_by_another_process(drive: Drive) -> None:
+    """Here: another saver object with the same content, and a graph compiled again."""
+    keys: list[str] = []
+    app = keyed([Oops()], keys)
+    with pytest.raises(Oops):
+        drive.invoke(app, {"n": 1}, ONE)
+    again = keyed([], keys)
+    again.checkpointer = app.checkpointer
+    drive.invoke(again, None, ONE)
+    assert len(keys) == 2 and len(set(keys)) == 1
+
+
+# -- two runs of one thread -----------------------------------------------------------------------------------
+
+
+def test_of_two_runs_of_a_thread_one_wins() -> None:
+    """The other is told."""
+    both = threading.Barrier(2, timeout=WAIT)
+
+    def node(state: Any) -> State:
+        both.wait()
+        return {"log": [state["n"]]}
+
+    app = app_of(node, saver=InMemorySaver())
+    endings: list[Any] = []
+
+    def run(n: int) -> None:
+        try:
+            endings.append(app.invoke({"n": n}, ONE)["log"])
+        except CheckpointConflictError:
+            endings.append("conflict")
+            both.abort()
+        except threading.BrokenBarrierError:
+            endings.append("alone")
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert "conflict" in endings
+    assert len([e for e in endings if isinstance(e, list)]) <= 1

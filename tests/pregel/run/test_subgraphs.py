@@ -1,0 +1,683 @@
+"""Graphs in graphs: as nodes and inside nodes, what they share, where they keep their state, how they pause, and how to look in."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pytest
+from kit.paused import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
+from typing_extensions import TypedDict
+
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    InvalidUpdateError,
+    RetryPolicy,
+    Send,
+    StateGraph,
+    entrypoint,
+    interrupt,
+    task,
+)
+
+
+def inner(ran: list[str] | None = None, checkpointer: Any = None, **nodes: Any) -> Any:
+    """s, then i asks."""
+    bodies = {"s": says("s", ran), "i": asks("i", ran), **nodes}
+    return graph(bodies, (START, "s"), ("s", "i"), checkpointer=checkpointer)
+
+
+def plain(ran: list[str] | None = None, checkpointer: Any = None) -> Any:
+    return graph({"s": says("s", ran)}, (START, "s"), checkpointer=checkpointer)
+
+
+def calls(child: Any, ran: list[str] | None = None, times: int = 1) -> Any:
+    """A node that runs the child so many times, in both worlds, and logs what it logged."""
+
+    def node(state: Any) -> Any:
+        if ran is not None:
+            ran.append("holder")
+        return {"log": [child.invoke({})["log"] for _ in range(times)]}
+
+    return node
+
+
+def namespaces(chunks: list[Any]) -> list[str]:
+    """The inner namespaces that a stream shows, in order, without task ids."""
+    shown = [":".join(level.split(":")[0] for level in ns) for ns, _ in chunks if ns]
+    return list(dict.fromkeys(shown))
+
+
+# -- what goes in and comes out -------------------------------------------------------------------------------
+
+
+def test_a_graph_as_a_node_takes_the_shared_keys_and_writes_its_whole_output(drive: Any) -> None:
+    """A reducer of the parent folds what the child returns, all of it."""
+    app = graph({"before": says("before"), "sub": plain()}, (START, "before"), ("before", "sub"))
+    assert drive.invoke(app, {"log": ["in"]}, CFG)["log"] == ["in", "before", "in", "before", "s"]
+
+
+@pytest.mark.filterwarnings("ignore:.* shares no key with the graph around it:stategraph.GraphWarning")
+def test_a_graph_that_shares_no_key_sees_nothing_and_changes_nothing(drive: Any) -> None:
+    class Other(TypedDict, total=False):
+        b: list[Any]
+
+    seen: list[Any] = []
+    child = StateGraph(Other).add_node("s", lambda state: seen.append(dict(state)) or {"b": [1]}).add_edge(START, "s").compile()
+    app = graph({"sub": child, "z": says("z")}, (START, "sub"), ("sub", "z"))
+    assert drive.invoke(app, {"a": 1}, CFG) == {"a": 1, "log": ["z"]} and seen == [{}]
+
+
+def test_keys_of_the_child_alone_stay_inside(drive: Any) -> None:
+    class Private(State, total=False):
+        secret: str
+
+    child = StateGraph(Private).add_node("s", lambda s: {"secret": "x", "log": ["s"]}).add_edge(START, "s").compile()
+    assert drive.invoke(graph({"sub": child}, (START, "sub")), {}, CFG) == {"log": ["s"]}
+
+
+def test_a_function_may_change_what_goes_in_and_out(drive: Any) -> None:
+    class Other(TypedDict):
+        n: Annotated[int, operator.add]
+
+    child = StateGraph(Other).add_node("s", lambda s: {"n": 5}).add_edge(START, "s").compile()
+    app = graph({"sub": lambda state: {"a": child.invoke({"n": state["a"]})["n"]}}, (START, "sub"))
+    assert drive.invoke(app, {"a": 2}, CFG)["a"] == 7
+
+
+def test_the_childs_own_checkpointer_argument_is_not_needed_to_stream(drive: Any) -> None:
+    """Without a saver anywhere, inner events come through and namespaces are as ever."""
+    app = graph({"sub": plain()}, (START, "sub"), checkpointer=None)
+    chunks = drive.stream(app, {}, subgraphs=True)
+    assert [(len(ns), data) for ns, data in chunks] == [(1, {"s": {"log": ["s"]}}), (0, {"sub": {"log": ["s"]}})]
+    assert namespaces(chunks) == ["sub"]
+
+
+def test_without_subgraphs_inner_steps_are_not_shown(drive: Any) -> None:
+    app = graph({"sub": plain()}, (START, "sub"))
+    assert drive.stream(app, {}, CFG) == [{"sub": {"log": ["s"]}}]
+
+
+# -- namespaces -----------------------------------------------------------------------------------------------
+
+
+def test_several_graphs_run_by_one_task_are_numbered(drive: Any) -> None:
+    app = graph({"n": calls(plain(), times=3)}, (START, "n"))
+    chunks = drive.stream(app, {}, CFG, subgraphs=True)
+    assert namespaces(chunks) == ["n", "n:1", "n:2"]
+    assert len({ns[0] for ns, _ in chunks if ns}) == 1
+
+
+def test_different_graphs_in_one_task_share_the_numbers(drive: Any) -> None:
+    one, two = plain(), graph({"t": says("t")}, (START, "t"), checkpointer=None)
+    app = graph({"n": lambda s: {"log": [one.invoke({})["log"], two.invoke({})["log"]]}}, (START, "n"))
+    assert namespaces(drive.stream(app, {}, CFG, subgraphs=True)) == ["n", "n:1"]
+
+
+def test_graphs_three_deep_join_their_namespaces(drive: Any) -> None:
+    saver = InMemorySaver()
+    middle = graph({"m": plain()}, (START, "m"), checkpointer=None)
+    app = graph({"top": middle}, (START, "top"), checkpointer=saver)
+    assert namespaces(drive.stream(app, {}, CFG, subgraphs=True)) == ["top:m", "top"]
+    known = {found.config["configurable"]["checkpoint_ns"] for found in saver.list(CFG)}
+    deepest = max(known, key=len)
+    assert {len(ns.split("|")) if ns else 0 for ns in known} == {0, 1, 2}
+    assert deepest.split("|")[0] in known and all(":" in level for level in deepest.split("|"))
+
+
+def test_each_round_of_a_loop_and_each_send_starts_the_graph_afresh(drive: Any) -> None:
+    builder = StateGraph(State).add_node("w", lambda n: {"log": [(n, child.invoke({})["log"])]})
+    child = plain()
+    builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(3)], ["w"])
+    app = builder.compile(checkpointer=InMemorySaver())
+    assert drive.invoke(app, {}, CFG)["log"] == [(n, ["s"]) for n in range(3)]
+
+
+def test_parents_are_kept_with_every_nested_checkpoint(drive: Any) -> None:
+    saver = InMemorySaver()
+    app = graph({"sub": inner()}, (START, "sub"), checkpointer=saver)
+    drive.invoke(app, {}, CFG)
+    root = drive.get_state(app, CFG)
+    nested = [f for f in saver.list(CFG) if f.config["configurable"]["checkpoint_ns"]]
+    assert [f.metadata["step"] for f in nested] == [1, 0, -1]
+    assert {f.metadata["parents"][""] for f in nested} == {root.config["configurable"]["checkpoint_id"]}
+
+
+# -- what a graph keeps ---------------------------------------------------------------------------------------
+
+
+def test_a_graph_keeps_nothing_between_runs_of_its_parent(drive: Any) -> None:
+    app = graph({"n": calls(plain())}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    assert drive.invoke(app, {}, CFG)["log"] == [["s"], ["s"]]
+
+
+def test_a_graph_with_a_history_of_its_own_goes_on_in_the_next_run(drive: Any) -> None:
+    """checkpointer=True: the namespace has no ids, and steps count on."""
+    app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
+    for turn in range(1, 4):
+        assert drive.invoke(app, {}, CFG)["log"][-1] == ["s"] * turn
+    own = {"configurable": {"thread_id": "1", "checkpoint_ns": "n"}}
+    assert [s.metadata["step"] for s in drive.history(app, own)] == [7, 6, 5, 4, 3, 2, 1, 0, -1]
+
+
+def test_two_histories_of_one_node_are_told_apart_by_number(drive: Any) -> None:
+    one, two = plain(checkpointer=True), graph({"t": says("t")}, (START, "t"), checkpointer=True)
+    app = graph({"n": lambda s: {"log": [one.invoke({})["log"], two.invoke({})["log"]]}}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    assert drive.invoke(app, {}, CFG)["log"][2:] == [["s", "s"], ["t", "t"]]
+    for ns, log in (("n", ["s", "s"]), ("n|1", ["t", "t"])):
+        where = {"configurable": {"thread_id": "1", "checkpoint_ns": ns}}
+        assert drive.get_state(app, where).values["log"] == log
+
+
+def test_one_history_for_two_tasks_of_a_superstep_is_an_error(drive: Any) -> None:
+    """Each would take the other's steps for its own. The peer lets the last one win."""
+    child = plain(checkpointer=True)
+    builder = StateGraph(State).add_node("w", lambda n: {"log": child.invoke({})["log"]})
+    builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(2)], ["w"])
+    with pytest.raises(RuntimeError, match="two tasks that run at the same time run the graph of 'w'"):
+        drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, CFG)
+
+
+def test_one_history_inside_two_tasks_of_a_superstep_is_an_error_too(drive: Any) -> None:
+    """The graph that keeps it stands in one that does not, so that both find the same history."""
+    child = plain(checkpointer=True)
+    middle = graph({"own": child}, (START, "own"), checkpointer=None)
+    builder = StateGraph(State).add_node("mid", middle)
+    builder.add_conditional_edges(START, lambda s: [Send("mid", {"log": [n]}) for n in range(2)], ["mid"])
+    with pytest.raises(RuntimeError, match="keeps one history"):
+        drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, {**CFG, "max_concurrency": 1})
+
+
+def test_a_history_of_its_own_needs_a_saver_above_to_be_kept(drive: Any) -> None:
+    app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"), checkpointer=None)
+    assert drive.invoke(app, {})["log"] == drive.invoke(app, {})["log"] == [["s"]]
+    with pytest.raises(RuntimeError, match="checkpointer=True means"):
+        drive.invoke(plain(checkpointer=True), {}, CFG)
+
+
+def test_a_graph_without_checkpoints_starts_over_on_resume(drive: Any) -> None:
+    ran = Ran()
+    app = graph({"n": calls(inner(ran, checkpointer=False), ran)}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    assert drive.get_state(app, CFG).tasks[0].state is None
+    assert drive.invoke(app, Command(resume="A"), CFG)["log"] == [["s", ("i", "A")]]
+    assert ran == ["holder", "s", "i", "holder", "s", "i"]
+
+
+@pytest.mark.parametrize("checkpointer", [None, True])
+def test_a_graph_goes_on_where_it_paused(drive: Any, checkpointer: Any) -> None:
+    ran = Ran()
+    app = graph({"n": calls(inner(ran, checkpointer), ran)}, (START, "n"))
+    assert asked(drive.invoke(app, {}, CFG)) == ["i?"]
+    assert drive.invoke(app, Command(resume="A"), CFG)["log"] == [["s", ("i", "A")]]
+    assert ran == ["holder", "s", "i", "holder", "i"]
+
+
+def test_a_thread_of_its_own_is_a_lineage_of_its_own(drive: Any) -> None:
+    child = plain(checkpointer=InMemorySaver())
+    own = {"configurable": {"thread_id": "other"}}
+    app = graph({"n": lambda s: {"log": child.invoke({}, own)["log"]}}, (START, "n"))
+    chunks = drive.stream(app, {}, CFG, subgraphs=True)
+    assert [ns for ns, _ in chunks] == [()]
+    assert drive.invoke(app, {}, CFG)["log"] == ["s", "s", "s"]
+    assert drive.get_state(child, own).values["log"] == ["s", "s"]
+    assert drive.get_state(child, own).config["configurable"]["checkpoint_ns"] == ""
+
+
+def test_a_node_may_pass_on_the_config_it_was_given(drive: Any) -> None:
+    """It says no more than the context does, so the graph stays nested: it is lent the saver, and pauses."""
+    child = inner()
+
+    def node(state: Any, config: Any) -> Any:
+        return {"log": child.invoke({}, {**config, "tags": ["mine"]})["log"]}
+
+    app = graph({"n": node}, (START, "n"))
+    assert asked(drive.invoke(app, {}, CFG)) == ["i?"]
+    assert namespaces(drive.stream(app, None, CFG, subgraphs=True)) == ["n"]
+    assert drive.invoke(app, Command(resume="A"), CFG)["log"] == ["s", ("i", "A")]
+
+
+def test_a_saver_below_a_root_without_one_cannot_pause(drive: Any) -> None:
+    """Nobody could answer: the run could not be resumed."""
+    app = graph({"n": calls(inner(checkpointer=InMemorySaver()))}, (START, "n"), checkpointer=None)
+    with pytest.raises(RuntimeError, match="the graph has no checkpointer"):
+        drive.invoke(app, {}, CFG)
+
+
+# -- questions ------------------------------------------------------------------------------------------------
+
+
+def test_a_nested_question_has_one_id_at_every_level(drive: Any) -> None:
+    middle = graph({"m": inner()}, (START, "m"), checkpointer=None)
+    app = graph({"top": middle, "z": says("z")}, (START, "top"), ("top", "z"))
+    paused = drive.invoke(app, {}, CFG)
+    state = drive.get_state(app, CFG, subgraphs=True)
+    below = state.tasks[0].state
+    lowest = below.tasks[0].state
+    assert {s.interrupts[0].id for s in (state, below, lowest)} == set(ids(paused).values())
+    assert (state.next, below.next, lowest.next) == (("top",), ("m",), ("i",))
+    assert drive.invoke(app, Command(resume="A"), CFG)["log"][-1] == "z"
+    assert drive.get_state(app, CFG, subgraphs=True).tasks == ()
+
+
+def test_questions_of_a_node_and_of_its_graph_keep_lists_of_their_own(drive: Any) -> None:
+    child = inner()
+
+    def node(state: Any) -> Any:
+        return {"log": [interrupt("before?"), child.invoke({})["log"], interrupt("after?")]}
+
+    app = graph({"n": node}, (START, "n"))
+    questions = []
+    result = drive.invoke(app, {}, CFG)
+    for reply in "ABC":
+        questions += asked(result)
+        result = drive.invoke(app, Command(resume=reply), CFG)
+    assert questions == ["before?", "i?", "after?"] and result["log"] == ["A", ["s", ("i", "B")], "C"]
+
+
+def test_several_graphs_of_one_task_are_each_answered(drive: Any) -> None:
+    ran = Ran()
+    app = graph({"n": calls(inner(ran), times=2)}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    assert asked(drive.invoke(app, Command(resume="A"), CFG)) == ["i?"]
+    assert drive.invoke(app, Command(resume="B"), CFG)["log"] == [["s", ("i", "A")], ["s", ("i", "B")]]
+    assert sorted(ran) == ["i", "i", "i", "i", "s", "s"]
+
+
+def test_sends_to_an_asking_graph_are_answered_in_one_resume(drive: Any) -> None:
+    child = graph({"i": lambda state: {"log": [interrupt(state["a"])]}}, (START, "i"), checkpointer=None)
+    builder = StateGraph(State).add_node("w", lambda n: {"log": child.invoke({"a": n})["log"]})
+    builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(3)], ["w"])
+    app = builder.compile(checkpointer=InMemorySaver())
+    paused = drive.invoke(app, {}, CFG)
+    assert asked(paused) == [0, 1, 2]
+    assert drive.invoke(app, Command(resume={i: n * 2 for n, i in ids(paused).items()}), CFG)["log"] == [0, 2, 4]
+
+
+def test_a_retried_node_finds_its_finished_graph(drive: Any) -> None:
+    """D10: the peer runs the graph again, in a namespace with another number."""
+    ran, left = Ran(), [1]
+    child = plain(ran)
+
+    def node(state: Any) -> Any:
+        log = child.invoke({})["log"]
+        if left[0]:
+            left[0] -= 1
+            raise ConnectionError
+        return {"log": log}
+
+    retry = RetryPolicy(initial_interval=0.0, jitter=False)
+    app = StateGraph(State).add_node("n", node, retry_policy=retry).add_edge(START, "n").compile(checkpointer=InMemorySaver())
+    assert namespaces(drive.stream(app, {}, CFG, subgraphs=True)) == ["n"]
+    assert ran == ["s"]
+
+
+def test_a_graph_that_failed_goes_on_at_the_node_that_failed(drive: Any) -> None:
+    ran = Ran()
+    child = graph({"s": says("s", ran), "f": fails("f", 1, ran)}, (START, "s"), ("s", "f"), checkpointer=None)
+    app = graph({"sub": child}, (START, "sub"))
+    with pytest.raises(ValueError, match="f failed"):
+        drive.invoke(app, {}, CFG)
+    assert drive.invoke(app, None, CFG)["log"] == ["s", "f"] and ran == ["s", "f", "f"]
+
+
+def test_a_breakpoint_inside_pauses_all(drive: Any) -> None:
+    child = graph({"s": says("s"), "t": says("t")}, (START, "s"), ("s", "t"), checkpointer=None, interrupt_before=["t"])
+    app = graph({"sub": child, "z": says("z")}, (START, "sub"), ("sub", "z"))
+    assert drive.stream(app, {}, CFG, stream_mode="updates") == [{"__interrupt__": ()}]
+    state = drive.get_state(app, CFG, subgraphs=True)
+    assert (state.next, state.interrupts, state.tasks[0].state.next) == (("sub",), (), ("t",))
+    assert drive.invoke(app, None, CFG)["log"] == ["s", "t", "z"]
+
+
+def test_a_graph_in_a_call_pauses_and_goes_on(drive: Any) -> None:
+    child = inner()
+
+    @task
+    def work(n: int) -> Any:
+        return child.invoke({})["log"]
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(n: int) -> Any:
+        return work(n).result()
+
+    assert asked(drive.invoke(flow, 1, CFG)) == ["i?"]
+    assert drive.invoke(flow, Command(resume="A"), CFG) == ["s", ("i", "A")]
+
+
+# -- commands to the parent -----------------------------------------------------------------------------------
+
+
+def commanding(command: Any) -> Any:
+    child = graph({"c": lambda state: command}, (START, "c"), checkpointer=None)
+    return graph({"sub": child, "x": says("x"), "y": says("y")}, (START, "sub"), ("sub", "x"), aside="xy")
+
+
+def test_a_command_to_the_parent_is_done_by_the_holder(drive: Any) -> None:
+    """The holder's own edges still fire."""
+    app = commanding(Command(graph=Command.PARENT, update={"log": ["up"]}, goto="y"))
+    assert drive.invoke(app, {}, CFG)["log"] == ["up", "x", "y"]
+    chunks = drive.stream(app, {}, CFG)
+    assert chunks[0] == {"sub": {"log": ["up"]}}
+
+
+def test_several_commands_to_the_parent_are_done_as_one(drive: Any) -> None:
+    parts = [Command(graph=Command.PARENT, update={"log": [n]}, goto=n) for n in "xy"]
+    assert drive.invoke(commanding(parts), {}, CFG)["log"] == ["x", "y", "x", "y"]
+
+
+def test_a_command_to_the_parent_ends_the_function_that_ran_the_graph(drive: Any) -> None:
+    after: list[str] = []
+    child = graph({"c": lambda s: Command(graph=Command.PARENT, update={"log": ["up"]})}, (START, "c"), checkpointer=None)
+
+    def node(state: Any) -> Any:
+        child.invoke({})
+        after.append("never")
+
+    assert drive.invoke(graph({"n": node}, (START, "n")), {}, CFG)["log"] == ["up"] and after == []
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [(Command(graph=Command.PARENT, goto="zz"), "goes to the unknown node 'zz'"), (Command(graph=Command.PARENT, update={"lgo": 1}), "unknown key 'lgo'")],
+    ids=["node", "key"],
+)
+def test_a_command_to_the_parent_that_names_something_unknown_is_an_error_there(drive: Any, command: Any, text: str) -> None:
+    child = graph({"c": lambda state: command}, (START, "c"), checkpointer=None)
+    with pytest.raises(InvalidUpdateError, match=text):
+        drive.invoke(graph({"n": lambda state: child.invoke({})}, (START, "n")), {}, CFG)
+
+
+def test_a_command_to_the_parent_at_the_root_is_an_error(drive: Any) -> None:
+    app = graph({"c": lambda s: Command(graph=Command.PARENT)}, (START, "c"))
+    with pytest.raises(InvalidUpdateError, match="there is no parent graph"):
+        drive.invoke(app, {}, CFG)
+
+
+# -- looking in, and changing what is inside ------------------------------------------------------------------
+
+
+def test_nested_state_is_a_config_or_with_subgraphs_a_snapshot(drive: Any) -> None:
+    app = graph({"sub": inner()}, (START, "sub"))
+    drive.invoke(app, {"a": 3}, CFG)
+    [shallow] = drive.get_state(app, CFG).tasks
+    where = {"configurable": {"thread_id": "1", "checkpoint_ns": f"sub:{shallow.id}"}}
+    assert shallow.state == where
+    [deep] = drive.get_state(app, CFG, subgraphs=True).tasks
+    assert (deep.state.values, deep.state.next) == ({"a": 3, "log": ["s"]}, ("i",))
+    assert drive.get_state(app, where) == deep.state
+    assert [s.metadata["step"] for s in drive.history(app, where)] == [1, 0, -1]
+
+
+def test_history_leads_into_graphs_that_have_finished(drive: Any) -> None:
+    app = graph({"sub": inner(), "ask": asks("ask")}, (START, "sub"), ("sub", "ask"))
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume=1), CFG)
+    assert [t.state for t in drive.get_state(app, CFG, subgraphs=True).tasks] == [None]
+    [before] = [s for s in drive.history(app, CFG) if s.next == ("sub",)]
+    inside = drive.history(app, before.tasks[0].state)
+    assert [s.next for s in inside] == [(), ("i",), ("s",), ("__start__",)]
+    assert drive.get_state(app, before.config, subgraphs=True).tasks[0].state.values == inside[0].values
+
+
+def test_a_graph_that_finished_beside_a_question_can_be_looked_into(drive: Any) -> None:
+    app = graph({"sub": plain(), "ask": asks("ask")}, (START, "sub"), (START, "ask"))
+    chunks = drive.stream(app, {}, CFG, stream_mode="checkpoints")
+    tasks = {t.name: t for t in drive.get_state(app, CFG, subgraphs=True).tasks}
+    assert (tasks["sub"].state.values["log"], tasks["sub"].result, tasks["ask"].state) == (["s"], {"log": ["s"]}, None)
+    shown = {t["name"]: t["state"] for t in chunks[-1]["tasks"]}
+    assert shown == {"sub": {"configurable": {"thread_id": "1", "checkpoint_ns": f"sub:{tasks['sub'].id}"}}, "ask": None}
+
+
+def test_the_graphs_inside_can_be_listed(drive: Any) -> None:
+    low = plain()
+    middle = graph({"low": low}, (START, "low"), checkpointer=None)
+    app = graph({"mid": middle, "off": plain(checkpointer=False), "n": calls(low)}, (START, "mid"), ("mid", "n"), ("n", "off"))
+    assert dict(app.get_subgraphs()) == {"mid": middle}
+    drive.invoke(app, {}, CFG)
+    assert dict(app.get_subgraphs(recurse=True)) == {"mid": middle, "mid|low": low, "n": low}
+    assert dict(app.get_subgraphs(namespace="mid|low")) == {"mid|low": low}
+    with pytest.raises(ValueError, match="'md' .* did you mean 'mid'"):
+        dict(app.get_subgraphs(namespace="md"))
+
+
+def test_a_graph_that_runs_itself_is_listed_once() -> None:
+    def again(state: Any) -> Any:
+        if not state.get("a"):
+            app.invoke({"a": 1})
+
+    app = graph({"n": again}, (START, "n"))
+    app.invoke({}, CFG)
+    assert [name for name, _ in app.get_subgraphs(recurse=True)] == ["n"]
+
+
+def test_every_kind_of_holder_shows_its_graph(drive: Any) -> None:
+    """Children are recorded as they run: through helpers, containers and defaults alike."""
+    box = {"child": inner()}
+
+    def helper() -> Any:
+        return box["child"].invoke({})
+
+    def node(state: Any, run: Any = helper) -> Any:
+        return {"log": run()["log"]}
+
+    app = graph({"n": node}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    assert drive.get_state(app, CFG, subgraphs=True).tasks[0].state.next == ("i",)
+
+
+def test_an_update_inside_is_seen_when_the_run_goes_on(drive: Any) -> None:
+    app = graph({"sub": inner(), "z": says("z")}, (START, "sub"), ("sub", "z"))
+    drive.invoke(app, {}, CFG)
+    where = drive.get_state(app, CFG).tasks[0].state
+    drive.update_state(app, where, {"log": ["patched"]}, as_node="s")
+    assert asked(drive.invoke(app, None, CFG)) == ["i?"]
+    assert drive.invoke(app, Command(resume="A"), CFG)["log"] == ["s", "patched", ("i", "A"), "z"]
+
+
+def test_an_update_as_the_paused_inner_node_lets_the_run_finish(drive: Any) -> None:
+    ran = Ran()
+    app = graph({"sub": inner(ran), "z": says("z")}, (START, "sub"), ("sub", "z"))
+    drive.invoke(app, {}, CFG)
+    where = drive.get_state(app, CFG).tasks[0].state
+    drive.update_state(app, where, {"log": ["patched"]}, as_node="i")
+    assert drive.invoke(app, None, CFG)["log"] == ["s", "patched", "z"] and ran == ["s", "i"]
+
+
+def test_an_answer_after_an_update_inside_goes_to_the_question_asked_anew(drive: Any) -> None:
+    app = graph({"sub": inner()}, (START, "sub"))
+    drive.invoke(app, {}, CFG)
+    drive.update_state(app, drive.get_state(app, CFG).tasks[0].state, {"a": 2}, as_node="s")
+    assert drive.invoke(app, Command(resume="A"), CFG)["log"] == ["s", ("i", "A")]
+
+
+def test_an_unknown_namespace_is_empty_and_cannot_be_changed(drive: Any) -> None:
+    app = graph({"sub": inner()}, (START, "sub"))
+    drive.invoke(app, {}, CFG)
+    where = {"configurable": {"thread_id": "1", "checkpoint_ns": "sbu:1"}}
+    assert (drive.get_state(app, where).values, drive.history(app, where)) == ({}, [])
+    with pytest.raises(ValueError, match="unknown subgraph 'sbu'; did you mean 'sub'"):
+        drive.update_state(app, where, {"a": 1})
+
+
+def test_a_nested_thread_of_a_graph_that_is_not_known_cannot_be_shown(drive: Any) -> None:
+    """A graph that a function runs is known once it has run; another process must have run it too."""
+    saver, child = InMemorySaver(), inner()
+    drive.invoke(graph({"n": calls(child)}, (START, "n"), checkpointer=saver), {}, CFG)
+    fresh = graph({"n": calls(child)}, (START, "n"), checkpointer=saver)
+    task = drive.get_state(fresh, CFG, subgraphs=True).tasks[0]
+    where = {"configurable": {"thread_id": "1", "checkpoint_ns": f"n:{task.id}"}}
+    with pytest.raises(ValueError, match="unknown subgraph 'n'"):
+        drive.get_state(fresh, where)
+    assert asked(drive.invoke(fresh, None, CFG)) == ["i?"]
+    assert drive.get_state(fresh, where).next == ("i",)
+
+
+def test_an_update_inside_that_names_an_unknown_node_is_an_error(drive: Any) -> None:
+    app = graph({"sub": inner()}, (START, "sub"))
+    drive.invoke(app, {}, CFG)
+    with pytest.raises(InvalidUpdateError, match="'z' does not exist; known: 'i', 's'"):
+        drive.update_state(app, drive.get_state(app, CFG).tasks[0].state, {"a": 1}, as_node="z")
+
+
+# -- going back -----------------------------------------------------------------------------------------------
+
+
+def test_a_replay_starts_a_nested_graph_over(drive: Any) -> None:
+    ran = Ran()
+    app = graph({"sub": inner(ran)}, (START, "sub"))
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="A"), CFG)
+    ran.clear()
+    assert asked(drive.invoke(app, None, at(drive, app, 0))) == ["i?"]
+    assert ran == ["s", "i"]
+
+
+def test_a_replay_takes_a_graph_with_a_history_back_to_what_it_was_then(drive: Any) -> None:
+    """It starts from its newest checkpoint before the one that is done anew; later turns count for nothing."""
+    app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
+    for _ in range(3):
+        drive.invoke(app, {}, CFG)
+    second_turn = at(drive, app, 3)
+    assert drive.invoke(app, None, second_turn)["log"] == [["s"], ["s", "s"]]
+    assert drive.invoke(app, {}, CFG)["log"][-1] == ["s", "s", "s"]
+
+
+def test_a_replay_of_an_update_takes_a_graph_with_a_history_back_as_well(drive: Any) -> None:
+    """What counts is the checkpoint that was updated, not when."""
+    app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
+    for _ in range(3):
+        drive.invoke(app, {}, CFG)
+    made = drive.update_state(app, at(drive, app, 3), {"a": 1}, as_node="__start__")
+    assert drive.invoke(app, None, made)["log"] == [["s"], ["s", "s"]]
+
+
+def test_new_input_at_an_old_checkpoint_takes_a_graph_with_a_history_back_as_well(drive: Any) -> None:
+    app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
+    for _ in range(3):
+        drive.invoke(app, {}, CFG)
+    end_of_first = at(drive, app, 1)
+    assert drive.invoke(app, {}, end_of_first)["log"] == [["s"], ["s", "s"]]
+
+
+def test_a_graph_with_a_history_that_paused_on_a_branch_goes_on_there(drive: Any) -> None:
+    ran = Ran()
+    app = graph({"n": calls(inner(ran, checkpointer=True))}, (START, "n"))
+    for turn in range(2):
+        drive.invoke(app, {}, CFG)
+        drive.invoke(app, Command(resume=turn), CFG)
+    drive.invoke(app, None, at(drive, app, 0))
+    ran.clear()
+    assert drive.invoke(app, Command(resume="new"), CFG)["log"] == [["s", ("i", "new")]] and ran == ["i"]
+
+
+def test_the_history_of_a_graph_is_never_changed_by_a_replay(drive: Any) -> None:
+    app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
+    for _ in range(2):
+        drive.invoke(app, {}, CFG)
+    own = {"configurable": {"thread_id": "1", "checkpoint_ns": "n"}}
+    before = drive.history(app, own)
+    drive.invoke(app, None, at(drive, app, 0))
+    after = drive.history(app, own)
+    assert after[-len(before) :] == before
+    assert rows(after)[-1] == ("loop", 1, ["s"], ())
+
+
+def test_a_nested_checkpoint_takes_no_new_input_and_must_exist(drive: Any) -> None:
+    app = graph({"sub": inner()}, (START, "sub"))
+    drive.invoke(app, {}, CFG)
+    nested = drive.get_state(app, CFG, subgraphs=True).tasks[0].state
+    before = drive.history(app, CFG)
+    with pytest.raises(ValueError, match="takes no new"):
+        drive.invoke(app, {}, nested.config)
+    unknown = {"configurable": {**nested.config["configurable"], "checkpoint_id": "nope"}}
+    with pytest.raises(ValueError, match="has no checkpoint 'nope'"):
+        drive.invoke(app, None, unknown)
+    assert drive.history(app, CFG) == before
+
+
+def test_running_from_a_checkpoint_two_levels_down(drive: Any) -> None:
+    """Each level goes on from the checkpoint it had then; the old branch stays as it was."""
+    ran = Ran()
+    middle = graph({"m": says("m", ran), "in": inner(ran)}, (START, "m"), ("m", "in"), checkpointer=None)
+    app = graph({"a": says("a", ran), "mid": middle}, (START, "a"), ("a", "mid"))
+    drive.invoke(app, {}, CFG)
+    nested = drive.get_state(app, CFG, subgraphs=True).tasks[0].state.tasks[0].state
+    first = drive.invoke(app, Command(resume="A"), CFG)["log"]
+    before = drive.history(app, CFG)
+    ran.clear()
+    assert asked(drive.invoke(app, None, nested.config)) == ["i?"] and ran == ["i"]
+    again = drive.invoke(app, Command(resume="B"), CFG)["log"]
+    assert again == [("i", "B") if item == ("i", "A") else item for item in first]
+    assert drive.history(app, CFG)[-len(before) :] == before
+
+
+def test_running_from_a_nested_checkpoint_continues_it_under_a_fork_of_its_root(drive: Any) -> None:
+    ran = Ran()
+    app = graph({"sub": inner(ran), "z": says("z")}, (START, "sub"), ("sub", "z"))
+    drive.invoke(app, {}, CFG)
+    nested = drive.get_state(app, CFG, subgraphs=True).tasks[0].state
+    drive.invoke(app, Command(resume="A"), CFG)
+    ran.clear()
+    assert asked(drive.invoke(app, None, nested.config)) == ["i?"] and ran == ["i"]
+    assert drive.invoke(app, Command(resume="B"), CFG)["log"] == ["s", ("i", "B"), "z"]
+
+
+def test_a_key_that_the_parent_does_not_know_is_refused_also_from_a_graph_as_a_node(drive: Any) -> None:
+    child = graph({"s": lambda state: Command(graph=Command.PARENT, update={"aa": 1})}, (START, "s"))
+    app = graph({"sub": child}, (START, "sub"))
+    with pytest.raises(InvalidUpdateError, match="'aa'"):
+        drive.invoke(app, {"log": []}, CFG)
+
+
+# -- types of nested graphs -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Deep:
+    n: int
+
+
+class DeepState(TypedDict, total=False):
+    deep: Deep
+    log: Annotated[list[Any], operator.add]
+
+
+def asks_deep(state: Any) -> Any:
+    interrupt("?")
+    return {"log": [state["deep"].n]}
+
+
+def deep_graph() -> Any:
+    builder = StateGraph(DeepState).add_node("make", lambda state: {"deep": Deep(7)}).add_node("ask", asks_deep)
+    return builder.add_edge(START, "make").add_edge("make", "ask").compile()
+
+
+@pytest.mark.parametrize("by_function", [False, True])
+def test_a_type_that_only_a_nested_graph_names_is_stored_by_the_saver_around_it(drive: Any, by_function: bool) -> None:
+    inner = deep_graph()
+
+    async def acall(state: Any) -> Any:
+        return {"log": (await inner.ainvoke({}))["log"]}
+
+    def call(state: Any) -> Any:
+        return {"log": inner.invoke({})["log"]}
+
+    node = inner if not by_function else acall if drive.is_async else call
+    app = graph({"in": node}, (START, "in"))
+    drive.invoke(app, {"log": []}, CFG)
+    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [7]
+
+
+def test_the_saver_of_another_process_knows_the_types_of_graphs_that_nodes_hold(drive: Any) -> None:
+    saver = InMemorySaver()
+    drive.invoke(graph({"in": deep_graph()}, (START, "in"), checkpointer=saver), {"log": []}, CFG)
+    fresh = InMemorySaver()
+    fresh._threads = saver._threads
+    found = drive.get_state(graph({"in": deep_graph()}, (START, "in"), checkpointer=fresh), CFG, subgraphs=True)
+    assert found.tasks[0].state.values["deep"] == Deep(7)

@@ -1,0 +1,367 @@
+"""Going back: what a call at an old checkpoint does (replay, branch, resume), which stored writes count, and what stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kit.paused import CFG, Ran, State, answer, asked, asks, at, fails, graph, ids, rows, says, seen
+
+from stategraph import END, START, Command, EmptyInputError, InMemorySaver, Send, StateGraph
+from stategraph.channels import LastValue
+from stategraph.pregel import NodeBuilder, Pregel
+
+Call = Callable[[Any, Any], Any]
+
+
+def chain(ran: list[str] | None = None, **compiled: Any) -> Any:
+    """START -> x -> y -> z: steps -1 (input), 0 (x is next), 1, 2, 3 (done)."""
+    return graph({n: says(n, ran) for n in "xyz"}, (START, "x"), ("x", "y"), ("y", "z"), aside="xyz", **compiled)
+
+
+def paused(ran: list[str] | None = None) -> Any:
+    """p finishes and q asks, in one superstep; then z."""
+    return graph({"p": says("p", ran), "q": asks("q", ran), "z": says("z", ran)}, (START, "p"), (START, "q"), ("q", "z"))
+
+
+def branch(drive: Any, app: Any, call: Callable[[], Any], *, goes_on: bool = False) -> list[Any]:
+    """The rows that a call adds to a thread; all before stay exactly as they were, unless the call goes on from the
+    head, whose tasks then get results."""
+    before = drive.history(app, CFG)
+    call()
+    after = drive.history(app, CFG)
+    added = len(after) - len(before)
+    assert seen(after[added + goes_on :]) == seen(before[goes_on:])
+    return rows(after[:added])
+
+
+# -- steps of a chain -----------------------------------------------------------------------------------------
+
+REPLAYS = {
+    -1: [("fork", 0, [], ("__start__",)), ("loop", 1, ["i"], ("x",)), ("loop", 2, ["i", "x"], ("y",)),
+         ("loop", 3, ["i", "x", "y"], ("z",)), ("loop", 4, ["i", "x", "y", "z"], ())],
+    0: [("fork", 1, ["i"], ("x",)), ("loop", 2, ["i", "x"], ("y",)), ("loop", 3, ["i", "x", "y"], ("z",)),
+        ("loop", 4, ["i", "x", "y", "z"], ())],
+    1: [("fork", 2, ["i", "x"], ("y",)), ("loop", 3, ["i", "x", "y"], ("z",)), ("loop", 4, ["i", "x", "y", "z"], ())],
+    2: [("fork", 3, ["i", "x", "y"], ("z",)), ("loop", 4, ["i", "x", "y", "z"], ())],
+    3: [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("step", "added"), REPLAYS.items())
+def test_none_at_a_checkpoint_runs_what_follows_anew_on_a_branch(drive: Any, step: int, added: list[Any]) -> None:
+    """Nodes before it never run again; at a finished checkpoint there is nothing to do and nothing is stored."""
+    ran = Ran()
+    app = chain(ran)
+    drive.invoke(app, {"log": ["i"]}, CFG)
+    then = at(drive, app, step, "input" if step < 0 else "loop")
+    ran.clear()
+    assert branch(drive, app, lambda: drive.invoke(app, None, then)) == added
+    assert "".join(ran) == "xyz"[max(step, 0) :]
+
+
+def test_a_branch_hangs_on_the_checkpoint_it_started_from(drive: Any) -> None:
+    """Trace A9: 1 -> fork 2 -> loop 3 -> loop 4."""
+    app = chain()
+    drive.invoke(app, {}, CFG)
+    then = at(drive, app, 1)
+    drive.invoke(app, None, then)
+    last, middle, fork = drive.history(app, CFG)[:3]
+    assert (last.parent_config, middle.parent_config, fork.parent_config) == (middle.config, fork.config, then)
+
+
+def test_the_newest_branch_is_the_head_and_the_old_one_stays_within_reach(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, {"log": ["i"]}, CFG)
+    end, then = drive.get_state(app, CFG).config, at(drive, app, 1)
+    drive.invoke(app, {"log": ["j"]}, then)
+    assert drive.get_state(app, CFG).values["log"] == ["i", "x", "j", "x", "y", "z"]
+    assert drive.get_state(app, end).values["log"] == ["i", "x", "y", "z"]
+    assert drive.invoke(app, None, end)["log"] == ["i", "x", "y", "z"]
+
+
+CALLS: dict[str, tuple[Call, list[tuple[str, int, list[Any], tuple[str, ...]]]]] = {
+    "input: no fork, the input hangs on it, what was pending is dropped": (
+        lambda app, then: [{"log": ["j"]}, then],
+        [("input", 2, ["i", "x"], ("__start__",)), ("loop", 3, ["i", "x", "j"], ("x",)),
+         ("loop", 4, ["i", "x", "j", "x"], ("y",)), ("loop", 5, ["i", "x", "j", "x", "y"], ("z",)),
+         ("loop", 6, ["i", "x", "j", "x", "y", "z"], ())],
+    ),
+    "an update: the fork contains it": (
+        lambda app, then: [Command(update={"log": ["u"]}), then],
+        [("fork", 2, ["i", "x", "u"], ("y",)), ("loop", 3, ["i", "x", "u", "y"], ("z",)),
+         ("loop", 4, ["i", "x", "u", "y", "z"], ())],
+    ),
+    "a goto: the fork contains it": (
+        lambda app, then: [Command(goto="z"), then],
+        [("fork", 2, ["i", "x"], ("y", "z")), ("loop", 3, ["i", "x", "y", "z"], ("z",)),
+         ("loop", 4, ["i", "x", "y", "z", "z"], ())],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "added"), CALLS.values(), ids=CALLS.keys())
+def test_a_call_at_an_old_checkpoint(drive: Any, given: Call, added: list[Any]) -> None:
+    app = chain()
+    drive.invoke(app, {"log": ["i"]}, CFG)
+    then = at(drive, app, 1)
+    assert branch(drive, app, lambda: drive.invoke(app, *given(app, then))) == added
+
+
+def test_an_update_at_a_finished_old_checkpoint_makes_a_branch_too(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, {}, CFG)
+    end = drive.get_state(app, CFG).config
+    drive.invoke(app, {}, CFG)
+    assert branch(drive, app, lambda: drive.invoke(app, Command(update={"a": 7}), end)) == [
+        ("fork", 4, ["x", "y", "z"], ())
+    ]
+    assert drive.get_state(app, CFG).values["a"] == 7
+
+
+def test_an_update_then_none_continues_the_branch_without_a_further_fork(drive: Any) -> None:
+    """The second time the update is no longer the head, and its replay gets a fork."""
+    app = chain()
+    drive.invoke(app, {}, CFG)
+    then = at(drive, app, 1)
+    made = drive.update_state(app, then, {"log": ["u"]}, as_node="x")
+    ends = [("loop", 3, ["x", "u", "y"], ("z",)), ("loop", 4, ["x", "u", "y", "z"], ())]
+    assert branch(drive, app, lambda: drive.invoke(app, None, made), goes_on=True) == ends
+    again = [("fork", 3, ["x", "u"], ("y",)), ("loop", 4, ["x", "u", "y"], ("z",)), ("loop", 5, ["x", "u", "y", "z"], ())]
+    assert branch(drive, app, lambda: drive.invoke(app, None, made)) == again
+
+
+def test_a_head_that_was_made_by_an_update_and_then_ran_is_left_alone_by_a_replay(drive: Any) -> None:
+    """It is no longer untouched: p's output hangs on it. So the replay gets a fork."""
+    app = paused()
+    drive.invoke(app, {"log": ["i"]}, CFG)
+    made = drive.update_state(app, CFG, None, as_node="__copy__")
+    drive.invoke(app, None, CFG)
+    assert branch(drive, app, lambda: drive.invoke(app, None, made))[0] == ("fork", 2, ["i"], ("p", "q"))
+
+
+@pytest.mark.parametrize("given", [{"log": ["j"]}, None, Command(goto="x"), Command(resume=1)], ids=repr)
+def test_an_unknown_checkpoint_is_an_error_that_names_it(drive: Any, given: Any) -> None:
+    """D15: the peer starts from an empty state."""
+    app = chain()
+    drive.invoke(app, {}, CFG)
+    with pytest.raises(ValueError, match="thread '1' has no checkpoint 'nope'"):
+        drive.invoke(app, given, {"configurable": {"thread_id": "1", "checkpoint_id": "nope"}})
+    assert len(drive.history(app, CFG)) == 5
+
+
+def test_none_on_a_thread_that_does_not_exist_is_an_error(drive: Any) -> None:
+    with pytest.raises(EmptyInputError, match="thread '1' has no pending work"):
+        drive.invoke(chain(), None, CFG)
+
+
+def test_none_on_a_finished_thread_returns_its_output_and_stores_nothing(drive: Any) -> None:
+    app = chain()
+    done = drive.invoke(app, {}, CFG)
+    assert branch(drive, app, lambda: drive.invoke(app, None, CFG)) == []
+    assert drive.invoke(app, None, CFG) == done
+
+
+# -- stored writes: which count when --------------------------------------------------------------------------
+
+KEPT: dict[str, tuple[Call, list[str], list[Any]]] = {
+    "resume": (lambda app, c: (Command(resume="R"), CFG), ["q", "z"], []),
+    "resume at the head by its id": (lambda app, c: (Command(resume="R"), c), ["q", "z"], []),
+    "none": (lambda app, c: (None, CFG), ["q"], ["q?"]),
+    "none at the head by its id": (lambda app, c: (None, c), ["p", "q"], ["q?"]),
+    "new input": (lambda app, c: ({"log": ["j"]}, CFG), ["p", "q"], ["q?"]),
+}
+
+
+@pytest.mark.parametrize(("call", "runs", "asks_again"), KEPT.values(), ids=KEPT.keys())
+def test_what_finished_siblings_wrote_counts_unless_the_step_is_done_anew(
+    drive: Any, call: Call, runs: list[str], asks_again: list[str]
+) -> None:
+    ran = Ran()
+    app = paused(ran)
+    drive.invoke(app, {}, CFG)
+    head = drive.get_state(app, CFG).config
+    ran.clear()
+    result = drive.invoke(app, *call(app, head))
+    assert (ran.take(), asked(result) if asks_again else []) == (runs, asks_again)
+
+
+def test_a_replay_asks_anew_under_new_ids_and_the_old_ones_are_closed(drive: Any) -> None:
+    app = paused()
+    first = drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="R"), CFG)
+    again = drive.invoke(app, None, at(drive, app, 0))
+    assert asked(again) == ["q?"] and ids(again) != ids(first)
+    with pytest.raises(RuntimeError, match="no question is pending"):
+        drive.invoke(app, answer(q=1)(first), CFG)
+    assert drive.invoke(app, Command(resume="S"), CFG)["log"] == ["p", ("q", "S"), "z"]
+
+
+def test_a_replay_runs_a_failed_step_whole(drive: Any) -> None:
+    ran = Ran()
+    app = graph({"p": says("p", ran), "q": fails("q", 1, ran)}, (START, "p"), (START, "q"))
+    with pytest.raises(ValueError):
+        drive.invoke(app, {}, CFG)
+    head = drive.get_state(app, CFG).config
+    ran.clear()
+    assert drive.invoke(app, None, head)["log"] == ["p", "q"] and ran.take() == ["p", "q"]
+
+
+def test_a_resume_at_an_old_checkpoint_runs_its_step_whole_on_a_branch(drive: Any) -> None:
+    """The old checkpoint keeps the old answer, result and all."""
+    ran = Ran()
+    app = paused(ran)
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="old"), CFG)
+    then = at(drive, app, 0)
+    ran.clear()
+    added = branch(drive, app, lambda: drive.invoke(app, Command(resume="new"), then))
+    assert added == [("fork", 1, [], ("p", "q")), ("loop", 2, ["p", ("q", "new")], ("z",)), ("loop", 3, ["p", ("q", "new"), "z"], ())]
+    assert ran.take() == ["p", "q", "z"]
+
+
+def test_a_resume_with_an_update_at_an_old_checkpoint_leaves_that_as_it_was(drive: Any) -> None:
+    app = paused()
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="old"), CFG)
+    then = at(drive, app, 0)
+    both = Command(resume="new", update={"a": 9})
+    added = branch(drive, app, lambda: drive.invoke(app, both, then))
+    assert added[0] == ("fork", 1, [], ("p", "q")) and drive.get_state(app, CFG).values["a"] == 9
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_replay_that_pauses_can_be_resumed_in_every_durability(drive: Any, durability: Any) -> None:
+    """With "exit" too the branch is there, though nothing but a question came of it."""
+    app = paused()
+    drive.invoke(app, {"log": ["i"]}, CFG)
+    drive.invoke(app, Command(resume="old"), CFG)
+    then = at(drive, app, 0)
+    added = branch(drive, app, lambda: drive.invoke(app, None, then, durability=durability))
+    assert added == [("fork", 1, ["i"], ("p", "q"))]
+    assert drive.invoke(app, Command(resume="new"), CFG)["log"] == ["i", "p", ("q", "new"), "z"]
+
+
+def test_sends_of_an_old_checkpoint_run_again(drive: Any) -> None:
+    builder = StateGraph(State).add_node("w", lambda n: {"log": [n]})
+    builder.add_conditional_edges(START, lambda state: [Send("w", n) for n in range(3)], ["w"])
+    app = builder.compile(checkpointer=InMemorySaver())
+    drive.invoke(app, {}, CFG)
+    assert branch(drive, app, lambda: drive.invoke(app, None, at(drive, app, 0))) == [
+        ("fork", 1, [], ("w", "w", "w")), ("loop", 2, [0, 1, 2], ())
+    ]  # fmt: skip
+
+
+def test_a_raw_graph_goes_back_too(drive: Any) -> None:
+    nodes = {"n1": NodeBuilder().subscribe_only("a").do(lambda v: v + 1).write_to("b"),
+             "n2": NodeBuilder().subscribe_only("b").do(lambda v: v * 10).write_to("o")}  # fmt: skip
+    app = Pregel(nodes=nodes, channels={k: LastValue(int) for k in "abo"}, input_channels="a", output_channels="o",
+                 checkpointer=InMemorySaver())  # fmt: skip
+    assert drive.invoke(app, 1, CFG) == 20
+    then = at(drive, app, 0)
+    assert drive.invoke(app, None, then) == 20
+    assert drive.invoke(app, Command(update={"b": 7}), then) == 70
+    assert [s.metadata["step"] for s in drive.history(app, CFG)] == [2, 1, 2, 1, 1, 0, -1]
+
+
+def test_idempotency_keys_are_the_same_on_resume_and_new_in_a_branch(drive: Any) -> None:
+    """R3."""
+    keys: list[str] = []
+    body = asks("q")
+
+    def keep(state: Any, runtime: Any) -> Any:
+        keys.append(runtime.idempotency_key)
+        return body(state)
+
+    app = graph({"q": keep}, (START, "q"))
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume=1), CFG)
+    drive.invoke(app, Command(resume=2), at(drive, app, 0))
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_breakpoints_hold_on_a_branch(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, None, at(drive, app, 0), interrupt_before=["y"])
+    assert drive.get_state(app, CFG).next == ("y",)
+    assert drive.invoke(app, None, CFG)["log"] == ["x", "y", "z"]
+
+
+def test_a_checkpoint_id_of_none_means_the_head(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, {}, CFG, interrupt_before=["y"])
+    head = {"configurable": {"thread_id": "1", "checkpoint_id": None}}
+    assert branch(drive, app, lambda: drive.invoke(app, None, head), goes_on=True)[0][:2] == ("loop", 2)
+
+
+def test_a_finished_branch_is_no_input_for_another_thread(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, {}, CFG)
+    other = {"configurable": {"thread_id": "2", "checkpoint_id": drive.get_state(app, CFG).config["configurable"]["checkpoint_id"]}}
+    with pytest.raises(ValueError, match="thread '2' has no checkpoint"):
+        drive.invoke(app, None, other)
+
+
+# -- history --------------------------------------------------------------------------------------------------
+
+
+def test_history_lists_all_branches_newest_first_and_can_be_cut(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, {}, CFG)
+    then = at(drive, app, 1)
+    drive.invoke(app, None, then)
+    every = drive.history(app, CFG)
+    assert [s.metadata["step"] for s in every] == [4, 3, 2, 3, 2, 1, 0, -1]
+    assert drive.history(app, CFG, limit=2) == every[:2]
+    assert drive.history(app, CFG, limit=0) == []
+    assert drive.history(app, CFG, before=every[2].config) == every[3:]
+    assert drive.history(app, CFG, filter={"source": "fork"}) == [every[2]]
+    assert drive.history(app, CFG, filter={"step": 3}, limit=1) == [every[1]]
+    assert drive.history(app, then) == [s for s in every if s.config == then]
+    assert drive.history(app, {"configurable": {"thread_id": "nobody"}}) == []
+
+
+def test_the_head_is_shown_live_and_a_named_checkpoint_as_its_step_began(drive: Any) -> None:
+    app = paused()
+    drive.invoke(app, {}, CFG)
+    live = drive.get_state(app, CFG)
+    record = drive.get_state(app, live.config)
+    assert (live.values["log"], live.next, len(live.interrupts)) == (["p"], ("q",), 1)
+    assert (record.values.get("log", []), record.next, len(record.interrupts)) == ([], ("p", "q"), 1)
+    drive.invoke(app, Command(resume="R"), CFG)
+    after = drive.get_state(app, live.config)
+    assert [t.result for t in after.tasks] == [{"log": ["p"]}, {"log": [("q", "R")]}] and len(after.interrupts) == 1
+
+
+def test_a_thread_without_checkpoints_is_empty(drive: Any) -> None:
+    state = drive.get_state(chain(), CFG)
+    assert (state.values, state.next, state.metadata, state.created_at, state.parent_config, state.tasks) == ({}, (), None, None, None, ())
+
+
+def test_looking_needs_a_thread_a_saver_and_a_checkpoint_that_exists(drive: Any) -> None:
+    app = chain()
+    with pytest.raises(ValueError, match="thread_id"):
+        drive.get_state(app, {"configurable": {}})
+    with pytest.raises(ValueError, match="no checkpointer set"):
+        drive.get_state(chain(checkpointer=None), CFG)
+    with pytest.raises(ValueError, match="has no checkpoint 'nope'"):
+        drive.get_state(app, {"configurable": {"thread_id": "1", "checkpoint_id": "nope"}})
+
+
+def test_looking_never_fails_on_stored_writes_that_do_not_fit(drive: Any) -> None:
+    """Two nodes wrote one LastValue: the run fails, the thread can be looked at, and the step runs again."""
+    app = graph({"p": lambda s: {"a": 1}, "q": lambda s: {"a": 2}, "z": says("z")}, (START, "p"), (START, "q"), ("q", "z"))
+    with pytest.raises(Exception, match="At key 'a'"):
+        drive.invoke(app, {}, CFG)
+    assert drive.get_state(app, CFG).next == ("p", "q")
+    assert len(drive.history(app, CFG)) == 2
+
+
+def test_metadata_of_the_call_is_kept_with_each_checkpoint(drive: Any) -> None:
+    app = chain()
+    drive.invoke(app, {}, {**CFG, "metadata": {"who": "me", "deep": {"no": 1}}})
+    assert {s.metadata.get("who") for s in drive.history(app, CFG)} == {"me"}
+    assert drive.history(app, CFG, filter={"who": "you"}) == []
+    assert END not in drive.get_state(app, CFG).metadata

@@ -1,0 +1,159 @@
+"""A task that failed with an answer takes another one in its place: who has mistyped can say it again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.paused import CFG, Ran, State, asked, graph, ids, says
+
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    Runtime,
+    StateGraph,
+    UnknownInterruptError,
+    entrypoint,
+    interrupt,
+    task,
+)
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+
+def ages(name: str, ran: list[str] | None = None, count: int = 1) -> Any:
+    """A node that asks for numbers, and fails with anything else."""
+
+    def node(state: Any) -> Any:
+        if ran is not None:
+            ran.append(name)
+        return {"log": [(name, *(int(interrupt(f"{name}{i or ''}?")) for i in range(count)))]}
+
+    return node
+
+
+def fail(drive: Any, app: Any, given: Any) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        drive.invoke(app, given, CFG)
+
+
+def test_another_answer_takes_the_place_of_the_one_that_failed(drive: Any) -> None:
+    ran = Ran()
+    app = graph({"n": ages("n", ran), "z": says("z")}, (START, "n"), ("n", "z"))
+    drive.invoke(app, {}, CFG)
+    fail(drive, app, Command(resume="ten"))
+    fail(drive, app, None)  # the old one again
+    fail(drive, app, Command(resume="nine"))
+    assert drive.invoke(app, Command(resume="8"), CFG)["log"] == [("n", 8), "z"]
+    assert ran == ["n"] * 5
+    with pytest.raises(UnknownInterruptError):
+        drive.invoke(app, Command(resume="7"), CFG)
+
+
+def test_it_may_name_its_question(drive: Any) -> None:
+    app = graph({"n": ages("n")}, (START, "n"))
+    question = ids(drive.invoke(app, {}, CFG))["n?"]
+    fail(drive, app, Command(resume={question: "ten"}))
+    assert drive.invoke(app, Command(resume={question: "10"}), CFG)["log"] == [("n", 10)]
+
+
+def test_answers_before_the_last_stay(drive: Any) -> None:
+    app = graph({"n": ages("n", count=2)}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="1"), CFG)
+    fail(drive, app, Command(resume="two"))
+    assert drive.invoke(app, Command(resume="2"), CFG)["log"] == [("n", 1, 2)]
+
+
+def test_what_its_sibling_has_done_or_asks_is_left_alone(drive: Any) -> None:
+    ran = Ran()
+    app = graph({"n": ages("n"), "m": ages("m"), "s": says("s", ran)}, (START, "n"), (START, "m"), (START, "s"))
+    question = ids(drive.invoke(app, {}, CFG))
+    fail(drive, app, Command(resume={question["n?"]: "ten"}))
+    # Without an id the answer is for the question that waits.
+    fail(drive, app, Command(resume="5"))
+    assert drive.invoke(app, Command(resume="10"), CFG)["log"] == [("m", 5), ("n", 10), "s"]
+    assert ran == ["s"]
+
+
+def test_of_two_that_failed_the_answer_must_say_which(drive: Any) -> None:
+    app = graph({"n": ages("n"), "m": ages("m")}, (START, "n"), (START, "m"))
+    question = ids(drive.invoke(app, {}, CFG))
+    fail(drive, app, Command(resume=dict.fromkeys(question.values(), "x")))
+    with pytest.raises(UnknownInterruptError, match="answer by id"):
+        drive.invoke(app, Command(resume="1"), CFG)
+    again = Command(resume={question["n?"]: "1", question["m?"]: "2"})
+    assert drive.invoke(app, again, CFG)["log"] == [("m", 2), ("n", 1)]
+
+
+@pytest.mark.parametrize("how", ["node", "called", "alone", "task"])
+def test_inside_of_a_nested_graph_or_a_call(how: str, drive: Any) -> None:
+    inner = graph({"n": ages("n")}, (START, "n"), checkpointer=False if how == "alone" else None)
+
+    @task
+    def ask() -> Any:
+        return inner.invoke({})["log"]
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: Any) -> Any:
+        return {"log": ask().result()}
+
+    holder = inner if how == "node" else lambda state: {"log": inner.invoke({})["log"]}
+    app: Any = flow if how == "task" else graph({"sub": holder}, (START, "sub"))
+    assert asked(drive.invoke(app, {"a": 1}, CFG)) == ["n?"]
+    fail(drive, app, Command(resume="ten"))
+    assert drive.invoke(app, Command(resume="10"), CFG)["log"] == [("n", 10)]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_it_outlives_a_process_that_dies_with_it(nested: bool, drive: Any, tmp_path: Path) -> None:
+    """The new answer is stored before the node runs, and counts from then on."""
+    dies = [True]
+
+    def node(state: Any) -> Any:
+        age = int(interrupt("age?"))
+        if dies.pop() if dies else False:
+            raise KeyboardInterrupt
+        return {"log": [age]}
+
+    with SqliteSaver.from_conn_string(tmp_path / "db") as saver:
+        inner = StateGraph(State).add_node("n", node).add_edge(START, "n").compile(checkpointer=None if nested else saver)
+        app = graph({"sub": inner}, (START, "sub"), checkpointer=saver) if nested else inner
+        drive.invoke(app, {}, CFG)
+        fail(drive, app, Command(resume="ten"))
+        with pytest.raises(KeyboardInterrupt):
+            drive.invoke(app, Command(resume="10"), CFG)
+        assert drive.invoke(app, None, CFG)["log"] == [10]
+
+
+# -- after a failure --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+@pytest.mark.parametrize("waits", [lambda runtime: interrupt("x?"), lambda runtime: runtime.sleep(timedelta(days=1))])
+def test_a_task_that_failed_and_waits_now_waits_until_its_turn_comes(
+    drive: Any, schedule: Any, durability: Any, waits: Any
+) -> None:
+    """Its failure is over: what another task is answered does not make it run."""
+    ran = []
+
+    def x(state: State, runtime: Runtime) -> Any:
+        ran.append(1)
+        if len(ran) == 1:
+            raise ConnectionError
+        return waits(runtime)
+
+    builder = StateGraph(State).add_node("a", ages("a")).add_node("x", x).add_edge(START, "a").add_edge(START, "x")
+    app = builder.compile(InMemorySaver(), schedule=schedule)
+    with pytest.raises(ConnectionError):
+        drive.invoke(app, {}, CFG, durability=durability)
+    drive.invoke(app, None, CFG, durability=durability)
+    before = drive.get_state(app, CFG)
+    (a, x_now) = before.tasks
+    assert (x_now.error, len(x_now.interrupts) or x_now.wake_at is not None) == (None, True)
+    drive.invoke(app, Command(resume={a.interrupts[0].id: "1"}), CFG, durability=durability)
+    assert len(ran) == 2
+    assert drive.get_state(app, CFG).wake_at == before.wake_at

@@ -1,0 +1,709 @@
+"""A `@task` call is known by its function, its arguments and how many equal calls came before: never by its place."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import types
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.drive import Drive
+from typing_extensions import TypedDict
+
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    Pregel,
+    RetryPolicy,
+    SqliteSaver,
+    StateGraph,
+    entrypoint,
+    get_runtime,
+    interrupt,
+    task,
+)
+
+ONE = {"configurable": {"thread_id": "1"}}
+PRICES = {"tea": 4, "gold": 4000}
+AGAIN = RetryPolicy(initial_interval=0, jitter=False, max_attempts=3, retry_on=ConnectionError)
+
+
+@pytest.fixture(autouse=True)
+def no_warnings() -> Iterator[None]:
+    """No call is matched with a warning: either it is the same call, or it is another one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def answers(result: Any) -> list[Any]:
+    return [question.value for question in result["__interrupt__"]]
+
+
+class Log(TypedDict):
+    log: Annotated[list[Any], operator.add]
+
+
+class Orders:
+    """The order in which things are done in each run of a body, told in advance; and what ran."""
+
+    def __init__(self, *orders: Sequence[Any]) -> None:
+        self.left = [list(order) for order in orders]
+        self.ran: Counter[Any] = Counter()
+        self.keys: dict[Any, set[str]] = {}
+
+    def next(self) -> list[Any]:
+        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+    def note(self, what: Any) -> None:
+        self.ran[what] += 1
+        self.keys.setdefault(what, set()).add(get_runtime().idempotency_key)
+
+
+def shop(drive: Drive, orders: Orders, saver: Any) -> Pregel:
+    """Prices for the names in the order that comes next, each by a call; then a question."""
+
+    @task
+    def price(name: str) -> int:
+        orders.note(name)
+        return PRICES[name]
+
+    @task
+    async def aprice(name: str) -> int:
+        orders.note(name)
+        return PRICES[name]
+
+    def flow(_: int) -> Any:
+        calls = {name: price(name) for name in orders.next()}
+        return {name: call.result() for name, call in calls.items()} | {"go": interrupt("go on?")}
+
+    async def aflow(_: int) -> Any:
+        names = orders.next()
+        found = await asyncio.gather(*(aprice(name) for name in names))
+        return dict(zip(names, found, strict=True)) | {"go": interrupt("go on?")}
+
+    return entrypoint(checkpointer=saver)(aflow if drive.is_async else flow)
+
+
+# -- calls that change places ---------------------------------------------------------------------------------
+
+
+def test_calls_that_swap_on_a_resume_keep_their_results(drive: Drive) -> None:
+    orders = Orders(["tea", "gold"], ["gold", "tea"])
+    app = shop(drive, orders, InMemorySaver())
+    drive.invoke(app, 1, ONE)
+    assert drive.invoke(app, Command(resume="yes"), ONE) == {**PRICES, "go": "yes"}
+    assert orders.ran == {"tea": 1, "gold": 1}, "each ran once"
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_in_a_file_and_in_another_process_too(drive: Drive, tmp_path: Path, durability: str) -> None:
+    """What is stored is found by an app that was built anew, as after a kill."""
+    orders = Orders(["tea", "gold"], ["gold", "tea"])
+    path = str(tmp_path / "threads.db")
+    with SqliteSaver.from_conn_string(path) as saver:
+        drive.invoke(shop(drive, orders, saver), 1, ONE, durability=durability)
+    with SqliteSaver.from_conn_string(path) as saver:
+        app = shop(drive, orders, saver)
+        assert drive.invoke(app, Command(resume="yes"), ONE, durability=durability) == {**PRICES, "go": "yes"}
+    assert orders.ran == {"tea": 1, "gold": 1}
+
+
+def test_calls_from_threads_that_swap(drive: Drive) -> None:
+    """Each thread calls when it is its turn, and the turns are others on the resume."""
+    turns = Orders(["tea", "gold"], ["gold", "tea"])
+
+    @task
+    def price(name: str) -> int:
+        turns.note(name)
+        return PRICES[name]
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: int) -> Any:
+        import contextvars
+
+        found: dict[str, int] = {}
+        order = turns.next()
+        gates = [threading.Event() for _ in range(len(order) + 1)]
+        gates[0].set()
+
+        def work(name: str) -> None:
+            gates[order.index(name)].wait(5)
+            call = price(name)
+            gates[order.index(name) + 1].set()
+            found[name] = call.result()
+
+        threads = [threading.Thread(target=contextvars.copy_context().run, args=(work, name)) for name in PRICES]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return found | {"go": interrupt("go on?")}
+
+    drive.invoke(flow, 1, ONE)
+    assert drive.invoke(flow, Command(resume="yes"), ONE) == {**PRICES, "go": "yes"}
+    assert turns.ran == {"tea": 1, "gold": 1}
+
+
+def test_other_arguments_are_another_call(drive: Drive) -> None:
+    given = iter([1, 2])
+
+    @task
+    def show(x: int) -> int:
+        return x
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: int) -> Any:
+        got = show(next(given)).result()
+        return got, interrupt("?")
+
+    drive.invoke(flow, 1, ONE)
+    assert drive.invoke(flow, Command(resume="A"), ONE) == (2, "A")
+
+
+def test_a_call_that_was_left_out_before_takes_nobodys_result(drive: Drive) -> None:
+    orders = Orders(["gold"], ["tea", "gold"])
+    app = shop(drive, orders, InMemorySaver())
+    drive.invoke(app, 1, ONE)
+    assert drive.invoke(app, Command(resume="yes"), ONE) == {**PRICES, "go": "yes"}
+    assert orders.ran == {"tea": 1, "gold": 1}
+
+
+def test_equal_calls_are_told_apart_by_how_many_came_before(drive: Drive) -> None:
+    log: list[int] = []
+
+    @task
+    def draw(kind: str) -> int:
+        log.append(1)
+        return len(log)
+
+    orders = Orders(["a", "a", "b", "a"], ["b", "a", "a", "a"])
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: int) -> Any:
+        drawn = [(kind, draw(kind).result()) for kind in orders.next()]
+        interrupt("?")
+        return drawn
+
+    drive.invoke(flow, 1, ONE)
+    assert drive.invoke(flow, Command(resume=1), ONE) == [("b", 3), ("a", 1), ("a", 2), ("a", 4)]
+    assert len(log) == 4
+
+
+def test_functions_of_one_name_from_two_modules(drive: Drive) -> None:
+    ran: Counter[str] = Counter()
+
+    def price_of(module: str) -> Any:
+        found = types.ModuleType(module)
+        found.ran = ran  # type: ignore[attr-defined]
+        source = "def price(name):\n    ran[__name__] += 1\n    return __name__ + ' ' + name"
+        exec(source, vars(found))
+        return task(found.price)
+
+    calls = {module: price_of(module) for module in ("shop", "bank")}
+    orders = Orders(["shop", "bank"], ["bank", "shop"])
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: int) -> Any:
+        made = {module: calls[module]("tea") for module in orders.next()}
+        return {module: call.result() for module, call in made.items()} | {"go": interrupt("?")}
+
+    drive.invoke(flow, 1, ONE)
+    assert drive.invoke(flow, Command(resume=1), ONE) == {"shop": "shop tea", "bank": "bank tea", "go": 1}
+    assert ran == {"shop": 1, "bank": 1}
+
+
+def test_one_function_under_two_names(drive: Drive) -> None:
+    """`name=` is part of what a call is: by it two functions of one factory are told apart."""
+
+    def times(factor: int) -> Any:
+        @task(name=f"times {factor}")
+        def multiply(x: int) -> int:
+            return factor * x
+
+        return multiply
+
+    calls = {factor: times(factor) for factor in (2, 3)}
+    orders = Orders([2, 3], [3, 2])
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: int) -> Any:
+        made = {factor: calls[factor](10) for factor in orders.next()}
+        return {factor: call.result() for factor, call in made.items()} | {"go": interrupt("?")}
+
+    drive.invoke(flow, 1, ONE)
+    assert drive.invoke(flow, Command(resume=1), ONE) == {2: 20, 3: 30, "go": 1}
+
+
+class Client:
+    """Has no canonical form: it holds a lock."""
+
+    def __init__(self, factor: int = 1) -> None:
+        self.factor = factor
+        self.lock = threading.Lock()
+
+    @task
+    def price(self, name: str) -> int:
+        return self.factor * PRICES[name]
+
+
+class Rate:
+    """Its state can be seen."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def __call__(self, x: int) -> int:
+        return self.factor * x
+
+    def of(self, x: int) -> int:
+        return self.factor * x
+
+
+def _times(factor: int, x: int) -> int:
+    return factor * x
+
+
+@pytest.mark.parametrize(
+    "of",
+    [lambda n: partial(_times, n), lambda n: Rate(n).of, Rate, lambda n: partial(_times, factor=n)],
+    ids=["partial", "method", "object", "keyword"],
+)
+def test_what_a_callable_holds_tells_it_from_others(drive: Drive, of: Callable[[int], Any]) -> None:
+    calls = {factor: task(name="times")(of(factor)) for factor in (2, 3)}
+    orders = Orders([2, 3], [3, 2])
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: int) -> Any:
+        made = {n: calls[n](x=10) if "factor" in str(of(n)) else calls[n](10) for n in orders.next()}
+        return {n: call.result() for n, call in made.items()} | {"go": interrupt("?")}
+
+    drive.invoke(flow, 1, ONE)
+    assert drive.invoke(flow, Command(resume=1), ONE) == {2: 20, 3: 30, "go": 1}
+
+
+def test_an_argument_that_cannot_be_compared_leaves_the_others_to_tell(drive: Drive) -> None:
+    client = Client()
+    orders = Orders(["tea", "gold"], ["gold", "tea"])
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: int) -> Any:
+        calls = {name: client.price(name) for name in orders.next()}
+        return {name: call.result() for name, call in calls.items()} | {"go": interrupt("?")}
+
+    drive.invoke(flow, 1, ONE)
+    assert drive.invoke(flow, Command(resume=1), ONE) == {**PRICES, "go": 1}
+
+
+def test_calls_that_differ_only_in_what_cannot_be_compared_are_known_by_order(drive: Drive) -> None:
+    ran: list[int] = []
+
+    @task
+    def number(client: Client) -> int:
+        ran.append(client.factor)
+        return client.factor
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: int) -> Any:
+        found = [number(Client(factor)).result() for factor in (1, 2)]
+        interrupt("?")
+        return found
+
+    drive.invoke(flow, 1, ONE)
+    assert drive.invoke(flow, Command(resume=1), ONE) == [1, 2]
+    assert ran == [1, 2], "each ran once"
+
+
+def test_tasks_of_tasks(drive: Drive) -> None:
+    """Two levels, both in another order on the resume; equal calls below different ones are not the same call."""
+    orders = Orders(["tea", "gold"], ["gold", "tea"])
+    inner = Orders([1, 2], [1, 2], [2, 1])
+
+    @task
+    def part(number: int) -> Any:
+        inner.note(number)
+        return sum(inner.ran.values())
+
+    @task
+    def whole(name: str) -> Any:
+        orders.note(name)
+        found = {number: part(number).result() for number in inner.next()}
+        if name == "gold":
+            interrupt("gold?")
+        return found
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: int) -> Any:
+        return {name: _ended(whole(name)) for name in orders.next()}
+
+    paused = drive.invoke(flow, 1, ONE)
+    assert answers(paused) == ["gold?"]
+    assert drive.invoke(flow, Command(resume=1), ONE) == {"gold": {1: 3, 2: 4}, "tea": {1: 1, 2: 2}}
+    assert orders.ran == {"tea": 1, "gold": 2}
+    assert inner.ran == {1: 2, 2: 2}
+
+
+def _ended(call: Any) -> Any:
+    return call.result()
+
+
+# -- attempts -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_retried_body_finds_its_calls_in_another_order(drive: Drive, saved: bool) -> None:
+    orders = Orders(["tea", "gold"], ["gold", "tea"])
+
+    @task
+    def price(name: str) -> int:
+        orders.note(name)
+        return PRICES[name]
+
+    @entrypoint(checkpointer=InMemorySaver() if saved else None, retry_policy=AGAIN)
+    def flow(_: int) -> Any:
+        last = len(orders.left) == 1
+        calls = {name: price(name) for name in orders.next()}
+        found = {name: call.result() for name, call in calls.items()}
+        if not last:
+            raise ConnectionError
+        return found
+
+    assert drive.invoke(flow, 1, ONE) == PRICES
+    assert orders.ran == {"tea": 1, "gold": 1}
+    assert all(len(keys) == 1 for keys in orders.keys.values())
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_so_does_a_call_of_a_retried_body(drive: Drive, saved: bool) -> None:
+    """The call fails with its caller, and its own calls had finished."""
+    orders = Orders(["tea", "gold"], ["gold", "tea"])
+
+    @task
+    def price(name: str) -> int:
+        orders.note(name)
+        return PRICES[name]
+
+    @task
+    def basket() -> Any:
+        last = len(orders.left) == 1
+        calls = {name: price(name) for name in orders.next()}
+        found = {name: call.result() for name, call in calls.items()}
+        if not last:
+            raise ConnectionError
+        return found
+
+    @entrypoint(checkpointer=InMemorySaver() if saved else None, retry_policy=AGAIN)
+    def flow(_: int) -> Any:
+        return basket().result()
+
+    assert drive.invoke(flow, 1, ONE) == PRICES
+    assert orders.ran == {"tea": 1, "gold": 1}
+
+
+def test_the_key_of_a_call_is_the_same_wherever_it_stands(drive: Drive) -> None:
+    """Over attempts of its own, attempts of its caller, resumes and other orders; and each call has its own."""
+    orders = Orders(["tea", "gold", "tea"], ["gold", "tea", "tea"], ["tea", "tea", "gold"])
+    fails = iter([True, False, True, True])
+    keys: dict[tuple[str, int], set[str]] = {}
+
+    @task(retry_policy=AGAIN)
+    def buy(name: str, number: int) -> None:
+        keys.setdefault((name, number), set()).add(get_runtime().idempotency_key)
+        if next(fails, False):
+            raise ConnectionError
+
+    @entrypoint(checkpointer=InMemorySaver(), retry_policy=AGAIN)
+    def flow(_: int) -> Any:
+        orders_now = orders.next()
+        for call in [buy(name, orders_now[:place].count(name)) for place, name in enumerate(orders_now)]:
+            call.result()
+        interrupt("?")
+        interrupt("and?")
+
+    drive.invoke(flow, 1, ONE)
+    drive.invoke(flow, Command(resume=1), ONE)
+    drive.invoke(flow, Command(resume=2), ONE)
+    assert len(keys) == 3 and all(len(each) == 1 for each in keys.values())
+    assert len({key for each in keys.values() for key in each}) == 3
+
+
+def test_an_answer_that_a_call_has_taken_outlives_the_attempt_of_its_caller(drive: Drive) -> None:
+    """The call was answered and then failed; its caller is tried again, and nobody is asked again."""
+    fails = [True]
+
+    @task
+    def ask() -> Any:
+        answer = interrupt("?")
+        if fails and fails.pop():
+            raise ConnectionError
+        return answer
+
+    @entrypoint(checkpointer=InMemorySaver(), retry_policy=AGAIN)
+    def flow(_: int) -> Any:
+        return ask().result()
+
+    drive.invoke(flow, 1, ONE)
+    assert drive.invoke(flow, Command(resume="yes"), ONE) == "yes"
+
+
+# -- what was not answered is not run -------------------------------------------------------------------------
+
+
+def asking(drive: Drive, orders: Orders, saver: Any, note: Callable[[Any], None] | None = None) -> Pregel:
+    """Each name is asked about by a call of its own."""
+
+    @task
+    def ask(name: str) -> str:
+        orders.note(name)
+        return f"{name}: {interrupt(name)}"
+
+    @task
+    async def aask(name: str) -> str:
+        orders.note(name)
+        return f"{name}: {interrupt(name)}"
+
+    def flow(_: int) -> list[str]:
+        return sorted(call.result() for call in [ask(name) for name in orders.next()])
+
+    async def aflow(_: int) -> list[str]:
+        return sorted(await asyncio.gather(*(aask(name) for name in orders.next())))
+
+    return entrypoint(checkpointer=saver)(aflow if drive.is_async else flow)
+
+
+def test_only_the_call_that_was_answered_runs_again(drive: Drive) -> None:
+    orders = Orders("abc", "cab", "bca")
+    app = asking(drive, orders, InMemorySaver())
+    ids = {question.value: question.id for question in drive.invoke(app, 1, ONE)["__interrupt__"]}
+    assert sorted(ids) == ["a", "b", "c"]
+    paused = drive.invoke(app, Command(resume={ids["b"]: "B"}), ONE)
+    assert sorted(answers(paused)) == ["a", "c"], "what is still asked is shown from the record"
+    assert {question.id for question in paused["__interrupt__"]} == {ids["a"], ids["c"]}
+    assert {question.id for question in drive.get_state(app, ONE).interrupts} == {ids["a"], ids["c"]}
+    assert orders.ran == {"a": 1, "b": 2, "c": 1}
+    assert drive.invoke(app, Command(resume={ids["a"]: "A", ids["c"]: "C"}), ONE) == ["a: A", "b: B", "c: C"]
+    assert orders.ran == {"a": 2, "b": 2, "c": 2}
+
+
+def test_without_an_answer_each_call_asks_again(drive: Drive) -> None:
+    orders = Orders("ab")
+    app = asking(drive, orders, InMemorySaver())
+    ids = [question.id for question in drive.invoke(app, 1, ONE)["__interrupt__"]]
+    assert [question.id for question in drive.invoke(app, None, ONE)["__interrupt__"]] == ids
+    assert orders.ran == {"a": 2, "b": 2}
+
+
+def test_a_waiting_call_below_a_call(drive: Drive) -> None:
+    orders = Orders("ab")
+
+    @task
+    def ask(name: str) -> str:
+        orders.note(name)
+        return f"{name}: {interrupt(name)}"
+
+    @task
+    def both(names: str) -> list[str]:
+        return [call.result() for call in [ask(name) for name in names]]
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: int) -> Any:
+        return both("ab").result()
+
+    first, second = drive.invoke(flow, 1, ONE)["__interrupt__"]
+    assert answers(drive.invoke(flow, Command(resume={second.id: "B"}), ONE)) == ["a"]
+    assert orders.ran == {"a": 1, "b": 2}
+    assert drive.invoke(flow, Command(resume={first.id: "A"}), ONE) == ["a: A", "b: B"]
+
+
+def test_a_body_that_fails_beside_a_waiting_call_says_so(drive: Drive) -> None:
+    """The question that nobody has awaited complains nowhere, and is still open when the body has stopped failing."""
+    fails = [False, True, False]
+
+    @task
+    def ask(name: str) -> str:
+        return f"{name}: {interrupt(name)}"
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: int) -> Any:
+        calls = [ask("a"), ask("b")]
+        if fails.pop(0):
+            raise ValueError("no")
+        return [call.result() for call in calls]
+
+    first, second = drive.invoke(flow, 1, ONE)["__interrupt__"]
+    with pytest.raises(ValueError, match="no"):
+        drive.invoke(flow, Command(resume={second.id: "B"}), ONE)
+    paused = drive.invoke(flow, None, ONE)
+    assert first.id in {question.id for question in paused["__interrupt__"]}
+
+
+def test_a_node_whose_call_was_answered_runs_though_its_own_record_still_lists_the_question(drive: Drive) -> None:
+    """Its run was stopped after the call had recorded its answer; the next call answers somebody else."""
+    stops = [True]
+
+    @task
+    def ask() -> str:
+        return str(interrupt("a"))
+
+    def first(_: Any) -> Any:
+        got = ask().result()
+        if stops and stops.pop():
+            raise KeyboardInterrupt
+        return {"log": [got]}
+
+    def second(_: Any) -> Any:
+        return {"log": [interrupt("b")]}
+
+    graph = StateGraph(Log).add_node(first).add_node(second).add_edge(START, "first").add_edge(START, "second")
+    app = graph.compile(checkpointer=InMemorySaver())
+    ids = {question.value: question.id for question in drive.invoke(app, {"log": []}, ONE)["__interrupt__"]}
+    with pytest.raises(KeyboardInterrupt):
+        drive.invoke(app, Command(resume={ids["a"]: "A"}), ONE)
+    done = drive.invoke(app, Command(resume={ids["b"]: "B"}), ONE)
+    assert done == {"log": ["A", "B"]}
+
+
+# -- which function it is -------------------------------------------------------------------------------------
+
+
+SCRIPT = """
+import sys
+from stategraph import Command, SqliteSaver, entrypoint, interrupt, task
+
+@task
+def price(name):
+    print("ran", name)
+    return len(name)
+
+def open_flow(saver):
+    @entrypoint(checkpointer=saver)
+    def flow(_):
+        return [price("gold").result(), interrupt("?")]
+    return flow
+
+if __name__ == "__main__":
+    with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
+        open_flow(saver).invoke(1, {"configurable": {"thread_id": "1"}})
+"""
+
+WORKER = """
+import sys
+from stategraph import Command, SqliteSaver
+from shop import open_flow
+
+with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
+    print(open_flow(saver).invoke(Command(resume="yes"), {"configurable": {"thread_id": "1"}}))
+"""
+
+
+@pytest.mark.parametrize("start", [["shop.py"], ["-m", "shop"]])
+def test_a_thread_begun_by_a_script_goes_on_where_the_script_is_imported(tmp_path: Path, start: list[str]) -> None:
+    (tmp_path / "shop.py").write_text(textwrap.dedent(SCRIPT))
+    (tmp_path / "worker.py").write_text(textwrap.dedent(WORKER))
+    assert _run(tmp_path, *start) == ["ran gold"]
+    assert _run(tmp_path, "worker.py") == ["[4, 'yes']"], "the call is found, and not run again"
+
+
+KILLED = """
+import os, signal, sys
+from stategraph import SqliteSaver, entrypoint, task
+
+@task
+def price(name):
+    os.write(1, f"ran {name}\\n".encode())  # whole, whichever thread is faster
+    return len(name)
+
+with SqliteSaver.from_conn_string(sys.argv[2]) as saver:
+    @entrypoint(checkpointer=saver)
+    def flow(_):
+        found = {name: call.result() for name, call in [(name, price(name)) for name in sys.argv[1].split()]}
+        if "milk" not in found:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    thread = {"configurable": {"thread_id": "1"}}
+    print(flow.invoke(None if "milk" in sys.argv[1] else 1, thread))
+"""
+
+
+def test_after_a_kill_calls_in_another_order_are_found(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(textwrap.dedent(KILLED))
+    assert sorted(_run(tmp_path, "shop.py", "tea gold", killed=True)) == ["ran gold", "ran tea"]
+    assert _run(tmp_path, "shop.py", "milk gold tea") == ["ran milk", "{'milk': 4, 'gold': 4, 'tea': 3}"]
+
+
+def _run(folder: Path, *program: str, killed: bool = False) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, *program, "threads.db"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == (-signal.SIGKILL if killed else 0), done.stderr
+    return done.stdout.splitlines()
+
+
+# -- any program ----------------------------------------------------------------------------------------------
+
+
+Step = tuple[str, int]
+
+
+@given(
+    names=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), min_size=1, max_size=6),
+    pauses=st.integers(1, 3),
+    random=st.integers(0, 2**32).map(Random),
+)
+def test_each_call_gets_its_own_result_in_any_order_over_several_resumes(
+    drive: Drive, names: list[Step], pauses: int, random: Random
+) -> None:
+    """Random calls of two functions, nested or not, in another order in every run of the body: what a call returns
+    tells its function and arguments, and no call runs twice."""
+    ran: Counter[Any] = Counter()
+
+    @task
+    def leaf(function: str, number: int) -> Any:
+        ran["leaf", function, number] += 1
+        return ("leaf", function, number)
+
+    @task
+    def a(number: int) -> Any:
+        ran["a", number] += 1
+        return ("a", number, leaf("a", number).result())
+
+    @task
+    def b(number: int) -> Any:
+        ran["b", number] += 1
+        return ("b", number)
+
+    functions = {"a": a, "b": b}
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: int) -> Any:
+        order = random.sample(names, len(names))
+        calls = [(name, number, functions[name](number)) for name, number in order]
+        for name, number, call in random.sample(calls, len(calls)):
+            assert call.result()[:2] == (name, number)
+        return [interrupt(f"question {n}") for n in range(pauses)]
+
+    drive.invoke(flow, 1, ONE)
+    for n in range(pauses):
+        done = drive.invoke(flow, Command(resume=n), ONE)
+    assert done == list(range(pauses))
+    expected = Counter(names)
+    assert {key: count for key, count in ran.items() if key[0] != "leaf"} == expected
+    assert {key[1:]: count for key, count in ran.items() if key[0] == "leaf"} == {
+        each: count for each, count in expected.items() if each[0] == "a"
+    }

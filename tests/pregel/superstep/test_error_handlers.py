@@ -1,0 +1,404 @@
+"""Error handlers: who takes the place of a failed task, when, with what, and what a resume finds."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+from kit.drive import Drive
+from typing_extensions import TypedDict
+
+from stategraph import (
+    START,
+    Command,
+    GraphDrained,
+    InMemorySaver,
+    InvalidUpdateError,
+    NodeError,
+    RetryPolicy,
+    RunControl,
+    Send,
+    StateGraph,
+    interrupt,
+)
+from stategraph.checkpoint import register
+
+ONE = {"configurable": {"thread_id": "1"}}
+
+
+class State(TypedDict, total=False):
+    n: int
+    log: Annotated[list, operator.add]
+
+
+@register
+class Oops(Exception):
+    """Registered, so that it comes back from a saver as what it was."""
+
+
+def fail(state: Any) -> None:
+    raise Oops("no")
+
+
+def say(what: str) -> Callable[[Any], State]:
+    return lambda state: {"log": [what]}
+
+
+def app_of(handler: Any, node: Any = fail, saver: Any = None, **policies: Any) -> Any:
+    """START → node (with the handler) → after; and `aside`, which only a goto reaches."""
+    graph = StateGraph(State).add_node("node", node, error_handler=handler, **policies)
+    graph.add_node("after", say("after")).add_node("aside", say("aside"))
+    graph.add_edge(START, "node").add_edge("node", "after")
+    graph.add_conditional_edges("after", lambda state: "__end__", ["aside", "__end__"])
+    return graph.compile(checkpointer=saver)
+
+
+# -- what it is given and what it gives -----------------------------------------------------------------------
+
+
+def test_its_update_ends_the_failure(drive: Drive) -> None:
+    assert drive.invoke(app_of(say("handled")), {"n": 1}) == {"n": 1, "log": ["handled"]}
+
+
+def test_it_is_given_the_input_and_the_error(drive: Drive) -> None:
+    seen: list[Any] = []
+
+    def handler(state: State, error: NodeError) -> None:
+        seen.append((state, error))
+
+    drive.invoke(app_of(handler), {"n": 1})
+    ((state, error),) = seen
+    assert state == {"n": 1, "log": []}
+    assert error.node == "node"
+    assert isinstance(error.error, Oops) and str(error.error) == "no"
+
+
+def test_elsewhere_the_error_parameter_is_none(drive: Drive) -> None:
+    seen: list[Any] = []
+    app = StateGraph(State).add_node("node", lambda state, error: seen.append(error)).add_edge(START, "node").compile()
+    drive.invoke(app, {"n": 1})
+    assert seen == [None]
+
+
+def test_it_may_say_where_to_go(drive: Drive) -> None:
+    handler = lambda state: Command(update={"log": ["handled"]}, goto="aside")  # noqa: E731
+    assert drive.invoke(app_of(handler), {"n": 1})["log"] == ["handled", "aside"]
+    assert drive.invoke(app_of(lambda state: Send("aside", state)), {"n": 1})["log"] == ["aside"]
+
+
+def test_an_unknown_key_or_place_fails(drive: Drive) -> None:
+    for result in ({"nope": 1}, Command(goto="nowhere")):
+        with pytest.raises(Exception, match="nope|nowhere"):
+            drive.invoke(app_of(lambda state, result=result: result), {"n": 1})
+
+
+def test_the_edges_of_the_failed_node_are_not_followed(drive: Drive) -> None:
+    assert "after" not in drive.invoke(app_of(say("handled")), {"n": 1})["log"]
+
+
+def test_a_join_on_the_failed_node_waits_on(drive: Drive) -> None:
+    graph = StateGraph(State).add_node("node", fail, error_handler=say("handled")).add_node("other", say("other"))
+    graph.add_node("end", say("end")).add_edge(START, "node").add_edge(START, "other").add_edge(["node", "other"], "end")
+    assert drive.invoke(graph.compile(), {"n": 1})["log"] == ["handled", "other"]
+
+
+def test_a_node_that_waited_for_others_has_run_once_its_failure_is_handled(drive: Drive) -> None:
+    """What had triggered it is used up: the thread is at rest, and the join waits for all of its nodes again."""
+    graph = StateGraph(State).add_node("node", fail, error_handler=say("handled"))
+    graph.add_node("one", say("one")).add_node("two", say("two")).add_edge(["one", "two"], "node")
+    graph.add_edge(START, "one").add_edge(START, "two")
+    app = graph.compile(checkpointer=InMemorySaver())
+    assert drive.invoke(app, {"n": 1}, ONE)["log"] == ["one", "two", "handled"]
+    assert drive.get_state(app, ONE).next == ()
+    assert drive.invoke(app, None, ONE)["log"] == ["one", "two", "handled"]
+    drive.update_state(app, ONE, {"log": ["one again"]}, as_node="one")
+    assert drive.get_state(app, ONE).next == ()
+
+
+def test_an_update_of_no_named_node_is_from_the_node_whose_failure_was_handled(drive: Drive) -> None:
+    app = app_of(say("handled"), saver=InMemorySaver())
+    drive.invoke(app, {"n": 1}, ONE)
+    drive.update_state(app, ONE, {"log": ["edited"]})
+    assert drive.get_state(app, ONE).next == ("after",)
+
+
+def test_it_is_no_node_that_an_update_may_be_meant_to_be_from(drive: Drive) -> None:
+    graph = StateGraph(State).add_node("node", fail, error_handler=say("handled")).add_edge(START, "node")
+    app = graph.compile(checkpointer=InMemorySaver())
+    drive.update_state(app, ONE, {"log": ["from the only node"]})
+    assert drive.get_state(app, ONE).next == ()
+    with pytest.raises(InvalidUpdateError) as caught:
+        drive.update_state(app, ONE, {"log": []}, as_node="other")
+    assert "known: 'node'" in str(caught.value)
+
+
+def test_in_streams_it_goes_by_a_name_of_its_own(drive: Drive) -> None:
+    app = app_of(say("handled"))
+    assert drive.stream(app, {"n": 1}) == [{"__error_handler__node": {"log": ["handled"]}}]
+    chunks = drive.stream(app, {"n": 1}, stream_mode="tasks")
+    assert [(c["name"], "error" in c and c["error"] is not None) for c in chunks] == [
+        ("node", False), ("node", True), ("__error_handler__node", False), ("__error_handler__node", False),
+    ]  # fmt: skip
+
+
+def test_it_has_an_identity_of_its_own(drive: Drive) -> None:
+    """Not the failed task's id or namespace: nested graphs of the two must not meet."""
+    ids: list[tuple[str, str]] = []
+
+    def note(state: Any, runtime: Any) -> None:
+        ids.append((runtime.execution_info.task_id, runtime.execution_info.checkpoint_ns))
+
+    def node(state: Any, runtime: Any) -> None:
+        note(state, runtime)
+        raise Oops
+
+    drive.invoke(app_of(note, node), {"n": 1})
+    (task, ns), (handler_task, handler_ns) = ids
+    assert task != handler_task
+    assert handler_ns.startswith("__error_handler__node:") and ns.startswith("node:")
+
+
+# -- when it runs ---------------------------------------------------------------------------------------------
+
+
+def test_it_runs_after_the_last_attempt(drive: Drive) -> None:
+    calls: list[int] = []
+
+    def node(state: Any) -> None:
+        calls.append(1)
+        raise Oops
+
+    app = app_of(say("handled"), node, retry_policy=RetryPolicy(initial_interval=0, max_attempts=3))
+    assert drive.invoke(app, {"n": 1})["log"] == ["handled"]
+    assert len(calls) == 3
+
+
+def test_it_runs_in_the_same_superstep_and_siblings_go_on(drive: Drive) -> None:
+    """Its writes take the place of the failed task's."""
+    graph = StateGraph(State)
+    for name, node in {"a": say("a"), "b": fail, "c": say("c")}.items():
+        graph.add_node(name, node, error_handler=say("handled") if name == "b" else None).add_edge(START, name)
+    app = graph.compile(checkpointer=InMemorySaver())
+    assert drive.invoke(app, {"n": 1}, ONE)["log"] == ["a", "handled", "c"]
+    assert [s.metadata["step"] for s in drive.history(app, ONE)] == [1, 0, -1]
+
+
+def test_each_failed_send_has_its_own(drive: Drive) -> None:
+    def work(n: int) -> State:
+        if n % 2:
+            raise Oops
+        return {"log": [n]}
+
+    graph = StateGraph(State).add_node("work", work, error_handler=lambda n, error: {"log": [f"handled {n}"]})
+    graph.add_conditional_edges(START, lambda state: [Send("work", n) for n in range(4)])
+    assert drive.invoke(graph.compile(), {"n": 1})["log"] == [0, "handled 1", 2, "handled 3"]
+
+
+def test_a_failing_router_is_a_failure_of_its_node(drive: Drive) -> None:
+    """And what the node had written is dropped."""
+
+    def route(state: Any) -> str:
+        raise Oops
+
+    graph = StateGraph(State).add_node("node", say("node"), error_handler=say("handled")).add_edge(START, "node")
+    app = graph.add_conditional_edges("node", route, ["node"]).compile()
+    assert drive.invoke(app, {"n": 1})["log"] == ["handled"]
+
+
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("parallel", [False, True])
+def test_ctrl_c_is_not_handled(drive: Drive, signal: type[BaseException], parallel: bool) -> None:
+    handled: list[Any] = []
+
+    def node(state: Any) -> None:
+        raise signal
+
+    graph = StateGraph(State).add_node("node", node, error_handler=handled.append).add_edge(START, "node")
+    if parallel:
+        graph.add_node("other", say("other")).add_edge(START, "other")
+    with pytest.raises(signal):
+        drive.invoke(graph.compile(), {"n": 1})
+    assert handled == []
+
+
+def test_questions_are_not_handled(drive: Drive) -> None:
+    app = app_of(say("handled"), lambda state: {"log": [interrupt("?")]}, InMemorySaver())
+    assert "__interrupt__" in drive.invoke(app, {"n": 1}, ONE)
+    assert drive.invoke(app, Command(resume="A"), ONE)["log"] == ["A", "after"]
+
+
+def test_a_drain_in_a_nested_graph_is_not_handled(drive: Drive) -> None:
+    control = RunControl()
+    child = StateGraph(State).add_sequence([("one", lambda s: control.request_drain("stop")), ("two", say("two"))])
+    app = app_of(say("handled"), child.add_edge(START, "one").compile(), InMemorySaver())
+    with pytest.raises(GraphDrained):
+        drive.invoke(app, {"n": 1}, ONE, control=control)
+    assert drive.invoke(app, None, ONE)["log"] == ["two", "after"]
+
+
+def test_a_command_for_the_parent_is_not_handled(drive: Drive) -> None:
+    child = app_of(say("handled"), lambda s: Command(graph=Command.PARENT, update={"log": ["from below"]}))
+    app = StateGraph(State).add_node("child", child).add_edge(START, "child").compile()
+    assert drive.invoke(app, {"n": 1})["log"] == ["from below"]
+
+
+def test_two_writers_of_one_key_are_nobodys_failure(drive: Drive) -> None:
+    from stategraph import InvalidUpdateError
+
+    graph = StateGraph(State)
+    for name in "ab":
+        graph.add_node(name, lambda s: {"n": 2}, error_handler=say("handled")).add_edge(START, name)
+    with pytest.raises(InvalidUpdateError):
+        drive.invoke(graph.compile(), {"n": 1})
+
+
+# -- a handler that fails -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_the_run_fails_and_a_resume_runs_the_handler_only(drive: Drive, durability: str) -> None:
+    log: list[Any] = []
+    broken = [True]
+
+    def node(state: Any) -> None:
+        log.append("node")
+        raise Oops("first")
+
+    def handler(state: Any, error: NodeError) -> State:
+        log.append((type(error.error), str(error.error), error.node))
+        if broken:
+            broken.pop()
+            raise KeyError("second")
+        return {"log": ["handled"]}
+
+    app = app_of(handler, node, InMemorySaver())
+    with pytest.raises(KeyError, match="second") as caught:
+        drive.invoke(app, {"n": 1}, ONE, durability=durability)
+    assert isinstance(caught.value.__cause__, Oops), "the first error is not lost"
+    assert drive.invoke(app, None, ONE)["log"] == ["handled"]
+    assert log == ["node", (Oops, "first", "node"), (Oops, "first", "node")]
+    assert drive.get_state(app, ONE).next == ()
+
+
+def test_a_handler_is_not_handled(drive: Drive) -> None:
+    graph = StateGraph(State).set_node_defaults(error_handler=lambda s: fail(s)).add_node("node", fail)
+    with pytest.raises(Oops):
+        drive.invoke(graph.add_edge(START, "node").compile(), {"n": 1})
+
+
+# -- a handler that asks --------------------------------------------------------------------------------------
+
+
+def asking(saver: Any) -> tuple[Any, list[Any]]:
+    seen: list[Any] = []
+
+    def handler(state: Any, error: NodeError) -> State:
+        seen.append(type(error.error))
+        return {"log": [interrupt("what now?")]}
+
+    return app_of(handler, saver=saver), seen
+
+
+def test_its_question_is_asked_and_answered(drive: Drive) -> None:
+    app, seen = asking(InMemorySaver())
+    (question,) = drive.invoke(app, {"n": 1}, ONE)["__interrupt__"]
+    assert question.value == "what now?"
+    assert drive.invoke(app, Command(resume="go on"), ONE)["log"] == ["go on"]
+    assert seen == [Oops, Oops], "the same error, before and after"
+
+
+def test_its_question_is_answered_by_id(drive: Drive) -> None:
+    app, _ = asking(InMemorySaver())
+    (question,) = drive.invoke(app, {"n": 1}, ONE)["__interrupt__"]
+    assert drive.invoke(app, Command(resume={question.id: "go on"}), ONE)["log"] == ["go on"]
+
+
+def test_its_question_is_in_the_stream(drive: Drive) -> None:
+    app, _ = asking(InMemorySaver())
+    chunks = drive.stream(app, {"n": 1}, ONE)
+    assert [[q.value for q in c["__interrupt__"]] for c in chunks] == [["what now?"]]
+
+
+def test_its_question_is_in_the_state(drive: Drive) -> None:
+    app, _ = asking(InMemorySaver())
+    drive.invoke(app, {"n": 1}, ONE)
+    state = drive.get_state(app, ONE)
+    assert [q.value for q in state.interrupts] == ["what now?"]
+    assert state.next == ("__error_handler__node",)
+    assert [(t.name, type(t.error)) for t in state.tasks] == [("node", Oops), ("__error_handler__node", type(None))]
+
+
+# -- defaults and the layout ----------------------------------------------------------------------------------
+
+
+def test_a_default_handler_is_for_nodes_without_their_own(drive: Drive) -> None:
+    graph = StateGraph(State).set_node_defaults(error_handler=lambda s, error: {"log": [f"default: {error.node}"]})
+    graph.add_node("a", fail).add_node("b", fail, error_handler=say("own")).add_edge(START, "a").add_edge(START, "b")
+    app = graph.compile()
+    assert sorted(drive.invoke(app, {"n": 1})["log"]) == ["default: a", "own"]
+    assert {"__default_error_handler__", "__error_handler__b"} <= set(app.nodes)
+
+
+def test_a_graph_with_a_default_handler_compiles_twice(drive: Drive) -> None:
+    graph = StateGraph(State).set_node_defaults(error_handler=say("default")).add_node("a", fail).add_edge(START, "a")
+    first, second = graph.compile(), graph.compile()
+    assert list(first.nodes) == list(second.nodes)
+    assert drive.invoke(second, {"n": 1})["log"] == ["default"]
+
+
+def test_handlers_take_the_default_retry_and_timeout() -> None:
+    from stategraph import CachePolicy, TimeoutPolicy
+
+    retry = RetryPolicy(max_attempts=7)
+    graph = StateGraph(State).set_node_defaults(retry_policy=retry, timeout=9, cache_policy=CachePolicy())
+    app = graph.add_node("a", fail, error_handler=say("own")).add_edge(START, "a").compile()
+    node = app.program.nodes["__error_handler__a"]
+    assert node.policies is not None
+    assert (node.retry, node.policies.timeout, node.cache) == ((retry,), TimeoutPolicy(run_timeout=9), None)
+
+
+def test_a_handled_failure_of_a_nested_graph_stays_inside(drive: Drive) -> None:
+    app = StateGraph(State).add_node("child", app_of(say("handled"))).add_edge(START, "child").compile()
+    assert drive.invoke(app, {"n": 1})["log"] == ["handled"]
+
+
+def test_a_handler_takes_over_for_a_nested_graph(drive: Drive) -> None:
+    child = StateGraph(State).add_node("node", fail).add_edge(START, "node").compile()
+    assert drive.invoke(app_of(say("handled"), child), {"n": 1})["log"] == ["handled"]
+
+
+def test_a_name_that_looks_like_a_handlers_is_refused() -> None:
+    graph = StateGraph(State).add_node("a", fail, error_handler=say("own"))
+    for name in ("__error_handler__a", "__default_error_handler__"):
+        with pytest.raises(ValueError, match="reserved"):
+            graph.add_node(name, say("mine"))
+
+
+def test_several_failures_beside_a_fatal_one(drive: Drive) -> None:
+    """The one without a handler ends the run; the others' handlers need not run again."""
+    broken = [True]
+
+    def fatal(state: Any) -> State:
+        if broken:
+            raise KeyError("fatal")
+        return {"log": ["fatal"]}
+
+    graph = StateGraph(State).add_node("a", fail, error_handler=say("handled")).add_node("b", fatal)
+    app = graph.add_edge(START, "a").add_edge(START, "b").compile(checkpointer=InMemorySaver())
+    with pytest.raises(KeyError, match="fatal"):
+        drive.invoke(app, {"n": 1}, ONE)
+    broken.clear()
+    assert sorted(drive.invoke(app, None, ONE)["log"]) == ["fatal", "handled"]
+
+
+@pytest.mark.parametrize(("node", "update", "log"), [("ask", ["by hand"], ["by hand", "handled"]), ("__end__", None, ["handled"])])
+def test_what_a_handler_wrote_beside_a_pause_outlives_an_edit(drive: Drive, node: str, update: Any, log: list[str]) -> None:
+    graph = StateGraph(State).add_node("node", fail, error_handler=say("handled"))
+    graph.add_node("ask", lambda state: {"log": [interrupt("?")]})
+    app = graph.add_edge(START, "node").add_edge(START, "ask").compile(checkpointer=InMemorySaver())
+    drive.invoke(app, {"log": []}, ONE)
+    drive.update_state(app, ONE, update and {"log": update}, as_node=node)
+    state = drive.get_state(app, ONE)
+    assert (state.values["log"], state.next) == (log, ())

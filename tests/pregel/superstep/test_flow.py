@@ -1,0 +1,404 @@
+"""Joins that do not wait for all, and deferred nodes in order: which node runs in which superstep."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import pytest
+from kit import cluster
+from kit.flow_cases import CASES, compiled
+from kit.flow_graphs import Script, build, show
+
+from stategraph import (
+    START,
+    Command,
+    GraphWarning,
+    InMemorySaver,
+    InvalidGraphError,
+    InvalidUpdateError,
+    Send,
+    StateGraph,
+)
+
+postgres = cluster.emptied
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Runs that end with an unmet number say so; only the test of that looks at it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* waits for ", category=GraphWarning)
+        yield
+
+
+def finish(drive: Any, app: Any, given: Any, config: Any = CONFIG) -> str:
+    """Run to the end, answering what is asked; the steps."""
+    result = drive.invoke(app, given, config)
+    while "__interrupt__" in result:
+        result = drive.invoke(app, Command(resume="yes"), config)
+    return show(result["log"])
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [n for n in CASES if n != 26])
+def test_the_supersteps_of_a_graph(drive: Any, number: int) -> None:
+    case = CASES[number]
+    assert show(drive.invoke(compiled(case), {"log": []})["log"]) == case.steps
+
+
+@pytest.mark.parametrize("number", CASES)
+def test_the_supersteps_on_every_saver(drive: Any, saver: Any, number: int) -> None:
+    case = CASES[number]
+    assert finish(drive, compiled(case, saver=saver), {"log": []}) == case.steps
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+@pytest.mark.parametrize("number", CASES)
+def test_stopped_before_every_step_and_resumed_by_a_fresh_graph(
+    drive: Any, saver: Any, number: int, durability: str
+) -> None:
+    case = CASES[number]
+    given: Any = {"log": []}
+    for _ in range(20):
+        app = compiled(case, saver=saver, interrupt_before="*")
+        result = drive.invoke(app, given, CONFIG, durability=durability)
+        state = drive.get_state(app, CONFIG)
+        # A question is asked by a node that runs, and so not at a breakpoint.
+        given = Command(resume="yes") if any(task.interrupts for task in state.tasks) else None
+        if not state.next:
+            break
+    assert show(result["log"]) == case.steps
+
+
+@pytest.mark.parametrize("number", CASES)
+def test_replayed_from_every_checkpoint_it_ends_the_same(drive: Any, number: int) -> None:
+    case = CASES[number]
+    app = compiled(case, saver=InMemorySaver())
+    finish(drive, app, {"log": []})
+    for snapshot in drive.history(app, CONFIG)[:-1]:
+        if snapshot.next:
+            assert finish(drive, app, None, snapshot.config) == case.steps
+
+
+def test_a_second_input_starts_all_waves_anew(drive: Any) -> None:
+    app = compiled("r:S=a|b|c1 c1>c [a,b,c]2>d", {START: ["a", "c1", ["a", "b"]]}, InMemorySaver())
+    assert finish(drive, app, {"log": []}) == "a"
+    # With the first wave going on, c would open the join.
+    again = {"configurable": {"thread_id": "t"}}
+    assert "d" not in finish(drive, app, {"log": []}, again)
+
+
+def test_new_input_amid_a_wave_forgets_what_is_late(drive: Any) -> None:
+    app = compiled("S>a S>b1>b2>b [a,b]any>d", saver=InMemorySaver(), interrupt_before=["b2"])
+    drive.invoke(app, {"log": []}, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("b2", "d")
+    log = drive.invoke(app, {"log": []}, CONFIG)["log"]
+    assert drive.get_state(app, CONFIG).next == ("b2", "d")
+    assert show(log) == "a b1 / a b1"
+
+
+# -- an unmet number -------------------------------------------------------------------------------------------------
+
+
+def test_a_join_whose_number_is_not_reached_warns_once_per_graph(drive: Any) -> None:
+    app = compiled(CASES[5])
+    with pytest.warns(GraphWarning, match="^d got a, waits for 2 of a, b, c$"):
+        drive.invoke(app, {"log": []})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drive.invoke(app, {"log": []})
+
+
+def test_a_join_that_no_predecessor_has_reached_does_not_warn(drive: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drive.invoke(compiled(CASES[21]), {"log": []})
+
+
+# -- edits -----------------------------------------------------------------------------------------------------------
+
+
+def at(app: Any, drive: Any, steps: str) -> Any:
+    """A thread stopped after these steps."""
+    result = drive.invoke(app, {"log": []}, CONFIG)
+    while show(result["log"]) != steps:
+        result = drive.invoke(app, None, CONFIG)
+    return result
+
+
+def edited(drive: Any, case: str, stop: str, as_node: str, script: Script | None = None) -> tuple[tuple[str, ...], str]:
+    """What is next after an edit, and how the run then ends."""
+    saver = InMemorySaver()
+    at(compiled(case, script, saver, interrupt_before="*"), drive, stop)
+    app = compiled(case, script, saver)
+    drive.update_state(app, CONFIG, {"log": []}, as_node=as_node)
+    return drive.get_state(app, CONFIG).next, finish(drive, app, None)
+
+
+def test_an_edit_as_a_predecessor_is_an_arrival(drive: Any) -> None:
+    found = edited(drive, "S>a1>a S>b1>b [a,b]any>d", "a1 b1", "a")
+    assert found == (("b", "d"), "a1 b1 / b d(a)")
+
+
+def test_an_edit_as_the_target_of_an_open_join_is_its_start_and_what_stays_pending_is_late(drive: Any) -> None:
+    found = edited(drive, "S>a S>b1>b [a,b]any>d d>e", "a b1", "d")
+    assert found == (("b", "e"), "a b1 / b e")
+
+
+def test_an_edit_as_a_late_task_is_late(drive: Any) -> None:
+    # b is late for d, which has not run yet; an edit in its place does not start d once more.
+    found = edited(drive, "S>a S>b1>b [a,b]any>d", "a b1", "b")
+    assert found == (("d",), "a b1 / d(a)")
+
+
+def test_an_edit_that_leads_again_to_late_work_leaves_it_late(drive: Any) -> None:
+    found = edited(drive, "S>a S>b1>b2>b S>x>b2 [a,b]any>d", "a b1 x / b2 d(a)", "b2")
+    assert found == (("b",), "a b1 x / b2 d(a) / b")
+
+
+def test_an_edit_as_a_node_that_is_not_pending_begins_new_work(drive: Any) -> None:
+    found = edited(drive, "S>a S>b1>b2>b [a,b]any>d", "a b1 / b2 d(a)", "a")
+    assert found == (("d",), "a b1 / b2 d(a) / d(a)")
+
+
+def test_an_edit_of_a_wave_that_can_go_no_further_opens_it(drive: Any) -> None:
+    found = edited(drive, "S>a S>y r:y=b [a,b]reachable>d", "a y", "b", {"y": ["b"]})
+    assert found == (("d",), "a y / d(a+b)")
+
+
+# -- questions, failures, Sends --------------------------------------------------------------------------------------
+
+
+def test_a_node_that_waits_for_an_answer_has_not_reached_the_join(drive: Any) -> None:
+    app = compiled(CASES[26], saver=InMemorySaver())
+    drive.invoke(app, {"log": []}, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("a",)
+    assert finish(drive, app, Command(resume="yes")) == "a b / d(a+b)"
+
+
+def test_joins_that_wait_only_for_each_other_open_in_one_step(drive: Any) -> None:
+    graph = "S>a S>b [a,q]reachable>p [b,p]reachable>q r:S=a|b"
+    assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b / p(a) q(b)"
+
+
+def test_a_join_that_waits_for_a_circle_waits_until_it_has_run(drive: Any) -> None:
+    graph = "S>a S>b S>c [a,q]reachable>p [b,p]reachable>q [c,q]reachable>r"
+    assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b c / p(a) q(b) / r(c+q)"
+
+
+def test_two_joins_into_one_node_are_named_in_the_order_in_which_they_were_added(drive: Any) -> None:
+    graph = "S>a S>b S>c [c,b]all>d [b,a]any>d"
+    assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b c / d(c+b+a)"
+
+
+def test_no_edge_router_or_send_is_named_as_joined(drive: Any) -> None:
+    send = Send("d", {"log": []})
+    graph = "S>a>d r:a=* [b,c]any>d"
+    assert show(drive.invoke(compiled(graph, {"a": [send]}), {"log": []})["log"]) == "a / d d"
+
+
+# -- deferred nodes --------------------------------------------------------------------------------------------------
+
+
+def test_deferred_nodes_in_a_circle_wake_together(drive: Any) -> None:
+    graph = "S>x S>y r:x=y r:y=x defer:x,y"
+    assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "x y"
+
+
+def test_deferred_nodes_that_do_not_lead_to_each_other_wake_together(drive: Any) -> None:
+    assert show(drive.invoke(compiled("S>a>x S>y defer:x,y"), {"log": []})["log"]) == "a / x y"
+
+
+def test_an_edit_wakes_deferred_nodes_in_order(drive: Any) -> None:
+    saver = InMemorySaver()
+    app = compiled("S>a>y S>x>y defer:x,y", saver=saver, interrupt_before=["a"])
+    drive.invoke(app, {"log": []}, CONFIG)
+    drive.update_state(app, CONFIG, {"log": []}, as_node="a")
+    assert drive.get_state(app, CONFIG).next == ("x",)
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+def three() -> StateGraph:
+    return build("S>a S>b S>c")
+
+
+@pytest.mark.parametrize(
+    ("graph", "text"),
+    [
+        ("S>a S>b [a,b]any>a", "into 'a': with wait='any' a node cannot wait for itself"),
+        ("S>a S>b [a,b]reachable>d defer:d", "into 'd': with wait='reachable' 'd' cannot be deferred"),
+        ("S>a S>b [a,b]0>d", 'wait must be "all", "any", "reachable" or a number from 1 to 2, got 0'),
+        ("S>a S>b [a,b]3>d", "a number from 1 to 2, got 3"),
+        ("S>a S>b [a,a]2>d", "a number from 1 to 1, got 2"),
+        ("S>a S>b [a,b]some>d", "got 'some'"),
+    ],
+)
+def test_what_cannot_be_waited_for_is_refused(graph: str, text: str) -> None:
+    with pytest.raises(InvalidGraphError, match=text):
+        compiled(graph)
+
+
+@pytest.mark.parametrize("wait", [True, 1.0, None])
+def test_what_is_no_number_is_refused(wait: Any) -> None:
+    with pytest.raises(InvalidGraphError, match=f"got {wait!r}"):
+        three().add_edge(["a", "b"], "c", wait=wait)
+
+
+def test_one_node_alone_is_no_join() -> None:
+    with pytest.raises(InvalidGraphError, match=r"wait='any' is for joins; .* give a list: \['a'\]"):
+        three().add_edge("a", "b", wait="any")
+
+
+UNDECLARED: Mapping[str, tuple[str, Script]] = {
+    "a Command": ("S>a S>x x~e [a,b]reachable>d", {"x": ["b"]}),
+    "a Send of a Command": ("S>a S>x x~e [a,b]reachable>d", {"x": [[Send("b", {})]]}),
+    "a Send of a router": ("S>a S>x>e r:x=e [a,b]reachable>d", {"x": [[Send("b", {})]]}),
+}
+
+
+@pytest.mark.parametrize("how", UNDECLARED)
+def test_before_a_reachable_join_nodes_go_only_where_they_declare(drive: Any, how: str) -> None:
+    graph, script = UNDECLARED[how]
+    with pytest.raises(InvalidUpdateError, match=r"'x' goes to 'b', which it does not declare.*destinations=\['b'\]"):
+        drive.invoke(compiled(graph, script), {"log": []})
+    # Other joins need no declarations.
+    assert "b" in show(drive.invoke(compiled(graph.replace("reachable", "any"), script), {"log": []})["log"])
+
+
+def test_an_error_handler_declares_where_it_goes_by_its_annotation(drive: Any) -> None:
+    """It has no `add_node` of its own that could take `destinations`."""
+
+    def fails(state: Any) -> Any:
+        raise ValueError
+
+    def sends_on(state: Any) -> Any:
+        return Command(goto="h")
+
+    def declares(state: Any) -> Command[Literal["h"]]:
+        return Command(goto="h")
+
+    def graph(handler: Any) -> Any:
+        builder = build("S>a r:a=h [a,h]reachable>d").add_node("x", fails, error_handler=handler)
+        return builder.add_edge(START, "x").compile()
+
+    with pytest.raises(InvalidUpdateError, match=r'declare it by the annotation of the error handler: -> Command\[Literal\["h"\]\]'):
+        drive.invoke(graph(sends_on), {"log": []})
+    assert show(drive.invoke(graph(declares), {"log": []})["log"]) == "a / h / d(a+h)"
+
+
+# -- explain ---------------------------------------------------------------------------------------------------------
+
+
+def test_explain_names_the_predecessors_that_are_missing(drive: Any) -> None:
+    app = compiled(CASES[5], saver=InMemorySaver())
+    drive.invoke(app, {"log": []}, CONFIG)
+    found = drive.call(app, "explain", CONFIG)["d"]
+    assert found.state == "waiting" and found.missing == ("b", "c")
+    assert "waits for 2 of a, b, c (got a)" in found.why
+
+
+HELD: Any = {
+    # a graph, the nodes that ask, for whom d waits then
+    "one": ("S>a S>w>x>b [a,b]reachable>d", "x", ("x",)),
+    "from afar": ("S>a S>w>x>y>b [a,b]reachable>d", "x", ("x",)),
+    "one of two that are under way": ("S>a S>w>x>b w>z>y [a,b]reachable>d", "xz", ("x",)),
+    "two": ("S>a S>w>x>b w>z>b [a,b]reachable>d", "xz", ("x", "z")),
+    "another join": ("S>a S>c S>w>x [c,x]reachable>b [a,b]reachable>d", "x", ("b", "x")),
+}
+
+
+@pytest.mark.parametrize("case", HELD)
+def test_explain_names_the_nodes_for_which_a_join_still_waits(drive: Any, case: str) -> None:
+    graph, asking, names = HELD[case]
+    app = compiled(graph, {name: ["ask"] for name in asking}, saver=InMemorySaver())
+    drive.invoke(app, {"log": []}, CONFIG)
+    found = drive.call(app, "explain", CONFIG)["d"]
+    assert found.state == "waiting" and found.missing == names
+    assert f"waits until nothing under way leads to a, b any more (got a); under way: {', '.join(names)}" in found.why
+
+
+# -- the sentence at compile -----------------------------------------------------------------------------------------
+
+
+def advice(graph: str) -> list[str]:
+    """What compile says of branches of unequal length."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        build(graph).compile()
+    return [str(each.message) for each in found if "more than once" in str(each.message)]
+
+
+UNEVEN = {
+    "S>a a>c>d a>b1>b2>d": (
+        "node 'd' will run more than once: after 'a' it is led to by 'c' (2 steps on) and again by 'b2' (3 steps on). "
+        "For one run after both: add_edge(['b2', 'c'], 'd'); if one may be skipped: wait='reachable'"
+    ),
+    "S>a>d S>d": (
+        "node 'd' will run more than once: after START it is led to by START (1 step on) and again by 'a' (2 steps on). "
+        "For one run: drop the edge from START"
+    ),
+    "S>a S>x>d a>d defer:x": (
+        "node 'd' will run more than once: after START it is led to by 'a' (2 steps on) and again by 'x' (at the end). "
+        "For one run after both: add_edge(['a', 'x'], 'd'); if one may be skipped: wait='reachable'"
+    ),
+    "S>a S>b1>b [a,b]all>d a>d": (
+        "node 'd' will run more than once: after START it is led to by 'a' (2 steps on) and again by the join of 'a', 'b' "
+        "(3 steps on). For one run after both: add_edge(['a', 'b'], 'd'); if one may be skipped: wait='reachable'"
+    ),
+    # What follows counts from the first of the runs, and is told of no more than it adds itself.
+    "S>a>d S>d d>e": (
+        "node 'd' will run more than once: after START it is led to by START (1 step on) and again by 'a' (2 steps on). "
+        "For one run: drop the edge from START"
+    ),
+}
+
+
+@pytest.mark.parametrize("graph", UNEVEN)
+def test_compile_warns_of_a_node_that_branches_of_unequal_length_run_again(graph: str) -> None:
+    assert advice(graph) == [UNEVEN[graph]]
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        "S>a a>b>d a>c>d",  # of equal length
+        "S>a a>b>d a>d defer:d",  # it waits for both
+        "S>a a>b1>b [a,b]all>d",  # a join follows its last start
+        "S>a S>b1>b [a,b]any>d",  # only a run tells
+        "S>a a>b r:b=d a>d",
+        "S>a>b>a b>c",  # a circle
+        "S>a S>b a>b b>a",
+        "S>x S>y x>d y>d defer:x,y",  # both at the end
+        "S>END S>a>END",
+    ],
+)
+def test_compile_does_not_warn_where_a_node_runs_once_or_only_a_run_decides(graph: str) -> None:
+    assert advice(graph) == []
+
+
+def test_a_join_that_does_not_wait_for_all_starves_nobody() -> None:
+    for wait in ("any", "2", "reachable"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            build(f"r:S=a|b [a,b]{wait}>d").compile()
+
+
+# -- drawings --------------------------------------------------------------------------------------------------------
+
+
+def test_every_drawing_says_what_a_join_waits_for() -> None:
+    graph = build("S>a S>b S>c [a,b,c]2>d [a,b]any>e [b,c]reachable>f [d,e]all>g").compile().get_graph()
+    shown = {"2 of 3", "any", "reachable", "all"}
+    assert {node.label for node in graph.model.node_records if node.kind == "join"} == shown
+    for text in (graph.draw_mermaid(), graph.draw_ascii(), graph.draw_svg(), graph.draw_dot(), graph.draw_html()):
+        assert all(label in text for label in shown)
+    svg = graph.draw_svg()
+    assert "a → any: waits for the first that comes" in svg and "waits for 2 of 3, whichever come first" in svg
+    assert "waits for all that can still come" in svg and "d → all: waits for all" in svg

@@ -1,0 +1,876 @@
+"""Asking and answering: several questions per node, per superstep, in routers, calls and subgraphs; any answer; bad answers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from kit.executor_graphs import asks_in_a_group
+from kit.paused import CFG, Ran, State, answer, asked, asks, at, fails, graph, ids, says
+from pydantic import BaseModel, ValidationError
+
+from stategraph import (
+    END,
+    START,
+    Command,
+    EmptyInputError,
+    GraphInterrupt,
+    InMemorySaver,
+    Interrupt,
+    RetryPolicy,
+    Send,
+    StateGraph,
+    UnknownInterruptError,
+    entrypoint,
+    interrupt,
+    task,
+)
+from stategraph.channels import BinaryOperatorAggregate, LastValue
+from stategraph.checkpoint import UnserializableError
+from stategraph.pregel import NodeBuilder, Pregel
+
+# -- one node -------------------------------------------------------------------------------------------------
+
+
+def test_a_question_pauses_and_its_answer_is_what_interrupt_returns(drive: Any) -> None:
+    app = graph({"n": asks("n"), "z": says("z")}, (START, "n"), ("n", "z"))
+    first = drive.invoke(app, {"a": 1}, CFG)
+    assert (first["a"], asked(first), drive.get_state(app, CFG).next) == (1, ["n?"], ("n",))
+    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == [("n", "yes"), "z"]
+    assert drive.get_state(app, CFG).next == ()
+
+
+def test_a_paused_node_runs_again_from_its_start_for_each_answer(drive: Any) -> None:
+    ran = Ran()
+    app = graph({"n": asks("n", ran, count=2)}, (START, "n"))
+    first = drive.invoke(app, {}, CFG)
+    second = drive.invoke(app, Command(resume="A"), CFG)
+    assert (asked(first), asked(second)) == (["n?"], ["n1?"])
+    assert ids(first)["n?"] != ids(second)["n1?"]
+    assert drive.invoke(app, Command(resume="B"), CFG)["log"] == [("n", "A", "B")]
+    assert ran == ["n", "n", "n"]
+
+
+@pytest.mark.parametrize("value", [None, False, 0, "", {}, [], (), {"k": 1}, {"a" * 31: 1}, ["x"], ("p", "P")], ids=repr)
+def test_any_value_is_an_answer_and_comes_back_as_it_was(drive: Any, value: Any) -> None:
+    app = graph({"n": asks("n")}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    [(_, got)] = drive.invoke(app, Command(resume=value), CFG)["log"]
+    assert got == value and type(got) is type(value)
+
+
+def test_going_on_without_an_answer_asks_the_same_question_under_the_same_id(drive: Any) -> None:
+    app = graph({"n": asks("n")}, (START, "n"))
+    first = drive.invoke(app, {}, CFG)
+    assert drive.invoke(app, None, CFG)["__interrupt__"] == first["__interrupt__"]
+
+
+def test_ids_are_32_hex_digits_and_differ_between_rounds_of_a_loop(drive: Any) -> None:
+    builder = StateGraph(State).add_node("n", asks("n")).add_edge(START, "n")
+    builder.add_conditional_edges("n", lambda state: END if len(state["log"]) == 3 else "n")
+    app = builder.compile(checkpointer=InMemorySaver())
+    found = []
+    result = drive.invoke(app, {}, CFG)
+    for number in range(3):
+        found.append(result["__interrupt__"][0].id)
+        result = drive.invoke(app, Command(resume=number), CFG)
+    assert result["log"] == [("n", 0), ("n", 1), ("n", 2)]
+    assert len(set(found)) == 3 and all(len(i) == 32 and set(i) <= set("0123456789abcdef") for i in found)
+
+
+def test_except_exception_cannot_swallow_a_question(drive: Any) -> None:
+    """D1: signals are no Exceptions."""
+
+    def node(state: Any) -> Any:
+        try:
+            return {"log": [interrupt("sure?")]}
+        except Exception:
+            return {"log": ["swallowed"]}
+
+    app = graph({"n": node}, (START, "n"))
+    assert asked(drive.invoke(app, {}, CFG)) == ["sure?"]
+    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [1]
+
+
+def test_what_a_node_cleans_up_does_not_stop_its_question(drive: Any) -> None:
+    closed: list[int] = []
+
+    def node(state: Any) -> Any:
+        try:
+            return {"log": [interrupt("?")]}
+        finally:
+            closed.append(1)
+
+    app = graph({"n": node}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [1] and closed == [1, 1]
+
+
+def test_a_question_without_a_checkpointer_is_an_error_that_says_what_to_do(drive: Any) -> None:
+    app = graph({"n": asks("n")}, (START, "n"), checkpointer=None)
+    with pytest.raises(RuntimeError, match=r"node 'n' called interrupt\(\), but the graph has no checkpointer"):
+        drive.invoke(app, {})
+
+
+def test_a_question_or_answer_that_cannot_be_stored_says_whose_it_is(drive: Any) -> None:
+    app = graph({"n": lambda s: {"log": [interrupt({"q": print})]}}, (START, "n"))
+    with pytest.raises(UnserializableError) as caught:
+        drive.invoke(app, {}, CFG)
+    assert caught.value.__notes__ == ["while storing what interrupt() asks of task 'n' of thread '1'"]
+    app = graph({"n": asks("n")}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    with pytest.raises(UnserializableError) as caught:
+        drive.invoke(app, Command(resume=print), CFG)
+    assert caught.value.__notes__ == ["while storing the answer in Command(resume=...) to thread '1'"]
+    assert drive.get_state(app, CFG).interrupts != ()
+
+
+def test_a_question_outside_of_a_node_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match=r"interrupt\(\)"):
+        interrupt("?")
+
+
+def test_a_signal_raised_by_hand_pauses_without_a_question(drive: Any) -> None:
+    def node(state: Any) -> Any:
+        if state.get("a") == 1:
+            raise GraphInterrupt()
+        return {"log": ["n"]}
+
+    app = graph({"n": node}, (START, "n"))
+    assert "__interrupt__" not in (drive.invoke(app, {"a": 1}, CFG) or {})
+    assert drive.get_state(app, CFG).next == ("n",)
+    assert drive.invoke(app, Command(update={"a": 2}), CFG)["log"] == ["n"]
+
+
+@pytest.mark.parametrize("timeout", [None, 30], ids=["plain", "timed"])
+def test_a_value_raised_by_hand_is_one_question_after_those_that_were_answered(timeout: Any, drive: Any) -> None:
+    """No answer comes back to it: the node runs again, and decides anew."""
+
+    def node(state: Any) -> Any:
+        first = interrupt("first")
+        if state.get("a") == 1:
+            raise GraphInterrupt("manual interrupt")
+        return {"log": [first]}
+
+    graph_ = StateGraph(State).add_node("n", node, timeout=timeout).add_edge(START, "n")
+    app = graph_.compile(checkpointer=InMemorySaver())
+    first = drive.invoke(app, {"a": 1}, CFG)["__interrupt__"]
+    second = drive.invoke(app, Command(resume="yes"), CFG)["__interrupt__"]
+    assert [question.value for question in (*first, *second)] == ["first", "manual interrupt"]
+    assert first[0].id != second[0].id and len(second[0].id) == 32
+    assert drive.get_state(app, CFG).interrupts == tuple(second)
+    assert drive.invoke(app, Command(resume="again"), CFG)["__interrupt__"] == second, "it decided alike"
+    assert drive.invoke(app, Command(resume="again", update={"a": 2}), CFG)["log"] == ["yes"]
+
+
+def test_a_single_question_raised_by_hand_keeps_its_id(drive: Any) -> None:
+    def node(state: Any) -> Any:
+        raise GraphInterrupt(Interrupt("?", "an id"))
+
+    app = graph({"n": node}, (START, "n"))
+    assert drive.invoke(app, {"a": 1}, CFG)["__interrupt__"] == [Interrupt("?", "an id")]
+
+
+def test_a_value_raised_in_a_task_or_a_nested_graph_reaches_the_caller(drive: Any) -> None:
+    def asks(state: Any) -> Any:
+        raise GraphInterrupt("deep")
+
+    @task
+    def call() -> Any:
+        raise GraphInterrupt("from a task")
+
+    inner = StateGraph(State).add_node("asks", asks).add_edge(START, "asks").compile()
+    nested = graph({"n": inner}, (START, "n"))
+    assert drive.invoke(nested, {"a": 1}, CFG)["__interrupt__"][0].value == "deep"
+    if not drive.is_async:
+        calling = graph({"n": lambda state: call().result()}, (START, "n"))
+        assert drive.invoke(calling, {"a": 1}, CFG)["__interrupt__"][0].value == "from a task"
+
+
+def test_answers_given_in_an_attempt_that_failed_are_not_asked_for_again(drive: Any) -> None:
+    """D10: each attempt starts counting anew, so a question finds its answer."""
+    left = [1]
+
+    def node(state: Any) -> Any:
+        answers = [interrupt("a?"), interrupt("b?")]
+        if left[0]:
+            left[0] -= 1
+            raise ConnectionError
+        return {"log": answers}
+
+    retry = RetryPolicy(initial_interval=0.0, jitter=False)
+    builder = StateGraph(State).add_node("n", node, retry_policy=retry).add_edge(START, "n")
+    app = builder.compile(checkpointer=InMemorySaver())
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume=1), CFG)
+    assert drive.invoke(app, Command(resume=2), CFG)["log"] == [1, 2]
+
+
+def test_a_question_is_never_retried(drive: Any) -> None:
+    ran = Ran()
+    retry = RetryPolicy(initial_interval=0.0, retry_on=BaseException)  # type: ignore[arg-type]
+    builder = StateGraph(State).add_node("n", asks("n", ran), retry_policy=retry).add_edge(START, "n")
+    drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, CFG)
+    assert ran == ["n"]
+
+
+def test_a_raw_pregel_asks_too(drive: Any) -> None:
+    node = NodeBuilder().subscribe_only("a").do(lambda value: value + interrupt("?")).write_to("o")
+    app = Pregel(nodes={"n": node}, channels={"a": LastValue(int), "o": LastValue(int)}, input_channels="a",
+                 output_channels="o", checkpointer=InMemorySaver())  # fmt: skip
+    assert asked(drive.invoke(app, 1, CFG)) == ["?"]
+    assert drive.invoke(app, Command(resume=2), CFG) == 3
+
+
+# -- several at once ------------------------------------------------------------------------------------------
+
+
+def three(ran: list[str] | None = None, **nodes: Any) -> Any:
+    """p and q ask, ok does not; z runs after all."""
+    bodies = {"q": asks("q", ran), "p": asks("p", ran), "ok": says("ok", ran), "z": says("z"), **nodes}
+    builder = StateGraph(State)
+    for name, body in bodies.items():
+        builder.add_node(name, body)
+        if name != "z":
+            builder.add_edge(START, name)
+    return builder.add_edge(["p", "q", "ok"], "z").compile(checkpointer=InMemorySaver())
+
+
+def test_questions_of_parallel_nodes_come_together_in_path_order(drive: Any) -> None:
+    app = three()
+    paused = drive.invoke(app, {}, CFG)
+    state = drive.get_state(app, CFG)
+    assert paused["log"] == ["ok"] and asked(paused) == ["p?", "q?"]
+    assert (state.next, [q.value for q in state.interrupts], state.values["log"]) == (("p", "q"), ["p?", "q?"], ["ok"])
+
+
+def test_a_single_answer_to_several_questions_is_refused_and_names_them(drive: Any) -> None:
+    app = three()
+    paused = drive.invoke(app, {}, CFG)
+    with pytest.raises(UnknownInterruptError, match="several questions") as caught:
+        drive.invoke(app, Command(resume="x"), CFG)
+    assert isinstance(caught.value, RuntimeError)
+    assert (caught.value.reason, caught.value.pending_ids) == ("ambiguous", tuple(ids(paused).values()))
+    assert all(i in str(caught.value) for i in ids(paused).values())
+    assert drive.get_state(app, CFG).next == ("p", "q")
+
+
+def test_a_map_answers_some_and_the_others_stay(drive: Any) -> None:
+    ran = Ran()
+    app = three(ran)
+    paused = drive.invoke(app, {}, CFG)
+    ran.clear()
+    again = drive.invoke(app, answer(q="Q")(paused), CFG)
+    assert (asked(again), again["log"], ran.take()) == (["p?"], ["ok", ("q", "Q")], ["q"])
+    assert ids(again)["p?"] == ids(paused)["p?"]
+    assert drive.invoke(app, Command(resume="P"), CFG)["log"] == ["ok", ("p", "P"), ("q", "Q"), "z"]
+    assert ran.take() == ["p"]
+
+
+def test_a_map_answers_all_at_once(drive: Any) -> None:
+    app = three()
+    paused = drive.invoke(app, {}, CFG)
+    assert drive.invoke(app, answer(p=None, q={})(paused), CFG)["log"] == ["ok", ("p", None), ("q", {}), "z"]
+
+
+STALE = "0" * 32
+
+
+def test_a_map_with_an_unknown_id_is_refused_and_nothing_of_it_is_kept(drive: Any) -> None:
+    app = three()
+    paused = drive.invoke(app, {}, CFG)
+    wrong = Command(resume={ids(paused)["p?"]: 1, STALE: 2})
+    with pytest.raises(UnknownInterruptError, match=f"no question is pending under {STALE}; pending: ") as caught:
+        drive.invoke(app, wrong, CFG)
+    assert (caught.value.reason, caught.value.interrupt_ids) == ("not_pending", (STALE,))
+    assert drive.invoke(app, None, CFG)["__interrupt__"] == paused["__interrupt__"]
+
+
+def test_the_id_of_an_answered_question_does_not_answer_the_next(drive: Any) -> None:
+    app = graph({"n": asks("n", count=2)}, (START, "n"))
+    first = drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="A"), CFG)
+    with pytest.raises(UnknownInterruptError, match="no question is pending"):
+        drive.invoke(app, Command(resume={ids(first)["n?"]: "B"}), CFG)
+    assert [q.value for q in drive.get_state(app, CFG).interrupts] == ["n1?"]
+
+
+@pytest.mark.parametrize("wrong", ["x", None, {STALE: 1}], ids=repr)
+def test_an_answer_to_a_finished_thread_is_an_error(drive: Any, wrong: Any) -> None:
+    app = graph({"n": says("n")}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    with pytest.raises(UnknownInterruptError, match="no open question|no question is pending"):
+        drive.invoke(app, Command(resume=wrong), CFG)
+
+
+def test_an_answer_to_an_empty_thread_is_an_error(drive: Any) -> None:
+    app = graph({"n": asks("n")}, (START, "n"))
+    with pytest.raises((UnknownInterruptError, EmptyInputError)):
+        drive.invoke(app, Command(resume="x"), CFG)
+    assert drive.history(app, CFG) == []
+
+
+def test_an_answer_without_a_checkpointer_is_an_error(drive: Any) -> None:
+    app = graph({"n": says("n")}, (START, "n"), checkpointer=None)
+    with pytest.raises(RuntimeError, match="needs a checkpointer"):
+        drive.invoke(app, Command(resume="x"))
+
+
+def test_an_answer_that_nobody_took_is_not_kept_for_a_later_run(drive: Any) -> None:
+    """D9: the peer lets the next input's first question have it."""
+    app = graph({"x": says("x"), "n": asks("n")}, (START, "x"), ("x", "n"))
+    drive.invoke(app, {}, CFG, interrupt_before=["x"])
+    drive.invoke(app, Command(resume="STALE"), CFG, interrupt_after=["x"])
+    assert asked(drive.invoke(app, None, CFG)) == ["n?"]
+    assert asked(drive.invoke(app, {}, CFG)) == ["n?"]
+
+
+def test_an_answer_passes_a_breakpoint(drive: Any) -> None:
+    app = graph({"n": asks("n")}, (START, "n"), interrupt_before=["n"])
+    drive.invoke(app, {}, CFG)
+    assert drive.invoke(app, Command(resume="early"), CFG)["log"] == [("n", "early")]
+
+
+def test_questions_of_sends_are_told_apart(drive: Any) -> None:
+    builder = StateGraph(State).add_node("w", lambda n: {"log": [(n, interrupt(n))]})
+    builder.add_conditional_edges(START, lambda state: [Send("w", n) for n in range(3)], ["w"])
+    app = builder.compile(checkpointer=InMemorySaver())
+    paused = drive.invoke(app, {}, CFG)
+    assert asked(paused) == [0, 1, 2]
+    done = drive.invoke(app, Command(resume={i: n * 10 for n, i in ids(paused).items()}), CFG)
+    assert done["log"] == [(0, 0), (1, 10), (2, 20)]
+
+
+def test_a_siblings_error_is_raised_and_the_question_stays(drive: Any) -> None:
+    app = three(ok=fails("ok", 1))
+    with pytest.raises(ValueError, match="ok failed"):
+        drive.invoke(app, {}, CFG)
+    state = drive.get_state(app, CFG)
+    assert set(state.next) == {"ok", "p", "q"}
+    paused = drive.invoke(app, None, CFG)
+    assert asked(paused) == ["p?", "q?"] and paused["log"] == ["ok"]
+
+
+def test_new_input_on_a_paused_thread_starts_over(drive: Any) -> None:
+    app = three()
+    first = drive.invoke(app, {}, CFG)
+    second = drive.invoke(app, {"log": ["again"]}, CFG)
+    assert second["log"] == ["again", "ok"] and set(ids(first).values()).isdisjoint(ids(second).values())
+    with pytest.raises(UnknownInterruptError):
+        drive.invoke(app, answer(p=1)(first), CFG)
+
+
+def test_no_interrupt_of_a_chunk_is_lost(drive: Any) -> None:
+    """Updates and values show questions; a resume shows what finished siblings had written as restored."""
+    app = three()
+    chunks = drive.stream(app, {}, CFG, stream_mode=["updates", "values"])
+    updates = [data for mode, data in chunks if mode == "updates"]
+    questions = [data["__interrupt__"] for data in updates if "__interrupt__" in data]
+    assert {"ok": {"log": ["ok"]}} in updates
+    assert sorted(q.value for found in questions for q in found) == ["p?", "q?"]
+    last = [data for mode, data in chunks if mode == "values"][-1]
+    assert last["log"] == ["ok"]
+    resumed = drive.stream(app, answer(p=1, q=2)(drive.invoke(app, None, CFG)), CFG, stream_mode="updates")
+    assert {"ok": {"log": ["ok"]}, "__metadata__": {"cached": True}} in resumed
+
+
+def test_v2_keeps_questions_beside_the_value(drive: Any) -> None:
+    app = three()
+    output = drive.invoke(app, {}, CFG, version="v2")
+    assert (output.value, [q.value for q in output.interrupts]) == ({"log": ["ok"]}, ["p?", "q?"])
+
+
+# -- several within one task ----------------------------------------------------------------------------------
+
+
+def test_questions_gathered_in_one_node_are_shown_together_and_answered_by_call_order() -> None:
+    async def node(state: Any) -> Any:
+        async def ask(name: str) -> Any:
+            return (name, interrupt(f"{name}?"))
+
+        return {"log": list(await asyncio.gather(ask("p"), ask("q")))}
+
+    app = graph({"n": node}, (START, "n"))
+
+    async def run(input: Any) -> Any:
+        return await app.ainvoke(input, CFG)
+
+    paused = asyncio.run(run({}))
+    assert asked(paused) == ["p?", "q?"]
+    assert asked(asyncio.run(run(answer(q="Q")(paused)))) == ["p?"]
+    assert asyncio.run(run(Command(resume="P")))["log"] == [("p", "P"), ("q", "Q")]
+
+
+def test_questions_from_threads_of_one_node_have_ids_of_their_own(drive: Any) -> None:
+    def node(state: Any) -> Any:
+        found: dict[str, Any] = {}
+
+        def ask(name: str) -> None:
+            try:
+                found[name] = interrupt(f"{name}?")
+            except GraphInterrupt as signal:
+                found[name] = signal
+
+        for name in "pq":  # one after the other, so that the order of calls is the same each time
+            worker = threading.Thread(target=copy_context().run, args=(ask, name))
+            worker.start()
+            worker.join()
+        signals = [signal for signal in found.values() if isinstance(signal, GraphInterrupt)]
+        if signals:
+            raise signals[0]
+        return {"log": [found]}
+
+    app = graph({"n": node}, (START, "n"))
+    paused = drive.invoke(app, {}, CFG)
+    assert asked(paused) == ["p?", "q?"]
+    assert drive.invoke(app, answer(p=1, q=2)(paused), CFG)["log"] == [{"p": 1, "q": 2}]
+
+
+def test_questions_of_graphs_gathered_in_one_node_are_shown_together() -> None:
+    inner = graph({"i": lambda state: {"log": [interrupt(state["a"])]}}, (START, "i"), checkpointer=None)
+
+    async def node(state: Any) -> Any:
+        results = await asyncio.gather(*(inner.ainvoke({"a": n}) for n in range(2)), return_exceptions=False)
+        return {"log": [r["log"] for r in results]}
+
+    app = graph({"n": node}, (START, "n"))
+    paused = asyncio.run(app.ainvoke({}, CFG))
+    assert asked(paused) == [0, 1]
+    done = asyncio.run(app.ainvoke(Command(resume={i: n + 10 for n, i in ids(paused).items()}), CFG))
+    assert done["log"] == [[10], [11]]
+
+
+# -- routers and calls ----------------------------------------------------------------------------------------
+
+
+def test_a_router_may_ask_and_its_node_runs_again(drive: Any) -> None:
+    ran = Ran()
+    builder = StateGraph(State).add_node("x", says("x", ran)).add_node("y", says("y")).add_edge(START, "x")
+    builder.add_conditional_edges("x", lambda state: interrupt("where?"), ["y", END])
+    app = builder.compile(checkpointer=InMemorySaver())
+    assert asked(drive.invoke(app, {}, CFG)) == ["where?"]
+    assert drive.get_state(app, CFG).values.get("log", []) == []
+    assert drive.invoke(app, Command(resume="y"), CFG)["log"] == ["x", "y"]
+    assert ran == ["x", "x"]
+
+
+def test_a_router_at_the_start_may_ask_and_the_call_shows_it(drive: Any) -> None:
+    builder = StateGraph(State).add_node("x", says("x")).add_node("y", says("y"))
+    builder.add_conditional_edges(START, lambda state: interrupt("where?"), ["x", "y"])
+    app = builder.compile(checkpointer=InMemorySaver())
+    assert asked(drive.invoke(app, {}, CFG)) == ["where?"]
+    assert drive.invoke(app, Command(resume="y"), CFG)["log"] == ["y"]
+
+
+def test_calls_of_one_task_ask_together_and_finished_ones_do_not_run_again(drive: Any) -> None:
+    ran = Ran()
+
+    @task
+    def ask(name: str) -> Any:
+        ran.append(name)
+        return interrupt(f"{name}?") if name != "ok" else "ok"
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(names: list[str]) -> Any:
+        return [call.result() for call in [ask(name) for name in names]]
+
+    paused = drive.invoke(flow, ["q", "ok", "p"], CFG)
+    assert asked(paused) == ["q?", "p?"]
+    ran.clear()
+    assert asked(drive.invoke(flow, answer(p="P")(paused), CFG)) == ["q?"]
+    assert drive.invoke(flow, Command(resume="Q"), CFG) == ["Q", "ok", "P"]
+    assert "ok" not in ran
+
+
+# -- what an answer must be -----------------------------------------------------------------------------------
+
+
+class Choice(BaseModel):
+    yes: bool
+
+
+@dataclass
+class Size:
+    wide: int
+
+
+@pytest.mark.parametrize(
+    ("schema", "given", "got"),
+    [(int, "42", 42), (Choice, {"yes": True}, Choice(yes=True)), (Size, {"wide": 3}, Size(3)), (list[int], ["1"], [1]),
+     ({"type": "object"}, "as it is", "as it is"), (None, "x", "x")],
+    ids=repr,
+)  # fmt: skip
+def test_an_answer_is_made_to_fit_its_schema(drive: Any, schema: Any, given: Any, got: Any) -> None:
+    answers: list[Any] = []
+
+    def node(state: Any) -> None:
+        answers.append(interrupt("?", response_schema=schema))
+
+    app = graph({"n": node}, (START, "n"))
+    [question] = drive.invoke(app, {}, CFG)["__interrupt__"]
+    assert question.response_schema is None if schema is None else isinstance(question.response_schema, dict)
+    drive.invoke(app, Command(resume=given), CFG)
+    assert answers == [got]
+
+
+def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open(drive: Any) -> None:
+    app = graph({"n": asks("n", response_schema=int), "ok": says("ok")}, (START, "n"), (START, "ok"))
+    paused = drive.invoke(app, {}, CFG)
+    for _ in range(2):
+        with pytest.raises(ValidationError):
+            drive.invoke(app, Command(resume="abc"), CFG)
+        assert drive.get_state(app, CFG).interrupts == tuple(paused["__interrupt__"])
+    assert drive.invoke(app, Command(resume="42"), CFG)["log"] == [("n", 42), "ok"]
+
+
+def test_a_refused_answer_keeps_the_others_of_its_map(drive: Any) -> None:
+    """What was answered well is not asked for again."""
+    app = graph({"p": asks("p", response_schema=int), "q": asks("q")}, (START, "p"), (START, "q"))
+    paused = drive.invoke(app, {}, CFG)
+    with pytest.raises(ValidationError):
+        drive.invoke(app, answer(p="abc", q="Q")(paused), CFG)
+    assert [q.value for q in drive.get_state(app, CFG).interrupts] == ["p?"]
+    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [("p", 1), ("q", "Q")]
+
+
+# -- answers and the past -------------------------------------------------------------------------------------
+
+
+def test_an_answer_at_an_answered_checkpoint_is_the_new_one(drive: Any) -> None:
+    """D9: the peer takes the old answer again."""
+    ran = Ran()
+    app = graph({"n": asks("n", ran), "z": says("z", ran)}, (START, "n"), ("n", "z"))
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="old"), CFG)
+    then = at(drive, app, 0)
+    ran.clear()
+    assert drive.invoke(app, Command(resume="new"), then)["log"] == [("n", "new"), "z"]
+    by_id = {drive.get_state(app, then).interrupts[0].id: "newest"}
+    assert drive.invoke(app, Command(resume=by_id), then)["log"] == [("n", "newest"), "z"]
+    assert ran == ["n", "z", "n", "z"]
+
+
+def test_answers_before_the_open_question_of_an_old_checkpoint_stay(drive: Any) -> None:
+    app = graph({"n": asks("n", count=2)}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="A"), CFG)
+    drive.invoke(app, Command(resume="B"), CFG)
+    then = at(drive, app, 0)
+    assert [q.value for q in drive.get_state(app, then).interrupts] == ["n1?"]
+    assert drive.invoke(app, Command(resume="C"), then)["log"] == [("n", "A", "C")]
+
+
+def test_part_of_the_answers_at_an_old_checkpoint_leaves_the_branch_paused(drive: Any) -> None:
+    app = three()
+    paused = drive.invoke(app, {}, CFG)
+    drive.invoke(app, answer(p=1, q=2)(paused), CFG)
+    then = at(drive, app, 0)
+    again = drive.invoke(app, answer(p=10)(paused), then)
+    assert asked(again) == ["q?"] and ids(again)["q?"] != ids(paused)["q?"]
+    assert drive.invoke(app, Command(resume=20), CFG)["log"] == ["ok", ("p", 10), ("q", 20), "z"]
+
+
+def test_a_nested_question_at_an_old_checkpoint_takes_the_new_answer(drive: Any) -> None:
+    inner = graph({"i": asks("i")}, (START, "i"), checkpointer=None)
+    app = graph({"sub": lambda state: inner.invoke({}), "z": says("z")}, (START, "sub"), ("sub", "z"))
+    drive.invoke(app, {}, CFG)
+    drive.invoke(app, Command(resume="old"), CFG)
+    then = at(drive, app, 0)
+    assert drive.invoke(app, Command(resume="new"), then)["log"] == [("i", "new"), "z"]
+    by_id = {drive.get_state(app, then).interrupts[0].id: "newest"}
+    assert drive.invoke(app, Command(resume=by_id), then)["log"] == [("i", "newest"), "z"]
+
+
+def test_several_answers_for_nested_questions_of_an_old_checkpoint_are_refused_with_a_way_out(drive: Any) -> None:
+    inner = graph({"i": lambda state: {"log": [interrupt(state["a"])]}}, (START, "i"), checkpointer=None)
+    holders = {n: lambda state, n=n: {"log": inner.invoke({"a": n})["log"]} for n in "pq"}
+    app = graph(holders, (START, "p"), (START, "q"))
+    paused = drive.invoke(app, {}, CFG)
+    answers = Command(resume={i: n.upper() for n, i in ids(paused).items()})
+    assert drive.invoke(app, answers, CFG)["log"] == ["P", "Q"]
+    then = at(drive, app, 0)
+    before = len(drive.history(app, CFG))
+    with pytest.raises(UnknownInterruptError, match="then answer the new questions"):
+        drive.invoke(app, answers, then)
+    assert len(drive.history(app, CFG)) == before
+    anew = drive.invoke(app, None, then)
+    assert drive.invoke(app, Command(resume=dict.fromkeys(ids(anew).values(), 1)), CFG)["log"] == [1, 1]
+
+
+def test_after_an_update_the_question_is_still_open(drive: Any) -> None:
+    """D9, D20."""
+    app = graph({"x": says("x"), "n": asks("n")}, (START, "x"), ("x", "n"))
+    drive.invoke(app, {}, CFG)
+    drive.update_state(app, CFG, {"a": 5}, as_node="x")
+    state = drive.get_state(app, CFG)
+    assert (state.next, [question.value for question in state.interrupts]) == (("n",), ["n?"])
+    assert drive.invoke(app, Command(resume="R"), CFG) == {"a": 5, "log": ["x", ("n", "R")]}
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_question_outlives_its_run_in_every_durability(drive: Any, durability: Any) -> None:
+    app = three()
+    paused = drive.invoke(app, {}, CFG, durability=durability)
+    assert drive.get_state(app, CFG).interrupts == tuple(paused["__interrupt__"])
+    done = drive.invoke(app, answer(p=1, q=2)(paused), CFG, durability=durability)
+    assert done["log"] == ["ok", ("p", 1), ("q", 2), "z"]
+
+
+def test_a_question_that_cannot_be_stored_is_an_error(drive: Any) -> None:
+    app = graph({"n": lambda state: interrupt(lambda: 0)}, (START, "n"))
+    with pytest.raises(TypeError, match="lambda|function"):
+        drive.invoke(app, {}, CFG)
+
+
+def test_interrupts_are_equal_by_value() -> None:
+    assert Interrupt("q", "id") == Interrupt("q", "id") != Interrupt("q", "other")
+
+
+def test_a_reducer_sees_answers_in_path_order(drive: Any) -> None:
+    def ask(name: str) -> Any:
+        return NodeBuilder().subscribe_to("a").do(lambda _: [interrupt(name)]).write_to("o")
+
+    app = Pregel(nodes={n: ask(n) for n in "cab"}, input_channels="a", output_channels="o", checkpointer=InMemorySaver(),
+                 channels={"a": LastValue(int), "o": BinaryOperatorAggregate(list, lambda x, y: x + y)})  # fmt: skip
+    paused = drive.invoke(app, 1, CFG)
+    assert asked(paused) == ["a", "b", "c"]
+    assert drive.invoke(app, Command(resume={i: n for n, i in ids(paused).items()}), CFG) == ["a", "b", "c"]
+
+
+def test_after_one_of_two_answers_only_the_other_question_is_open_in_the_state(drive: Any) -> None:
+    app = graph({"n": asks("n"), "m": asks("m")}, (START, "n"), (START, "m"))
+    first = drive.invoke(app, {"a": 1}, CFG)
+    one = next(i for i in first["__interrupt__"] if i.value == "n?")
+    drive.invoke(app, Command(resume={one.id: "yes"}), CFG)
+    shown = {task.name: [i.value for i in task.interrupts] for task in drive.get_state(app, CFG).tasks}
+    assert shown == {"n": [], "m": ["m?"]}
+
+
+# -- only what was answered runs again ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_ten_questions_answered_one_by_one_begin_twenty_bodies(drive: Any, durability: Any) -> None:
+    ran = Ran()
+    names = [f"n{i}" for i in range(10)]
+    app = graph({n: asks(n, ran) for n in names}, *((START, n) for n in names))
+    drive.invoke(app, {}, CFG, durability=durability)
+    for left in range(10, 0, -1):
+        open_ = drive.get_state(app, CFG).interrupts
+        assert len(open_) == left
+        drive.invoke(app, Command(resume={open_[-1].id: "yes"}), CFG, durability=durability)
+    assert len(ran) == 20
+    assert drive.get_state(app, CFG).next == ()
+
+
+def test_questions_of_a_nested_graph_answered_one_by_one(drive: Any) -> None:
+    ran = Ran()
+    inner = graph({n: asks(n, ran) for n in "abc"}, *((START, n) for n in "abc"), checkpointer=None)
+    app = graph({"sub": inner, "other": asks("other", ran)}, (START, "sub"), (START, "other"))
+    drive.invoke(app, {}, CFG)
+    for value in ("b?", "a?", "other?", "c?"):
+        (question,) = [each for each in drive.get_state(app, CFG).interrupts if each.value == value]
+        drive.invoke(app, Command(resume={question.id: "yes"}), CFG)
+    assert drive.get_state(app, CFG).next == ()
+    assert len(ran) == 8
+
+
+def test_a_pause_raised_by_hand_stays_shown_though_it_was_answered(drive: Any) -> None:
+    """No answer can reach it, so none is kept for it."""
+
+    def held(state: Any) -> Any:
+        raise GraphInterrupt("held")
+
+    app = graph({"held": held}, (START, "held"))
+    drive.invoke(app, {}, CFG)
+    for _ in range(2):
+        assert asked(drive.invoke(app, Command(resume="go"), CFG)) == ["held"]
+        assert [each.value for each in drive.get_state(app, CFG).interrupts] == ["held"]
+
+
+def test_without_an_answer_all_that_is_paused_runs_again(drive: Any) -> None:
+    ran = Ran()
+    app = graph({n: asks(n, ran) for n in "ab"}, (START, "a"), (START, "b"))
+    drive.invoke(app, {}, CFG)
+    assert asked(drive.invoke(app, None, CFG)) == ["a?", "b?"]
+    assert ran.take() == ["a", "a", "b", "b"]
+
+
+# -- graphs and tasks side by side in one node ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("schema", [None, int])
+def test_graphs_that_a_node_runs_side_by_side_are_answered_one_by_one(durability: Any, schema: Any) -> None:
+    """Who paused first ends the node; the others are waited for, so that what they have done with an answer is kept."""
+
+    def body(state: Any) -> Any:
+        return {"log": [(state["log"][0], interrupt(state["log"][0], response_schema=schema))]}
+
+    inner = graph({"i": body}, (START, "i"), checkpointer=None)
+
+    async def node(state: Any) -> Any:
+        found = await asyncio.gather(*(inner.ainvoke({"log": [each]}) for each in "xyz"))
+        return {"log": sorted(pair for each in found for pair in each["log"][1:])}
+
+    async def main() -> Any:
+        app = graph({"n": node}, (START, "n"))
+        await app.ainvoke({"log": []}, CFG, durability=durability)
+        for number, wanted, left in ((1, "x", "xyz"), (3, "z", "yz"), (2, "y", "y")):
+            open_ = (await app.aget_state(CFG)).interrupts
+            assert sorted(each.value for each in open_) == sorted(left)
+            (question,) = [each for each in open_ if each.value == wanted]
+            await app.ainvoke(Command(resume={question.id: number}), CFG, durability=durability)
+        return (await app.aget_state(CFG)).values["log"]
+
+    assert asyncio.run(main()) == [("x", 1), ("y", 2), ("z", 3)]
+
+
+@pytest.mark.parametrize("inside", ["task", "graph"])
+def test_a_rejected_answer_is_told_wherever_the_question_was_asked(inside: str) -> None:
+    @task
+    async def call(name: str) -> Any:
+        return interrupt(name, response_schema=int)
+
+    def body(state: Any) -> Any:
+        return {"log": [interrupt(state["log"][0], response_schema=int)]}
+
+    inner = graph({"i": body}, (START, "i"), checkpointer=None)
+
+    async def node(state: Any) -> Any:
+        if inside == "task":
+            found = await asyncio.gather(*(call(each) for each in "xy"))
+        else:
+            found = await asyncio.gather(*(inner.ainvoke({"log": [each]}) for each in "xy"))
+        return {"log": [str(found)]}
+
+    async def main() -> None:
+        app = graph({"n": node}, (START, "n"))
+        await app.ainvoke({"log": []}, CFG)
+        (question,) = [each for each in (await app.aget_state(CFG)).interrupts if each.value == "x"]
+        with pytest.raises(ValueError, match="int"):
+            await app.ainvoke(Command(resume={question.id: "no number"}), CFG)
+        open_ = (await app.aget_state(CFG)).interrupts
+        assert sorted(each.value for each in open_) == ["x", "y"]
+        done = await app.ainvoke(Command(resume={each.id: 7 for each in open_}), CFG)
+        assert "__interrupt__" not in done
+
+    asyncio.run(main())
+
+
+def test_an_accepted_answer_that_fits_no_longer_is_asked_for_again(drive: Any) -> None:
+    """The schema became stricter while the thread was paused at a later question: the thread must not be stuck."""
+    schemas: list[Any] = [str]
+
+    def body(state: Any) -> Any:
+        return {"log": [interrupt("first", response_schema=schemas[-1]), interrupt("second")]}
+
+    app = graph({"n": body}, (START, "n"))
+    drive.invoke(app, {}, CFG)
+    assert asked(drive.invoke(app, Command(resume="one"), CFG)) == ["second"]
+    schemas.append(int)
+    with pytest.raises(ValueError, match="int"):
+        drive.invoke(app, Command(resume="two"), CFG)
+    assert [each.value for each in drive.get_state(app, CFG).interrupts] == ["first"]
+    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [1, "two"], "the second has its answer already"
+
+
+@pytest.mark.parametrize("inside", ["interrupt", "graph", "task"])
+def test_a_task_group_whose_members_ask_pauses(inside: str) -> None:
+    """`asyncio.TaskGroup` wraps what its members raise and cancels the others; those ask when their turn comes."""
+    inner = graph({"i": lambda s: {"log": [interrupt(s["log"][0])]}}, (START, "i"), checkpointer=None)
+
+    @task
+    async def call(name: str) -> Any:
+        return interrupt(name, key=name)
+
+    async def ask(name: str) -> Any:
+        if inside == "graph":
+            return (await inner.ainvoke({"log": [name]}))["log"][1]
+        return await call(name) if inside == "task" else interrupt(name, key=name)
+
+    async def node(state: Any) -> Any:
+        async with asyncio.TaskGroup() as group:
+            members = [group.create_task(ask(name)) for name in "xy"]
+        return {"log": [member.result() for member in members]}
+
+    async def main() -> Any:
+        app = graph({"n": node}, (START, "n"))
+        result = await app.ainvoke({"log": []}, CFG)
+        for _ in range(4):
+            if "__interrupt__" not in result:
+                break
+            answers = {each.id: each.value.upper() for each in result["__interrupt__"]}
+            result = await app.ainvoke(Command(resume=answers), CFG)
+        return result
+
+    assert asyncio.run(main()) == {"log": ["X", "Y"]}
+
+
+def test_a_task_group_with_a_failure_fails() -> None:
+    async def ask() -> Any:
+        return interrupt("x")
+
+    async def fail() -> Any:
+        raise KeyError("lost")
+
+    async def node(state: Any) -> Any:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            group.create_task(ask())
+        return {}
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        asyncio.run(graph({"n": node}, (START, "n")).ainvoke({"log": []}, CFG))
+    assert caught.value.subgroup(KeyError) is not None
+
+
+def test_a_task_group_inside_a_plain_function_pauses_with_all_its_questions(drive: Any) -> None:
+    app = graph({"n": asks_in_a_group}, (START, "n"))
+    paused = drive.invoke(app, {"log": []}, CFG)
+    assert asked(paused) == ["one?", "two?"]
+    answers = {each.id: each.value.upper() for each in paused["__interrupt__"]}
+    assert drive.invoke(app, Command(resume=answers), CFG)["log"] == ["ONE?", "TWO?"]
+
+
+def test_a_group_with_a_failure_is_tried_again_without_its_questions(drive: Any) -> None:
+    """Without the signals in it a group is an `Exception`, as `RetryPolicy` and error handlers want it."""
+    tries: list[int] = []
+
+    def node(state: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise BaseExceptionGroup("both", [GraphInterrupt("x"), ExceptionGroup("in", [KeyError("lost")])])
+        return {"log": ["done"]}
+
+    policy = RetryPolicy(initial_interval=0.0, retry_on=ExceptionGroup)
+    builder = StateGraph(State).add_node("n", node, retry_policy=policy)
+    app = builder.add_edge(START, "n").compile(checkpointer=InMemorySaver())
+    assert drive.invoke(app, {}, CFG)["log"] == ["done"]
+    assert len(tries) == 2
+
+
+def test_values_raised_by_hand_in_a_group_become_questions_all_of_them(drive: Any) -> None:
+    def node(state: Any) -> Any:
+        raise BaseExceptionGroup("both", [GraphInterrupt("x"), BaseExceptionGroup("in", [GraphInterrupt("y")])])
+
+    assert asked(drive.invoke(graph({"n": node}, (START, "n")), {}, CFG)) == ["x", "y"]
+
+
+def test_a_command_for_the_parent_leaves_a_group(drive: Any) -> None:
+    def inside(state: Any) -> Any:
+        return Command(graph=Command.PARENT, update={"log": ["from inside"]})
+
+    inner = graph({"i": inside}, (START, "i"), checkpointer=None)
+
+    def node(state: Any) -> Any:
+        try:
+            inner.invoke({"log": []})
+        except BaseException as signal:
+            raise BaseExceptionGroup("group", [signal]) from None
+
+    assert drive.invoke(graph({"n": node}, (START, "n")), {}, CFG)["log"] == ["from inside"]

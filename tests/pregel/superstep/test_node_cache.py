@@ -1,0 +1,567 @@
+"""Results that are reused: for which inputs, by whom, for how long, and what is never kept."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import threading
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+from kit.drive import Drive
+from typing_extensions import TypedDict
+
+from stategraph import (
+    START,
+    CachePolicy,
+    Command,
+    GraphWarning,
+    InMemoryCache,
+    InMemorySaver,
+    RetryPolicy,
+    Send,
+    StateGraph,
+    entrypoint,
+    interrupt,
+    task,
+)
+from stategraph.channels import LastValue
+from stategraph.checkpoint.keys import MANY_RUNS
+from stategraph.pregel import NodeBuilder, Pregel
+from stategraph.store import SqliteCache
+
+ONE = {"configurable": {"thread_id": "1"}}
+WAIT = 5.0
+
+
+class State(TypedDict, total=False):
+    n: int
+    log: Annotated[list, operator.add]
+
+
+class Oops(Exception):
+    pass
+
+
+def app_of(node: Any, cache: Any = None, policy: CachePolicy | None = None, **more: Any) -> Any:
+    graph = StateGraph(State).add_node("node", node, cache_policy=policy or CachePolicy(), **more)
+    return graph.add_edge(START, "node").compile(cache=cache or InMemoryCache())
+
+
+CALLS: list[Any] = []
+"""What `note` and others were called with. Module state: a node that carries a growing list along would be another
+node at every call."""
+
+
+@pytest.fixture(autouse=True)
+def no_calls() -> None:
+    CALLS.clear()
+
+
+def note(state: State) -> State:
+    CALLS.append(state.get("n"))
+    return {"log": [len(CALLS)]}
+
+
+# -- hits and misses ------------------------------------------------------------------------------------------
+
+
+def test_an_equal_input_is_served(drive: Drive) -> None:
+    app = app_of(note)
+    assert [drive.invoke(app, {"n": n})["log"] for n in (1, 1, 2)] == [[1], [1], [2]]
+    assert CALLS == [1, 2]
+
+
+def test_a_hit_is_marked_in_the_stream(drive: Drive) -> None:
+    app = app_of(note)
+    assert drive.stream(app, {"n": 1}) == [{"node": {"log": [1]}}]
+    assert drive.stream(app, {"n": 1}) == [{"node": {"log": [1]}, "__metadata__": {"cached": True}}]
+    names = [c["name"] for c in drive.stream(app, {"n": 1}, stream_mode="tasks")]
+    assert names == ["node", "node"], "it starts and ends, though it does not run"
+
+
+def test_a_policy_without_a_cache_does_nothing_and_warns(drive: Drive) -> None:
+    graph = StateGraph(State).add_node("node", note, cache_policy=CachePolicy()).add_edge(START, "node")
+    app = graph.compile()
+    with pytest.warns(GraphWarning, match="no cache"):
+        assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [[1], [2]]
+
+
+def test_the_order_of_keys_does_not_count(drive: Drive) -> None:
+    app = app_of(note)
+    drive.invoke(app, {"n": {"a": 1, "b": {2, 3}}})
+    drive.invoke(app, {"n": {"b": {3, 2}, "a": 1}})
+    assert len(CALLS) == 1
+
+
+def test_values_keep_their_types(drive: Drive) -> None:
+    @task(cache_policy=CachePolicy())
+    def give() -> Any:
+        CALLS.append(1)
+        return (1, (2, {3}))
+
+    @entrypoint(cache=InMemoryCache())
+    def flow(x: int) -> Any:
+        return give().result()
+
+    assert [drive.invoke(flow, 1) for _ in range(2)] == [(1, (2, {3}))] * 2
+    assert CALLS == [1]
+
+
+def test_the_key_may_be_ones_own(drive: Drive) -> None:
+    for key in (lambda state: f"{state['n'] % 2}", lambda state: bytes([state["n"] % 2])):
+        CALLS.clear()
+        app = app_of(note, policy=CachePolicy(key_func=key))
+        for n in (1, 2, 3, 4):
+            drive.invoke(app, {"n": n})
+        assert CALLS == [1, 2]
+
+
+def test_an_input_without_a_canonical_form_is_refused(drive: Drive) -> None:
+    with pytest.raises(TypeError, match="key_func"):
+        drive.invoke(app_of(note), {"n": object()})
+
+
+# -- who is who -----------------------------------------------------------------------------------------------
+
+
+def adds(what: str) -> Callable[[Any], State]:
+    return lambda state: {"log": [what]}
+
+
+def test_closures_of_one_factory_do_not_share_results(drive: Drive) -> None:
+    cache = InMemoryCache()
+    assert [drive.invoke(app_of(adds(w), cache), {"n": 1})["log"] for w in "ABA"] == [["A"], ["B"], ["A"]]
+
+
+def test_lambdas_do_not_share_results(drive: Drive) -> None:
+    cache = InMemoryCache()
+    nodes: list[Any] = [lambda s: {"log": ["A"]}, lambda s: {"log": ["B"]}]
+    assert [drive.invoke(app_of(node, cache), {"n": 1})["log"] for node in nodes] == [["A"], ["B"]]
+
+
+class Adds:
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __call__(self, state: Any) -> State:
+        CALLS.append(self.what)
+        return {"log": [self.what]}
+
+    def method(self, state: Any) -> State:
+        return self(state)
+
+
+@pytest.mark.parametrize("how", [lambda o: o, lambda o: o.method], ids=["objects", "methods"])
+def test_differing_objects_do_not_share_results_and_equal_ones_do(drive: Drive, how: Any) -> None:
+    cache = InMemoryCache()
+    found = [drive.invoke(app_of(how(Adds(w)), cache), {"n": 1})["log"] for w in "ABA"]
+    assert found == [["A"], ["B"], ["A"]]
+    assert CALLS == ["A", "B"]
+
+
+def test_nodes_of_one_function_have_results_of_their_own(drive: Drive) -> None:
+    graph = StateGraph(State)
+    for name in "ab":
+        graph.add_node(name, note, cache_policy=CachePolicy()).add_edge(START, name)
+    drive.invoke(graph.compile(cache=InMemoryCache()), {"n": 1})
+    assert len(CALLS) == 2
+
+
+def test_what_cannot_be_told_apart_asks_for_a_key(drive: Drive) -> None:
+    """And takes it: whoever makes the keys tells apart what has the same name."""
+    lock = threading.Lock()
+
+    def node(state: State) -> State:
+        with lock:
+            return note(state)
+
+    with pytest.raises(TypeError, match="key_func"):
+        drive.invoke(app_of(node), {"n": 1})
+    app = app_of(node, policy=CachePolicy(key_func=lambda state: str(state["n"])))
+    for _ in range(2):
+        assert drive.invoke(app, {"n": 1})["log"] == [1]
+    assert CALLS == [1]
+
+
+def test_with_a_key_of_ones_own_a_function_may_hold_what_changes(drive: Drive) -> None:
+    ran: list[int] = []
+
+    def count(state: State) -> State:
+        ran.append(state["n"])
+        return {"log": [len(ran)]}
+
+    app = app_of(count, policy=CachePolicy(key_func=lambda state: str(state["n"])))
+    assert [drive.invoke(app, {"n": n})["log"] for n in (7, 7, 8)] == [[1], [1], [2]]
+    drive.call(app, "clear_cache")
+    assert drive.invoke(app, {"n": 7})["log"] == [3]
+
+
+def test_a_chain_of_functions_is_told_by_all_of_them(drive: Drive) -> None:
+    def chain(last: Any, cache: Any) -> Pregel:
+        node = NodeBuilder().subscribe_only("a").do(lambda x: x + 1).do(last).write_to("b").add_cache_policy(CachePolicy())
+        return Pregel(
+            nodes={"node": node}, channels={"a": LastValue(int), "b": LastValue(int)}, input_channels="a",
+            output_channels="b", cache=cache,
+        )  # fmt: skip
+
+    cache = InMemoryCache()
+    lasts: list[Any] = [lambda x: x * 2, lambda x: x * 3]
+    assert [drive.invoke(chain(last, cache), 1) for last in (*lasts, lasts[0])] == [4, 6, 4]
+
+
+# -- at the same time -----------------------------------------------------------------------------------------
+
+
+def slow(n: Any) -> State:
+    CALLS.append(n)
+    threading.Event().wait(0.002)
+    return {"log": [n]}
+
+
+@pytest.mark.parametrize("limit", [None, 1, 2])
+def test_equal_sends_of_one_superstep_share_one_run(drive: Drive, limit: int | None) -> None:
+    graph = StateGraph(State).add_node("work", slow, cache_policy=CachePolicy())
+    graph.add_conditional_edges(START, lambda state: [Send("work", n) for n in (7, 7, 8, 7, 7)])
+    app = graph.compile(cache=InMemoryCache())
+    config = {} if limit is None else {"max_concurrency": limit}
+    assert drive.invoke(app, {"n": 1}, config)["log"] == [7, 7, 8, 7, 7]
+    assert sorted(CALLS) == [7, 8]
+
+
+def test_equal_runs_at_the_same_time_share_too(drive: Drive) -> None:
+    app = app_of(slow_state)
+    assert [r["log"] for r in drive.batch(app, [{"n": 1}] * 4)] == [[1]] * 4
+    assert CALLS == [1]
+
+
+def slow_state(state: State) -> State:
+    return slow(state["n"])
+
+
+def test_a_failure_lets_the_next_in_line_try(drive: Drive) -> None:
+    def shaky(n: Any) -> State:
+        CALLS.append(n)
+        if len(CALLS) == 1:
+            raise Oops
+        return {"log": [n]}
+
+    graph = StateGraph(State).add_node(
+        "work", shaky, cache_policy=CachePolicy(), error_handler=lambda n: {"log": ["handled"]}
+    )
+    graph.add_conditional_edges(START, lambda state: [Send("work", 7)] * 3)
+    assert sorted(map(str, drive.invoke(graph.compile(cache=InMemoryCache()), {"n": 1})["log"])) == ["7", "7", "handled"]
+    assert CALLS == [7, 7]
+
+
+def test_a_cancelled_wait_lets_go() -> None:
+    """A run that is cancelled while it waits for another's result holds up nobody."""
+
+    async def main() -> Any:
+        go, entered = asyncio.Event(), asyncio.Event()
+
+        async def node(state: State) -> State:
+            CALLS.append(1)
+            entered.set()
+            await go.wait()
+            return {"log": [1]}
+
+        app = app_of(node, policy=CachePolicy(key_func=lambda state: "k"))
+        first = asyncio.ensure_future(app.ainvoke({"n": 1}))
+        await entered.wait()
+        second, third = (asyncio.ensure_future(app.ainvoke({"n": 1})) for _ in range(2))
+        await asyncio.sleep(0)
+        second.cancel()
+        go.set()
+        done = await asyncio.wait_for(asyncio.gather(first, third), WAIT)
+        await asyncio.wait([second])
+        return [d["log"] for d in done], second.cancelled()
+
+    assert asyncio.run(main()) == ([[1], [1]], True)
+    assert CALLS == [1]
+
+
+def test_nested_cached_nodes_do_not_wait_for_each_other(drive: Drive) -> None:
+    child = app_of(note)
+
+    def parent(state: State) -> State:
+        return {"log": child.invoke({"n": state["n"]})["log"]}
+
+    app = app_of(parent, policy=CachePolicy(key_func=lambda state: str(state["n"])))
+    assert drive.invoke(app, {"n": 1})["log"] == [1]
+
+
+# -- time and clearing ----------------------------------------------------------------------------------------
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("make", [lambda c: InMemoryCache(clock=c), lambda c: SqliteCache(":memory:", clock=c)],
+                         ids=["memory", "sqlite"])  # fmt: skip
+def test_a_result_is_good_for_its_time(drive: Drive, make: Any) -> None:
+    clock = Clock()
+    cache = make(clock)
+    app = app_of(note, cache, CachePolicy(ttl=10))
+    drive.invoke(app, {"n": 1})
+    clock.now = 9.9
+    drive.invoke(app, {"n": 1})
+    assert len(CALLS) == 1
+    clock.now = 10
+    drive.invoke(app, {"n": 1})
+    assert len(CALLS) == 2
+    if hasattr(cache, "close"):
+        cache.close()
+
+
+def test_a_file_serves_the_next_process(drive: Drive, tmp_path: Any) -> None:
+    """Here: another cache on the same file and another graph."""
+    for _ in range(2):
+        cache = SqliteCache(str(tmp_path / "cache.db"))
+        assert drive.invoke(app_of(note, cache), {"n": 1})["log"] == [1]
+        cache.close()
+    assert CALLS == [1]
+
+
+def two_nodes(cache: Any) -> Any:
+    graph = StateGraph(State)
+    for name in "ab":
+        graph.add_node(name, note, cache_policy=CachePolicy()).add_edge(START, name)
+    graph.add_node("plain", lambda state: None).add_edge(START, "plain")
+    return graph.compile(cache=cache)
+
+
+def test_clear_cache_forgets_all_nodes_or_some(drive: Drive) -> None:
+    cache = InMemoryCache()
+    app = two_nodes(cache)
+    drive.invoke(app, {"n": 1})
+    drive.call(app, "clear_cache", ["a"])
+    drive.invoke(app, {"n": 1})
+    assert len(CALLS) == 3
+    drive.call(app, "clear_cache")
+    drive.invoke(app, {"n": 1})
+    assert len(CALLS) == 5
+    drive.call(app, "clear_cache", nodes=["plain"])
+    drive.invoke(app, {"n": 1})
+    assert len(CALLS) == 5
+
+
+def test_clear_cache_says_what_is_missing(drive: Drive) -> None:
+    with pytest.raises(ValueError, match="has no cache"):
+        drive.call(two_nodes(None), "clear_cache")
+    with pytest.raises(ValueError, match="no node 'c'"):
+        drive.call(two_nodes(InMemoryCache()), "clear_cache", ["a", "c"])
+
+
+def test_the_cache_of_a_task_is_cleared_by_the_task(drive: Drive) -> None:
+    cache = InMemoryCache()
+
+    @task(cache_policy=CachePolicy())
+    def double(x: int) -> int:
+        CALLS.append(x)
+        return 2 * x
+
+    @entrypoint(cache=cache)
+    def flow(x: int) -> int:
+        return double(x).result()
+
+    assert [drive.invoke(flow, 2) for _ in range(2)] == [4, 4]
+    drive.call(flow, "clear_cache")
+    drive.invoke(flow, 2)
+    assert CALLS == [2], "clear_cache of the graph is for its nodes"
+    drive.call(double, "clear_cache", cache)
+    drive.invoke(flow, 2)
+    assert CALLS == [2, 2]
+
+
+def test_a_cached_task_shows_in_the_stream(drive: Drive) -> None:
+    @task(cache_policy=CachePolicy())
+    def double(x: int) -> int:
+        return 2 * x
+
+    @entrypoint(cache=InMemoryCache())
+    def flow(x: int) -> Any:
+        return [double(x).result(), double(x).result()]
+
+    assert drive.stream(flow, 2) == [
+        {"double": 4}, {"double": 4, "__metadata__": {"cached": True}}, {"flow": [4, 4]},
+    ]  # fmt: skip
+
+
+def test_an_entrypoint_may_be_cached_as_a_whole(drive: Drive) -> None:
+    @entrypoint(cache=InMemoryCache(), cache_policy=CachePolicy())
+    def flow(x: int) -> int:
+        CALLS.append(x)
+        return 2 * x
+
+    assert [drive.invoke(flow, x) for x in (1, 1, 2)] == [2, 2, 4]
+    assert CALLS == [1, 2]
+
+
+# -- what is kept ---------------------------------------------------------------------------------------------
+
+
+def test_errors_are_not(drive: Drive) -> None:
+    def shaky(state: State) -> State:
+        CALLS.append(1)
+        if len(CALLS) == 1:
+            raise Oops
+        return {"log": ["fine"]}
+
+    app = app_of(shaky)
+    with pytest.raises(Oops):
+        drive.invoke(app, {"n": 1})
+    assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [["fine"]] * 2
+    assert len(CALLS) == 2
+
+
+def test_a_retried_success_is(drive: Drive) -> None:
+    def shaky(state: State) -> State:
+        CALLS.append(1)
+        if len(CALLS) == 1:
+            raise Oops
+        return {"log": ["fine"]}
+
+    app = app_of(shaky, retry_policy=RetryPolicy(initial_interval=0))
+    assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [["fine"]] * 2
+    assert len(CALLS) == 2
+
+
+def test_questions_are_not_and_their_answers_are_not_shared(drive: Drive) -> None:
+    def ask(state: State) -> State:
+        return {"log": [interrupt("?")]}
+
+    graph = StateGraph(State).add_node("ask", ask, cache_policy=CachePolicy()).add_edge(START, "ask")
+    app = graph.compile(cache=InMemoryCache(), checkpointer=InMemorySaver())
+    for thread in ("1", "2"):
+        config = {"configurable": {"thread_id": thread}}
+        assert "__interrupt__" in drive.invoke(app, {"n": 1}, config), thread
+    config = {"configurable": {"thread_id": "1"}}
+    assert drive.invoke(app, Command(resume="A"), config)["log"] == ["A"]
+
+
+def test_where_to_go_is_replayed(drive: Drive) -> None:
+    def go(state: State) -> Any:
+        CALLS.append("go")
+        return Command(update={"log": ["go"]}, goto=["a", Send("b", {"n": 5})])
+
+    graph = StateGraph(State).add_node("go", go, cache_policy=CachePolicy(), destinations=["a", "b"])
+    graph.add_node("a", lambda s: {"log": ["a"]}).add_node("b", lambda s: {"log": [s["n"]]}).add_edge(START, "go")
+    app = graph.compile(cache=InMemoryCache())
+    assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [["go", "a", 5]] * 2
+    assert CALLS == ["go"]
+
+
+def test_what_cannot_be_stored_is_not_and_a_warning_says_so(drive: Drive) -> None:
+    def give(state: State) -> State:
+        CALLS.append(1)
+        return {"log": [threading.Lock()]}
+
+    app = app_of(give)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="'node': the result was not cached"):
+            drive.invoke(app, {"n": 1})
+    assert CALLS == [1, 1]
+
+
+def test_a_hit_shares_nothing_with_the_first_result(drive: Drive) -> None:
+    def give(state: State) -> State:
+        return {"log": [["inner"]]}
+
+    app = app_of(give)
+    drive.invoke(app, {"n": 1})["log"][0].append("changed")
+    assert drive.invoke(app, {"n": 1})["log"] == [["inner"]]
+    drive.invoke(app, {"n": 1})["log"][0].append("changed")
+    assert drive.invoke(app, {"n": 1})["log"] == [["inner"]]
+
+
+def test_a_hit_is_kept_by_a_saver_like_any_result(drive: Drive) -> None:
+    cache = InMemoryCache()
+    drive.invoke(app_of(note, cache), {"n": 1})
+    graph = StateGraph(State).add_node("node", note, cache_policy=CachePolicy()).add_edge(START, "node")
+    app = graph.compile(cache=cache, checkpointer=InMemorySaver())
+    drive.invoke(app, {"n": 1}, ONE)
+    assert drive.get_state(app, ONE).values["log"] == [1]
+    assert CALLS == [1]
+
+
+# -- nested graphs --------------------------------------------------------------------------------------------
+
+
+def test_a_nested_graph_uses_the_cache_of_the_one_around_it(drive: Drive) -> None:
+    child = StateGraph(State).add_node("node", note, cache_policy=CachePolicy()).add_edge(START, "node").compile()
+    app = StateGraph(State).add_node("child", child).add_edge(START, "child").compile(cache=InMemoryCache())
+    assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [[1], [1]]
+    assert CALLS == [1]
+
+
+def test_or_its_own(drive: Drive) -> None:
+    mine, other = InMemoryCache(), InMemoryCache()
+    child = app_of(note, mine)
+    app = StateGraph(State).add_node("child", child).add_edge(START, "child").compile(cache=other)
+    drive.invoke(app, {"n": 1})
+    drive.call(child, "clear_cache")
+    drive.invoke(app, {"n": 1})
+    assert len(CALLS) == 2
+
+
+def test_a_whole_graph_is_cached_under_a_key_of_ones_own(drive: Drive) -> None:
+    child = StateGraph(State).add_node("node", note).add_edge(START, "node").compile()
+    key = CachePolicy(key_func=lambda state: str(state["n"]))
+    app = StateGraph(State).add_node("child", child, cache_policy=key).add_edge(START, "child").compile(cache=InMemoryCache())
+    assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [[1], [1]]
+    assert CALLS == [1]
+
+
+# -- keys that never come twice -----------------------------------------------------------------------------------
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.kind, self.calls = "fixed", 0
+
+    def __call__(self, state: State) -> State:
+        self.calls += 1
+        return {}
+
+
+def counting() -> Any:
+    calls, kind = [], "fixed"
+
+    def node(state: State) -> State:
+        calls.append(kind)
+        return {}
+
+    return node
+
+
+@pytest.mark.parametrize("make", [Counting, counting])
+def test_a_function_that_is_another_at_each_call_is_told_once(drive: Drive, make: Callable[[], Any]) -> None:
+    app = app_of(make())
+    drive.invoke(app, {"n": 1}), drive.invoke(app, {"n": 1})
+    with pytest.warns(RuntimeWarning, match=r"node 'node' has never been hit.*what changes is 'calls'\. Give .*key_func"):
+        drive.invoke(app, {"n": 1})
+    drive.invoke(app, {"n": 1}), drive.invoke(app, {"n": 1})
+
+
+def test_an_input_that_is_another_in_each_run_is_told_once(drive: Drive) -> None:
+    app = app_of(note)
+    for n in range(MANY_RUNS - 1):
+        drive.invoke(app, {"n": n, "log": []})
+    with pytest.warns(RuntimeWarning, match=r"another one in each of 20 runs: 'n' changes\. Give"):
+        drive.invoke(app, {"n": -1, "log": []})
+    drive.invoke(app, {"n": -2, "log": []})
+
+
+def test_a_cache_that_is_hit_or_whose_tasks_differ_in_one_run_is_fine(drive: Drive) -> None:
+    app = app_of(note)
+    for n in (1, 1, *range(2 * MANY_RUNS)):
+        drive.invoke(app, {"n": n})
+    wide = StateGraph(State).add_node("node", note, cache_policy=CachePolicy())
+    wide.add_conditional_edges(START, lambda state: [Send("node", {"n": n}) for n in range(3 * MANY_RUNS)], ["node"])
+    drive.invoke(wide.compile(cache=InMemoryCache()), {"n": 0})

@@ -1,0 +1,390 @@
+"""A question is known by its key, or by its words with a counter among equal ones: an answer never reaches another one."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from kit.drive import Drive
+
+from stategraph import (
+    START,
+    Command,
+    GraphInterrupt,
+    InMemorySaver,
+    Pregel,
+    StateGraph,
+    interrupt,
+    task,
+)
+from stategraph.executors import ProcessExecutor
+from stategraph.pregel.superstep import interrupts, question_ids
+
+ONE = {"configurable": {"thread_id": "1"}}
+
+
+class State(TypedDict, total=False):
+    orders: list[str]
+    keys: bool
+    seen: str
+    got: dict[str, str]
+
+
+def tools(state: State) -> Any:
+    """Two tools side by side ask for an approval each. In each run they come in the order that is told for it."""
+    order = _next(state)
+    got: dict[str, str] = {}
+    signals = []
+    for name in order:
+        try:
+            got[name] = interrupt(f"may {name} run?", key=name if state["keys"] else None)
+        except GraphInterrupt as signal:
+            signals.append(signal)
+    if signals:
+        raise signals[0]
+    return {"got": got}
+
+
+def in_turn(state: State) -> Any:
+    """The tools one after the other: the node pauses at the first that has no answer."""
+    return {"got": {name: interrupt(f"may {name} run?", key=name if state["keys"] else None) for name in _next(state)}}
+
+
+async def atools(state: State) -> Any:
+    """`tools`, gathered."""
+
+    async def ask(name: str) -> str:
+        return str(interrupt(f"may {name} run?", key=name if state["keys"] else None))
+
+    order = _next(state)
+    found = await asyncio.gather(*map(ask, order))
+    return {"got": dict(zip(order, found, strict=True))}
+
+
+def twice(state: State) -> Any:
+    """Two questions under one key."""
+    return {"got": {"a": interrupt("one?", key="k"), "b": interrupt("two?", key="k")}}
+
+
+def proposal(state: State) -> Any:
+    """Asks in the words that are told for this run."""
+    words = _next(state)
+    return {"got": {"a": interrupt(words, key="proposal" if state["keys"] else None)}}
+
+
+def number(state: State) -> Any:
+    """Wants a number, in words that change."""
+    return {"got": {"n": interrupt(_next(state), key="n" if state["keys"] else None, response_schema=int)}}
+
+
+def proposal_and_proof(state: State) -> Any:
+    """Asks in the words that are told for this run, and then whether that is sure."""
+    words = _next(state)
+    return {"got": {"a": interrupt(words), "b": interrupt("sure?")}}
+
+
+def _next(state: State) -> str:
+    """What is told for this run: a file counts them, since a node may run in another process."""
+    path = Path(state["seen"])
+    run = len(path.read_text()) if path.exists() else 0
+    path.write_text("." * (run + 1))
+    return state["orders"][min(run, len(state["orders"]) - 1)]
+
+
+@pytest.fixture(scope="module", params=["here", "processes"])
+def place(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Where nodes run."""
+    if request.param == "here":
+        yield None
+        return
+    with ProcessExecutor(1) as executor:
+        yield executor
+
+
+def app_of(node: Any, place: Any, **options: Any) -> Pregel:
+    graph = StateGraph(State).add_node("node", node).add_edge(START, "node")
+    return graph.compile(InMemorySaver(), executor=place, **options)
+
+
+def start(drive: Drive, app: Pregel, tmp_path: Path, *orders: str, keys: bool) -> dict[str, str]:
+    """Run to the pause; the ids of the questions by their values."""
+    given = {"orders": [*orders], "keys": keys, "seen": str(tmp_path / "runs"), "got": {}}
+    return ids(drive.invoke(app, given, ONE))
+
+
+def ids(result: Any) -> dict[str, str]:
+    return {question.value: question.id for question in result["__interrupt__"]}
+
+
+@pytest.fixture(params=[tools, atools], ids=["sequential", "gathered"])
+def node(request: pytest.FixtureRequest, drive: Drive, place: Any) -> Any:
+    if request.param is atools and place is None and not drive.is_async:
+        pytest.skip("a sync run has no coroutines")
+    return request.param
+
+
+def test_tools_that_swap_places_get_their_own_answers(
+    drive: Drive, place: Any, node: Any, tmp_path: Path
+) -> None:
+    app = app_of(node, place)
+    asked = start(drive, app, tmp_path, "ab", "ba", keys=False)
+    given = {asked["may a run?"]: "A", asked["may b run?"]: "B"}
+    assert drive.invoke(app, Command(resume=given), ONE)["got"] == {"a": "A", "b": "B"}
+
+
+def test_with_keys_each_gets_its_own(drive: Drive, place: Any, node: Any, tmp_path: Path) -> None:
+    app = app_of(node, place)
+    asked = start(drive, app, tmp_path, "ab", "ba", "ab", keys=True)
+    paused = drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), ONE)
+    assert ids(paused) == {"may a run?": asked["may a run?"]}
+    assert drive.invoke(app, Command(resume="A"), ONE)["got"] == {"a": "A", "b": "B"}
+
+
+def test_a_key_is_used_once(drive: Drive, place: Any, tmp_path: Path) -> None:
+    app = app_of(twice, place)
+    start(drive, app, tmp_path, "", keys=True)
+    with pytest.raises(ValueError, match="two questions under the key 'k'"):
+        drive.invoke(app, Command(resume="yes"), ONE)
+
+
+@pytest.mark.parametrize("key", ["", 1, ("a",)])
+def test_a_key_is_a_text(drive: Drive, key: Any) -> None:
+    app = app_of(lambda _: {"got": {"a": interrupt("?", key=key)}}, None)
+    with pytest.raises(TypeError, match="must be a non-empty string"):
+        drive.invoke(app, {"got": {}}, ONE)
+
+
+def test_what_is_proposed_in_other_words_is_asked_anew(drive: Drive, place: Any, tmp_path: Path) -> None:
+    """An approval is of what was shown."""
+    app = app_of(proposal, place)
+    first = start(drive, app, tmp_path, "pay 4", "pay 4000", keys=False)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        paused = drive.invoke(app, Command(resume={first["pay 4"]: "yes"}), ONE)
+    assert list(ids(paused)) == ["pay 4000"] and ids(paused)["pay 4000"] != first["pay 4"]
+    if place is None:
+        assert any("from 'pay 4' to 'pay 4000'" in str(each.message) for each in told)
+    assert drive.invoke(app, Command(resume="no"), ONE)["got"] == {"a": "no"}
+
+
+def test_with_a_key_words_may_change(drive: Drive, place: Any, tmp_path: Path) -> None:
+    app = app_of(proposal, place)
+    start(drive, app, tmp_path, "pay 4 (12:00)", "pay 4 (12:01)", keys=True)
+    assert drive.invoke(app, Command(resume="yes"), ONE)["got"] == {"a": "yes"}
+
+
+@pytest.mark.parametrize("keys", [True, False])
+def test_a_rejected_answer_leaves_the_question_under_its_id(
+    drive: Drive, place: Any, tmp_path: Path, keys: bool
+) -> None:
+    app = app_of(number, place)
+    words = ("n?", "n now?", "n at last?") if keys else ("n?",)
+    first = start(drive, app, tmp_path, *words, keys=keys)
+    with pytest.raises(ValueError, match="valid integer"):
+        drive.invoke(app, Command(resume="none"), ONE)
+    (question,) = drive.get_state(app, ONE).interrupts
+    assert question.id == first["n?"]
+    assert drive.invoke(app, Command(resume={question.id: "7"}), ONE)["got"] == {"n": 7}
+
+
+@pytest.fixture(params=["supersteps", "ready"])
+def schedule(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture(params=["sync", "exit"])
+def durability(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.mark.filterwarnings("ignore:node 'node'. question")
+def test_after_an_edit_the_words_count_again_once_they_were_shown(
+    drive: Drive, place: Any, tmp_path: Path, schedule: Any, durability: Any
+) -> None:
+    """What a person edits before approving is approved as edited; what is shown since is approved as shown."""
+    app = app_of(proposal, place, schedule=schedule)
+    start(drive, app, tmp_path, "pay 4", "pay 40", "pay 4000", keys=False)
+    drive.update_state(app, ONE, {"got": {"note": "edited"}})
+    assert list(ids(drive.invoke(app, None, ONE, durability=durability))) == ["pay 40"]
+    assert list(ids(drive.invoke(app, Command(resume="yes"), ONE, durability=durability))) == ["pay 4000"]
+    assert drive.invoke(app, Command(resume="no"), ONE, durability=durability)["got"] == {"a": "no"}
+
+
+def test_an_answer_given_before_an_edit_stays_that_of_the_words_since(
+    drive: Drive, place: Any, tmp_path: Path, schedule: Any, durability: Any
+) -> None:
+    app = app_of(proposal_and_proof, place, schedule=schedule)
+    start(drive, app, tmp_path, "pay 4", "pay 4", "pay 40", keys=False)
+    assert list(ids(drive.invoke(app, Command(resume="yes"), ONE))) == ["sure?"]
+    drive.update_state(app, ONE, {"got": {"note": "edited"}})
+    assert list(ids(drive.invoke(app, None, ONE, durability=durability))) == ["sure?"]
+    assert drive.invoke(app, Command(resume="no"), ONE, durability=durability)["got"] == {"a": "yes", "b": "no"}
+
+
+# -- questions whose order changes -----------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:node 'node'. question")
+@pytest.mark.parametrize("keys", [True, False], ids=["keyed", "unkeyed"])
+@pytest.mark.parametrize(("named", "durability"), [(True, "sync"), (False, "exit")])
+def test_questions_end_after_one_answer_each_in_any_order(
+    drive: Drive, place: Any, tmp_path: Path, keys: bool, named: bool, schedule: Any, durability: Any
+) -> None:
+    """An answer stays with the task if the node, running again, comes to another question first."""
+    app = app_of(in_turn, place, schedule=schedule)
+    asked = start(drive, app, tmp_path, "abc", "bca", "cab", "bac", keys=keys)
+    shown = []
+    for name in "abc":
+        ((words, id),) = asked.items()
+        shown.append(words)
+        answer = name.upper()
+        result = drive.invoke(app, Command(resume={id: answer} if named else answer), ONE, durability=durability)
+        asked = ids(result) if "__interrupt__" in result else {}
+    assert shown == ["may a run?", "may b run?", "may c run?"]
+    assert not asked and result["got"] == {"a": "A", "b": "B", "c": "C"}
+
+
+@pytest.mark.filterwarnings("ignore:node 'node'. question")
+@pytest.mark.parametrize("keys", [True, False], ids=["keyed", "unkeyed"])
+def test_open_questions_stay_shown_if_an_attempt_does_not_reach_them(
+    drive: Drive, place: Any, tmp_path: Path, keys: bool, schedule: Any
+) -> None:
+    app = app_of(tools, place, schedule=schedule)
+    asked = start(drive, app, tmp_path, "abc", "c", "bac", keys=keys)
+    paused = drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), ONE)
+    left = {words: id for words, id in asked.items() if words != "may a run?"}
+    assert ids(paused) == left
+    assert {each.value: each.id for each in drive.get_state(app, ONE).interrupts} == left
+    given = {left["may b run?"]: "B", left["may c run?"]: "C"}
+    assert drive.invoke(app, Command(resume=given), ONE)["got"] == {"a": "A", "b": "B", "c": "C"}
+
+
+@pytest.mark.filterwarnings("ignore:node 'node'. question")
+def test_each_of_equal_questions_takes_one_answer(drive: Drive, schedule: Any) -> None:
+    """Equal questions cannot be told apart: which of them takes which answer does not matter, if each takes one."""
+    orders = ["oo?", "?oo", "o?o"]
+
+    def node(_: Any) -> Any:
+        order = orders.pop(0) if orders else "oo?"
+        return {"got": [(kind, interrupt(kind)) for kind in order]}
+
+    app = app_of(node, None, schedule=schedule)
+    result, answers = drive.invoke(app, {"got": {}}, ONE), []
+    while "__interrupt__" in result:
+        (question,) = result["__interrupt__"]
+        answers.append((question.value, len(answers)))
+        result = drive.invoke(app, Command(resume={question.id: len(answers) - 1}), ONE)
+    assert sorted(result["got"]) == sorted(answers) and len(answers) == 3
+
+
+@pytest.mark.filterwarnings("ignore:node 'node'. question")
+@pytest.mark.parametrize("inside", ["graph", "memory", "stateless", "task"])
+def test_an_answer_for_something_inside_is_kept_while_the_node_asks_first(
+    drive: Drive, local_saver: Any, schedule: Any, inside: str
+) -> None:
+    """The node runs something that asks, and asks a question of its own; the order changes in each run."""
+    kinds: dict[str, Any] = {"graph": None, "memory": True, "stateless": False}
+
+    def ask(_: Any) -> Any:
+        return {"got": interrupt("inside?")}
+
+    if inside == "task":
+        run = task(ask)
+    else:
+        inner = StateGraph(State).add_node("ask", ask).add_edge(START, "ask").compile(kinds[inside])
+    orders = ["io", "oi", "io"]
+
+    def node(_: Any) -> Any:
+        got = {}
+        for kind in orders.pop(0) if orders else "io":
+            if kind == "o":
+                got["own"] = interrupt("own?")
+            else:
+                got["inside"] = run({}).result()["got"] if inside == "task" else inner.invoke({"got": {}})["got"]
+        return {"got": got}
+
+    async def anode(_: Any) -> Any:
+        got = {}
+        for kind in orders.pop(0) if orders else "io":
+            if kind == "o":
+                got["own"] = interrupt("own?")
+            else:
+                got["inside"] = (await run({}) if inside == "task" else await inner.ainvoke({"got": {}}))["got"]
+        return {"got": got}
+
+    if inside == "task" and drive.is_async:
+
+        async def aask(given: Any) -> Any:
+            return ask(given)
+
+        run = task(aask)
+    graph = StateGraph(State).add_node("node", anode if drive.is_async else node).add_edge(START, "node")
+    app = graph.compile(local_saver, schedule=schedule)
+    asked = ids(drive.invoke(app, {"got": {}}, ONE))
+    shown = []
+    while asked:
+        ((words, id),) = asked.items()
+        shown.append(words)
+        result = drive.invoke(app, Command(resume={id: words.upper()}), ONE)
+        asked = ids(result) if "__interrupt__" in result else {}
+    assert shown == ["inside?", "own?"] and result["got"] == {"own": "OWN?", "inside": "INSIDE?"}
+
+
+def test_a_node_that_ends_without_a_question_it_was_answered_is_told(drive: Drive, place: Any, tmp_path: Path) -> None:
+    app = app_of(in_turn, place)
+    asked = start(drive, app, tmp_path, "ab", "", keys=True)
+    with pytest.warns(UserWarning, match="ended without asking 'may a run\\?' again"):
+        assert drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), ONE)["got"] == {}
+
+
+def test_where_warnings_are_errors_the_node_fails_and_can_go_on(drive: Drive, tmp_path: Path) -> None:
+    app = app_of(proposal, None)
+    start(drive, app, tmp_path, "pay 4", "pay 40", "pay 4", keys=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="has changed since it was answered"):
+            drive.invoke(app, Command(resume="yes"), ONE)
+    assert "has changed" in str(drive.get_state(app, ONE).tasks[0].error)
+    assert drive.invoke(app, None, ONE)["got"] == {"a": "yes"}
+
+
+def test_a_kept_answer_that_no_question_takes_is_told(drive: Drive, place: Any, tmp_path: Path) -> None:
+    app = app_of(in_turn, place)
+    asked = start(drive, app, tmp_path, "ab", "b", "b", keys=True)
+    paused = drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), ONE)
+    with pytest.warns(UserWarning, match="ended without asking the question with id"):
+        assert drive.invoke(app, Command(resume={ids(paused)["may b run?"]: "B"}), ONE)["got"] == {"b": "B"}
+
+
+def test_answers_in_any_order_are_no_cause_for_a_warning(drive: Drive, tmp_path: Path, schedule: Any) -> None:
+    app = app_of(in_turn, None, schedule=schedule)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asked = start(drive, app, tmp_path, "ab", "ba", "ab", keys=True)
+        asked = ids(drive.invoke(app, Command(resume=asked and {asked["may a run?"]: "A"}), ONE))
+        assert drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), ONE)["got"] == {"a": "A", "b": "B"}
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "0.1.0"])
+def test_a_thread_of_an_earlier_version_takes_answers_by_its_ids(
+    drive: Drive, place: Any, tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids of 0.2.0 were made of place and value, those before of the place alone."""
+    app = app_of(tools, None)
+
+    def earlier(ns: str, place: int, content: str, equal: int) -> question_ids.Question:
+        known = question_ids.identify(ns, place, content, equal)
+        return question_ids.Question(known.earlier[version == "0.1.0"])
+
+    with monkeypatch.context() as before:
+        before.setattr(interrupts, "identify", earlier)
+        asked = start(drive, app, tmp_path, "abc", keys=False)
+    paused = drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), ONE)
+    left = {words: id for words, id in asked.items() if words != "may b run?"}
+    assert ids(paused) == left, "they keep their ids"
+    given = {left["may a run?"]: "A", left["may c run?"]: "C"}
+    assert drive.invoke(app, Command(resume=given), ONE)["got"] == {"a": "A", "b": "B", "c": "C"}

@@ -1,0 +1,644 @@
+"""`Send(..., race=...)`: the first that finishes wins, and only what it wrote counts."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partialmethod
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit import cluster
+
+from stategraph import (
+    START,
+    Command,
+    GraphDrained,
+    InMemorySaver,
+    Limit,
+    RetryPolicy,
+    RunControl,
+    Runtime,
+    Send,
+    StateGraph,
+    interrupt,
+)
+from stategraph.checkpoint import Serializer
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.pregel.errors import NodeTimeoutError
+from stategraph.visualize import report, timeline
+
+postgres = cluster.emptied
+CFG: Any = {"configurable": {"thread_id": "t"}}
+WAIT = 20
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    after: Annotated[list[str], operator.add]
+
+
+class Item(TypedDict):
+    name: str
+
+
+class Lost(Exception):
+    """A racer that fails."""
+
+
+@pytest.fixture(params=["supersteps", "ready"], autouse=True)
+def schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """All holds with each schedule."""
+    monkeypatch.setattr(StateGraph, "compile", partialmethod(StateGraph.compile, schedule=request.param))
+    return request.param  # type: ignore[no-any-return]
+
+
+in_supersteps = pytest.mark.parametrize("schedule", ["supersteps"], indirect=True)
+
+
+class Track:
+    """What racers do: "win" ends at once, "hang" ends when the test does, "fail", "ask", "late" ends when it is told."""
+
+    def __init__(self) -> None:
+        self.began: list[str] = []
+        self.ended: list[str] = []
+        self.stopped: list[str] = []
+        self.release = threading.Event()
+        self.plans: dict[str, list[str]] = {}
+
+    def plan(self, name: str) -> str:
+        self.began.append(name)
+        steps = self.plans.get(name)
+        return steps.pop(0) if steps else name.rstrip("0123456789")
+
+    def act(self, what: str, name: str) -> Any:
+        if what == "fail":
+            raise Lost(name)
+        answer = interrupt(name) if what == "ask" else ""
+        self.ended.append(name)
+        return {"log": [f"{name}{answer}"]}
+
+    def run(self, item: Item) -> Any:
+        what = self.plan(item["name"])
+        if what == "hang":
+            assert self.release.wait(WAIT)
+        return self.act(what, item["name"])
+
+    async def arun(self, item: Item) -> Any:
+        what = self.plan(item["name"])
+        if what == "hang":
+            try:
+                await asyncio.sleep(WAIT)
+            except asyncio.CancelledError:
+                self.stopped.append(item["name"])
+                raise
+        return self.act(what, item["name"])
+
+
+@pytest.fixture
+def track() -> Iterator[Track]:
+    made = Track()
+    yield made
+    made.release.set()
+
+
+def make_app(drive: Any, track: Track, racers: list[Any], saver: Any = None, *, more: Any = (), **policies: Any) -> Any:
+    """START races `racers`, and sends `more` beside; what comes after says so."""
+    sends = [each if isinstance(each, Send) else Send("run", {"name": each}, race="r") for each in racers]
+    builder = StateGraph(State)
+    builder.add_node("run", track.arun if drive.is_async else track.run, **policies)
+    builder.add_node("after", lambda state: {"after": [",".join(state.get("log", []))]})
+    builder.add_conditional_edges(START, lambda state: [*sends, *more], ["run"])
+    builder.add_edge("run", "after")
+    return builder.compile(checkpointer=saver)
+
+
+# -- who wins -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_the_first_that_finishes_wins_and_nobody_waits_for_the_others(drive: Any, saver: Any, track: Track, stored: bool) -> None:
+    app = make_app(drive, track, ["hang1", "win", "hang2"], saver if stored else None)
+    assert drive.invoke(app, {}, CFG if stored else None) == {"log": ["win"], "after": ["win"]}
+    assert track.ended == ["win"]
+    if drive.is_async:
+        assert sorted(track.stopped) == ["hang1", "hang2"], "coroutines are cancelled"
+
+
+def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver: Any, track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sync:
+        is_async = False
+
+    begun = threading.Event()
+
+    def plan(name: str) -> str:
+        if name == "hang":
+            begun.set()
+        assert begun.wait(WAIT)  # else `win` may have won before `hang` begins, which then never does
+        return name
+
+    monkeypatch.setattr(track, "plan", plan)
+    app = make_app(Sync, track, ["hang", "win"], saver)
+    assert app.invoke({}, CFG)["log"] == ["win"]
+    track.release.set()
+    for _ in range(500):
+        if "hang" in track.ended:
+            break
+        threading.Event().wait(0.01)
+    assert "hang" in track.ended
+    assert app.get_state(CFG).values == {"log": ["win"], "after": ["win"]}
+    assert app.invoke({}, CFG)["log"][0] == "win"
+
+
+def test_of_several_found_finished_together_the_first_in_path_order_wins(drive: Any, saver: Any) -> None:
+    ready = threading.Barrier(3)
+
+    def run(item: Item) -> Any:
+        ready.wait(WAIT)
+        return {"log": [item["name"]]}
+
+    async def arun(item: Item) -> Any:
+        return {"log": [item["name"]]}
+
+    builder = StateGraph(State).add_node("run", arun if drive.is_async else run)
+    builder.add_conditional_edges(START, lambda state: [Send("run", {"name": n}, race="r") for n in "abc"], ["run"])
+    result = drive.invoke(builder.compile(checkpointer=saver), {}, CFG)["log"]
+    assert len(result) == 1 and (result == ["a"] or not drive.is_async)
+
+
+def test_sends_without_a_race_and_of_other_races_are_not_touched(drive: Any, saver: Any, track: Track) -> None:
+    racers = [Send("run", {"name": n}, race=r) for n, r in [("hang1", "x"), ("win1", "x"), ("win2", "y"), ("hang2", "y")]]
+    app = make_app(drive, track, racers, saver, more=[Send("run", {"name": "win3"})])
+    assert sorted(drive.invoke(app, {}, CFG)["log"]) == ["win1", "win2", "win3"]
+
+
+def test_the_sends_of_two_tasks_are_two_races(drive: Any, saver: Any) -> None:
+    builder = StateGraph(State)
+    for name in "ab":
+        builder.add_node(name, lambda state, name=name: [Send("run", {"name": name + n}, race="r") for n in "12"], destinations=("run",))
+        builder.add_edge(START, name)
+    builder.add_node("run", lambda item: {"log": [item["name"][0]]})
+    app = builder.compile(checkpointer=saver)
+    assert sorted(drive.invoke(app, {}, CFG)["log"]) == ["a", "b"]
+
+
+def test_a_command_given_as_input_races_too(drive: Any, saver: Any, track: Track) -> None:
+    app = make_app(drive, track, ["win"], saver)
+    goto = [Send("run", {"name": name}, race="r") for name in ("hang", "win")]
+    assert drive.invoke(app, Command(goto=goto), CFG)["log"] == ["win"]
+
+
+def test_one_at_a_time_the_others_are_not_begun(drive: Any, saver: Any, track: Track) -> None:
+    app = make_app(drive, track, ["fail", "win1", "win2"], saver)
+    assert drive.invoke(app, {}, {**CFG, "max_concurrency": 1})["log"] == ["win1"]
+    assert track.began == ["fail", "win1"]
+
+
+# -- failures and questions ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_failure", ["stop", "finish"])
+def test_a_failure_does_not_win_nor_stop_the_others(drive: Any, saver: Any, track: Track, on_failure: Any) -> None:
+    app = make_app(drive, track, ["fail", "win"], saver)
+    assert drive.invoke(app, {}, CFG, on_failure=on_failure)["log"] == ["win"]
+
+
+def test_if_all_fail_the_first_in_path_order_is_raised_with_the_others_in_its_notes(drive: Any, saver: Any, track: Track) -> None:
+    app = make_app(drive, track, ["fail1", "fail2"], saver)
+    with pytest.raises(Lost, match="fail1") as failure:
+        drive.invoke(app, {}, CFG)
+    assert any("fail2" in note for note in failure.value.__notes__)
+    track.plans = {"fail2": ["win"]}
+    assert drive.invoke(make_app(drive, track, ["fail1", "fail2"], saver), None, CFG)["log"] == ["fail2"]
+
+
+def test_a_question_does_not_win(drive: Any, saver: Any, track: Track) -> None:
+    app = make_app(drive, track, ["ask", "win"], saver)
+    assert drive.invoke(app, {}, CFG) == {"log": ["win"], "after": ["win"]}
+    assert not drive.get_state(app, CFG).interrupts
+
+
+def test_if_none_wins_questions_pause_and_the_answered_one_may_win(drive: Any, saver: Any, track: Track) -> None:
+    racers = ["fail", "ask1", "ask2"]
+    asked = drive.invoke(make_app(drive, track, racers, saver), {}, CFG)["__interrupt__"]
+    assert [question.value for question in asked] == ["ask1", "ask2"]
+    state = drive.get_state(make_app(drive, track, racers, saver), CFG)
+    assert [task.lost for task in state.tasks] == [False] * 3 and len(state.interrupts) == 2
+    done = drive.invoke(make_app(drive, track, racers, saver), Command(resume={asked[1].id: "!"}), CFG)
+    assert done == {"log": ["ask2!"], "after": ["ask2!"]}
+    assert not drive.get_state(make_app(drive, track, racers, saver), CFG).next
+
+
+def test_the_handler_of_an_error_stands_in_for_its_racer(drive: Any, saver: Any, track: Track) -> None:
+    def mend(item: Item) -> Any:
+        return {"log": [f"mended {item['name']}"]}
+
+    app = make_app(drive, track, ["fail1", "win"], saver, error_handler=mend)
+    assert drive.invoke(app, {}, CFG)["log"] == ["win"]
+    app = make_app(drive, track, ["fail1", "fail2"], InMemorySaver(), error_handler=mend)
+    assert len(drive.invoke(app, {}, CFG)["log"]) == 1
+
+
+def test_a_failure_beside_a_race_is_a_failure(drive: Any, saver: Any, track: Track) -> None:
+    app = make_app(drive, track, ["win", "win2"], saver, more=[Send("run", {"name": "fail"})])
+    with pytest.raises(Lost, match="fail"):
+        drive.invoke(app, {}, {**CFG, "max_concurrency": 1})
+    state = drive.get_state(app, CFG)
+    ran = [s for s in drive.items(app, "get_state_history", CFG) if len(s.tasks) == 3]
+    assert [task.lost for task in ran[0].tasks] == [False, True, False] and "run" in state.next
+    track.plans = {"fail": ["win"]}
+    track.began.clear()
+    fresh = make_app(drive, track, ["win", "win2"], saver)
+    assert drive.invoke(fresh, None, CFG)["log"] == ["win", "fail"]
+    assert track.began == ["fail"], "neither the winner nor the loser runs again"
+
+
+# -- policies -----------------------------------------------------------------------------------------------------
+
+
+def test_retries_and_timeouts_belong_to_each_racer(drive: Any, saver: Any, track: Track) -> None:
+    track.plans = {"fail": ["fail", "fail", "win"]}
+    retry = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=Lost)
+    app = make_app(drive, track, ["hang", "fail"], saver, retry_policy=retry)
+    assert drive.invoke(app, {}, CFG)["log"] == ["fail"] and track.began.count("fail") == 3
+    slow = [Send("run", {"name": "hang"}, race="r", timeout=0.05), "fail1"]
+    app = make_app(drive, track, slow, InMemorySaver())
+    with pytest.raises(NodeTimeoutError):
+        drive.invoke(app, {}, CFG)
+
+
+def test_a_limit_does_not_hold_up_who_has_won(drive: Any, saver: Any, track: Track) -> None:
+    """Racers that wait for a place leave the queue; places that losers held are given back."""
+    limit = Limit(1)
+    app = make_app(drive, track, ["win1", "win2", "win3"], saver, limit=limit)
+    for turn in (1, 2):
+        assert drive.invoke(app, {}, CFG)["log"] == ["win1"] * turn
+    app = make_app(drive, track, ["hang", "win"], InMemorySaver(), limit=Limit(2))
+    for _ in range(3):
+        assert drive.invoke(app, {}, CFG)["log"][-1] == "win"
+
+
+def test_what_a_loser_had_once_stays(drive: Any, saver: Any) -> None:
+    charged: list[str] = []
+    had = threading.Event()
+
+    def run(item: Item, runtime: Runtime) -> Any:
+        if item["name"] == "slow":
+            runtime.once("charge", charged.append, "slow")
+            had.set()
+            threading.Event().wait(0.5)
+        else:
+            assert had.wait(WAIT)
+        return {"log": [item["name"]]}
+
+    builder = StateGraph(State).add_node("run", run)
+    builder.add_conditional_edges(START, lambda state: [Send("run", {"name": n}, race="r") for n in ("slow", "quick")], ["run"])
+    app = builder.compile(checkpointer=saver)
+    assert drive.invoke(app, {}, CFG)["log"] == ["quick"] and charged == ["slow"]
+
+
+def test_graphs_race_as_well(drive: Any, saver: Any, track: Track) -> None:
+    body = track.arun if drive.is_async else track.run
+    inner = StateGraph(State, input_schema=Item).add_node("step", body, input_schema=Item).add_edge(START, "step")
+    for memory in (None, True):
+        builder = StateGraph(State).add_node("run", inner.compile(checkpointer=memory))
+        keys = [(name, name if memory else None) for name in ("hang", "win")]
+        builder.add_conditional_edges(
+            START, lambda state, keys=keys: [Send("run", {"name": n}, race="r", key=k) for n, k in keys], ["run"]
+        )
+        app = builder.compile(checkpointer=InMemorySaver() if memory else saver)
+        assert drive.invoke(app, {}, CFG)["log"] == ["win"]
+
+
+# -- history ------------------------------------------------------------------------------------------------------
+
+
+def test_history_shows_who_has_lost(drive: Any, saver: Any, track: Track) -> None:
+    app = make_app(drive, track, ["hang", "win", "fail"], saver)
+    drive.invoke(app, {}, CFG)
+    step = next(s for s in drive.items(app, "get_state_history", CFG) if len(s.tasks) == 3)
+    assert [task.lost for task in step.tasks] == [True, False, True]
+    assert [task.result for task in step.tasks] == [None, {"log": ["win"]}, None]
+
+
+def test_a_replay_and_a_fork_race_anew(drive: Any, saver: Any, track: Track) -> None:
+    track.plans = {"win1": ["win", "fail"]}
+    app = make_app(drive, track, ["win1", "hang" if drive.is_async else "ask"], saver)
+    assert drive.invoke(app, {}, CFG)["log"] == ["win1"]
+    step = next(s for s in drive.items(app, "get_state_history", CFG) if len(s.tasks) == 2)
+    track.plans["hang"] = ["win"]
+    track.plans["ask"] = ["win"]
+    assert drive.invoke(app, None, step.config)["log"] in (["hang"], ["ask"])
+
+
+def test_readers_hear_of_winners_and_losers(drive: Any, saver: Any, track: Track) -> None:
+    app = make_app(drive, track, ["ask", "win", "hang"], saver)
+    chunks = drive.items(app, "stream", {}, CFG, stream_mode=["updates", "tasks"])
+    assert [chunk for mode, chunk in chunks if mode == "updates"] == [{"run": {"log": ["win"]}}, {"after": {"after": ["win"]}}]
+    ends = [chunk for mode, chunk in chunks if mode == "tasks" and "result" in chunk and chunk["name"] == "run"]
+    assert sorted(chunk.get("lost", False) for chunk in ends) == [False, True, True]
+
+
+def test_a_racer_comes_back_from_the_store_as_it_was() -> None:
+    serde = Serializer()
+    send = Send("a", 1, race="r").sent_by("2 ~x")
+    again = serde.loads(serde.dumps(send))
+    assert again == send and again.sender == "2 ~x" and repr(again) == "Send(node='a', arg=1, race='r')"
+    with pytest.raises(TypeError, match="race must be a string"):
+        Send("a", 1, race=7)  # type: ignore[arg-type]
+
+
+# -- killed and resumed -------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process is gone: nothing further is stored."""
+
+
+@pytest.mark.parametrize("stop", range(1, 9))
+def test_killed_before_any_storing_call_and_resumed(
+    drive: Any, tmp_path: Path, track: Track, stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the win is stored nobody else ever wins."""
+    monkeypatch.setattr(sys.modules[__name__], "WAIT", 0.2)  # a run that dies waits for functions on threads
+    left = [stop]
+
+    class Dying(SqliteSaver):
+        def _die(self) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Killed
+
+        def commit(self, *args: Any) -> Any:
+            self._die()
+            return super().commit(*args)
+
+        def commit_all(self, *args: Any) -> Any:
+            self._die()
+            return super().commit_all(*args)
+
+        def commit_writes(self, *args: Any) -> Any:
+            self._die()
+            return super().commit_writes(*args)
+
+        acommit = acommit_all = acommit_writes = None  # type: ignore[assignment]
+
+    for name in ("acommit", "acommit_all", "acommit_writes"):
+        delattr(Dying, name)
+    path = str(tmp_path / "threads.db")
+    racers = ["win1", "win2", "hang"]
+    with Dying.from_conn_string(path, synchronous="off") as dying:
+        try:
+            drive.invoke(make_app(drive, track, racers, dying), {}, CFG)
+        except Killed:
+            pass
+    with SqliteSaver.from_conn_string(path, synchronous="off") as saver:
+        app = make_app(drive, track, racers, saver)
+        started = drive.get_state(app, CFG).metadata is not None
+        result = drive.invoke(app, None if started and drive.get_state(app, CFG).next else {}, CFG)
+        if not result.get("after"):
+            result = drive.get_state(app, CFG).values
+        assert result["log"][0] in ("win1", "win2") and len(result["log"]) == len(result["after"])
+
+
+@pytest.mark.filterwarnings("ignore:.*has ended without asking")  # a racer that had asked wins when it runs again
+@pytest.mark.parametrize("seed", range(40))
+def test_random_races_have_one_winner_each_and_the_state_is_that_of_the_winners(drive: Any, seed: int, track: Track) -> None:
+    chance = random.Random(seed)
+    saver = InMemorySaver()
+    races = {f"race{n}": [chance.choice(["win", "fail", "ask"]) for _ in range(chance.randint(1, 4))] for n in range(3)}
+    names = {race: [f"{what}{n}{race[-1]}" for n, what in enumerate(whats)] for race, whats in races.items()}
+    racers = [Send("run", {"name": name}, race=race) for race, group in names.items() for name in group]
+    chance.shuffle(racers)
+    for racer in racers:
+        track.plans[racer.arg["name"]] = [racer.arg["name"][: -2]] + ["win"] * 3
+    config: Any = {**CFG, "max_concurrency": chance.choice([1, 2, 8])}
+    result: Any = None
+    for _ in range(30):
+        app = make_app(drive, track, racers, saver)
+        given = {} if result is None else None
+        state = drive.get_state(app, CFG)
+        if result is not None and state.interrupts:
+            given = Command(resume={question.id: "" for question in state.interrupts})
+        try:
+            result = drive.invoke(app, given, config)
+        except Lost:
+            result = {}
+        if not drive.get_state(app, CFG).next:
+            break
+    log = drive.get_state(app, CFG).values["log"]
+    won = {race: [name for name in log if name in group] for race, group in names.items()}
+    assert all(len(winners) == 1 for winners in won.values()) and len(log) == len(names), (races, log)
+
+
+# -- edits --------------------------------------------------------------------------------------------------------
+
+
+@in_supersteps
+def test_an_edit_keeps_who_has_won(drive: Any, saver: Any, track: Track) -> None:
+    """The superstep waits for an answer beside the race; the winner's work is not done again, nor that of the losers."""
+    more = [Send("run", {"name": "ask"})]
+    app = make_app(drive, track, ["win", "hang"], saver, more=more)
+    assert drive.invoke(app, {}, CFG)["__interrupt__"]
+    drive.update_state(app, CFG, {"after": ["edited"]}, as_node=START)  # whose router leads to all of them again
+    assert [task.lost for task in drive.get_state(app, CFG).tasks] == [False, True, False]
+    track.began.clear()
+    result = drive.invoke(make_app(drive, track, ["win", "hang"], saver, more=more), Command(resume="!"), CFG)
+    assert result["log"] == ["win", "ask!"] and track.began == ["ask"]
+
+
+def test_an_edit_tells_racers_and_keys_apart() -> None:
+    from types import SimpleNamespace
+
+    from stategraph.pregel.run.open_tasks import match
+    from stategraph.pregel.superstep.task import Task
+
+    run: Any = SimpleNamespace(settings=SimpleNamespace(serde=Serializer()))
+    node: Any = SimpleNamespace(name="a")
+
+    def goes_on(before: dict[str, Any], after: dict[str, Any]) -> bool:
+        old, new = (Task(node, 0, 1, send=Send("a", 1, **each)) for each in (before, after))
+        return bool(match(run, [old], [new]))
+
+    assert goes_on({}, {}) and goes_on({"race": "r", "key": "k"}, {"race": "r", "key": "k"})
+    assert not goes_on({"race": "r"}, {}) and not goes_on({"key": "k"}, {"key": "j"})
+
+
+# -- on executors -------------------------------------------------------------------------------------------------
+
+
+def run_elsewhere(item: Item) -> Any:
+    """In a worker process: "hang" leaves no trace of its end."""
+    if item["name"] == "hang":
+        time.sleep(WAIT)
+    return {"log": [item["name"]]}
+
+
+def test_losers_on_processes_are_cancelled(drive: Any) -> None:
+    from stategraph.executors import ProcessExecutor
+
+    with ProcessExecutor(2) as executor:
+        builder = StateGraph(State).add_node("run", run_elsewhere, executor=executor)
+        builder.add_conditional_edges(
+            START, lambda state: [Send("run", {"name": n}, race="r") for n in ("hang", "win")], ["run"]
+        )
+        app = builder.compile(checkpointer=InMemorySaver())
+        for turn in (1, 2, 3):  # more hanging calls than there are workers: each was stopped
+            assert drive.invoke(app, {}, CFG)["log"] == ["win"] * turn
+
+
+def loses_its_worker(item: Item) -> Any:
+    """In a worker process: "late" kills it when the race is over."""
+    folder = Path(item["name"]).parent
+    if item["name"].endswith("late"):
+        with (folder / "tries").open("a") as tries:
+            tries.write("x")
+        while not (folder / "over").exists():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGKILL)
+    while not (folder / "tries").exists():
+        time.sleep(0.001)
+    return {"log": ["win"]}
+
+
+def test_a_loser_whose_worker_dies_is_not_run_again(drive: Any, tmp_path: Path, caplog: Any) -> None:
+    from stategraph.executors import ProcessExecutor
+
+    names = [str(tmp_path / name) for name in ("late", "win")]
+
+    def stay(state: State) -> Any:
+        (tmp_path / "over").touch()
+        time.sleep(0.5)  # the loser's thread looks every 0.5 s whether anybody waits for it
+        return {"log": [(tmp_path / "tries").read_text()]}
+
+    with ProcessExecutor(2) as executor:
+        builder = StateGraph(State).add_node("run", loses_its_worker, executor=executor).add_node(stay)
+        builder.add_conditional_edges(START, lambda state: [Send("run", {"name": n}, race="r") for n in names], ["run"])
+        app = builder.add_edge("run", "stay").compile()
+        assert drive.invoke(app, {}, CFG)["log"] == ["win", "x"]
+    assert not caplog.records
+
+
+# -- shown --------------------------------------------------------------------------------------------------------
+
+
+def test_a_timeline_and_a_report_show_who_has_lost(track: Track, tmp_path: Path) -> None:
+    class Sync:
+        is_async = False
+
+    app = make_app(Sync, track, ["hang", "win"], InMemorySaver())
+    app.invoke({}, CFG)
+    shown = timeline(app, CFG)
+    assert "lost its race" in shown.draw_svg()
+    page = report(app, CFG, tmp_path / "report.html").read_text()
+    assert '"lost"' in page
+
+
+@in_supersteps
+def test_explain_says_who_has_lost(drive: Any, track: Track) -> None:
+    builder = StateGraph(State)
+    for name in ("win", "hang", "ask"):
+        builder.add_node(name, track.arun if drive.is_async else track.run)
+    racers = [Send("win", {"name": "win"}, race="r"), Send("hang", {"name": "hang"}, race="r")]
+    builder.add_conditional_edges(START, lambda state: [*racers, Send("ask", {"name": "ask"})], ["win", "hang", "ask"])
+    app = builder.compile(checkpointer=InMemorySaver())
+    assert drive.invoke(app, {}, CFG)["__interrupt__"]
+    told = drive.call(app, "explain", CFG)
+    assert (told["hang"].state, told["win"].state, told["ask"].state) == ("idle", "waiting", "next")
+    assert "won the race" in told["hang"].why
+
+
+# -- beside other features ----------------------------------------------------------------------------------------
+
+
+def test_losers_arrive_at_no_join(drive: Any, saver: Any, track: Track) -> None:
+    body = track.arun if drive.is_async else track.run
+
+    def join(state: State, runtime: Runtime) -> Any:
+        return {"after": ["+".join(runtime.joined)]}
+
+    builder = StateGraph(State).add_node("a", body).add_node("b", body).add_node("any", join)
+    racers = [Send("a", {"name": "hang"}, race="r"), Send("b", {"name": "win"}, race="r")]
+    builder.add_conditional_edges(START, lambda state: racers, ["a", "b"])
+    builder.add_edge(["a", "b"], "any", wait="any")
+    assert drive.invoke(builder.compile(checkpointer=saver), {}, CFG) == {"log": ["win"], "after": ["b"]}
+
+
+@in_supersteps
+def test_a_superstep_with_a_limit_of_time_may_race(drive: Any, saver: Any, track: Track) -> None:
+    app = make_app(drive, track, ["hang", "win"], saver)
+    app.step_timeout = WAIT
+    assert drive.invoke(app, {}, CFG)["log"] == ["win"]
+
+
+def test_a_sleeper_does_not_win(drive: Any, saver: Any) -> None:
+    def run(item: Item, runtime: Runtime) -> Any:
+        if item["name"] == "sleep":
+            runtime.sleep(3600)
+        return {"log": [item["name"]]}
+
+    async def arun(item: Item, runtime: Runtime) -> Any:
+        if item["name"] == "sleep":
+            await runtime.asleep(3600)
+        return {"log": [item["name"]]}
+
+    builder = StateGraph(State).add_node("run", arun if drive.is_async else run)
+    builder.add_conditional_edges(
+        START, lambda state: [Send("run", {"name": n}, race="r") for n in ("sleep", "win")], ["run"]
+    )
+    assert drive.invoke(builder.compile(checkpointer=saver), {}, CFG)["log"] == ["win"]
+
+
+def fails(state: Any) -> Any:
+    raise Lost
+
+
+def handled(state: Any) -> Any:
+    return {"log": ["handled"]}
+
+
+@pytest.mark.parametrize("width", [None, 1])
+def test_a_handler_does_not_win_while_a_racer_is_drained(drive: Any, width: int | None) -> None:
+    """It goes on in the next call, and may win."""
+    control = RunControl()
+
+    def begin(state: Any) -> Any:
+        control.request_drain("deploy")
+        return {}
+
+    inner = StateGraph(State).add_node("begin", begin).add_node("end", lambda _: {"log": ["won"]})
+    builder = StateGraph(State).add_node("bad", fails, error_handler=handled)
+    builder.add_node("good", inner.add_edge(START, "begin").add_edge("begin", "end").compile())
+    builder.add_conditional_edges(START, lambda _: [Send(n, {}, race="r") for n in ("bad", "good")], ["bad", "good"])
+    app, config = builder.compile(InMemorySaver()), {**CFG, "max_concurrency": width}
+    with pytest.raises(GraphDrained):
+        drive.invoke(app, {}, config, control=control)
+    assert drive.get_state(app, CFG).next == ("bad", "good")
+    assert drive.invoke(app, None, config)["log"] == ["won"]
+
+
+def test_nor_while_a_racer_has_not_begun(drive: Any) -> None:
+    """After a failure that nobody handles nothing begins; the next call lets it race."""
+    broken = [True]
+
+    def other(state: Any) -> Any:
+        if broken.pop() if broken else False:
+            raise ValueError("other")
+        return {"log": ["other"]}
+
+    builder = StateGraph(State).add_node("bad", fails, error_handler=handled).add_node("other", other)
+    builder.add_node("good", lambda _: {"log": ["won"]})
+    sends = [Send("bad", {}, race="r"), Send("other", {}), Send("good", {}, race="r")]
+    app = builder.add_conditional_edges(START, lambda _: sends, ["bad", "other", "good"]).compile(InMemorySaver())
+    config = {**CFG, "max_concurrency": 1}
+    with pytest.raises(ValueError, match="other"):
+        drive.invoke(app, {}, config)
+    assert sorted(drive.invoke(app, None, config)["log"]) == ["other", "won"]

@@ -1,0 +1,450 @@
+"""When a failed attempt is tried again, after how long, and what it starts with."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import time
+from typing import Annotated, Any
+
+import pytest
+from kit.drive import Drive
+from typing_extensions import TypedDict
+
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    InvalidGraphError,
+    NodeBuilder,
+    NodeCancelledError,
+    NodeTimeoutError,
+    Pregel,
+    RetryPolicy,
+    Send,
+    StateGraph,
+    interrupt,
+    task,
+)
+from stategraph.channels import LastValue
+from stategraph.pregel.clock import CLOCK
+from stategraph.pregel.superstep.retry import interval, wait_before_retry
+from stategraph.pregel.types import default_retry_on
+
+ONE = {"configurable": {"thread_id": "1"}}
+AT_ONCE = RetryPolicy(initial_interval=0)
+
+
+class State(TypedDict, total=False):
+    n: int
+    log: Annotated[list, operator.add]
+
+
+class Oops(Exception):
+    pass
+
+
+def app_of(node: Any, saver: Any = None, **policies: Any) -> Any:
+    return StateGraph(State).add_node("node", node, **policies).add_edge(START, "node").compile(checkpointer=saver)
+
+
+class Fails:
+    """A node that raises these errors, one per attempt, and then returns.
+
+    Attributes:
+        calls: how often it was called.
+    """
+
+    def __init__(self, *errors: BaseException) -> None:
+        self.errors = list(errors)
+        self.calls = 0
+
+    def __call__(self, state: Any) -> State:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return {"log": [self.calls]}
+
+
+# -- the decision ---------------------------------------------------------------------------------------------
+
+
+def test_waits_grow_by_the_factor_up_to_the_maximum() -> None:
+    policy = RetryPolicy(initial_interval=0.05, backoff_factor=2, max_interval=0.3, jitter=False)
+    assert [interval(policy, n) for n in (1, 2, 3, 4, 5)] == [0.05, 0.1, 0.2, 0.3, 0.3]
+
+
+@pytest.mark.parametrize("initial", [0.001, 1.0, 1000.0])
+def test_jitter_shortens_a_wait_by_half_at_most(initial: float) -> None:
+    """In proportion: it neither dwarfs a short wait nor exceeds the maximum."""
+    policy = RetryPolicy(initial_interval=initial, max_interval=10, jitter=True)
+    full = interval(policy._replace(jitter=False), 1)
+    waits = [interval(policy, 1) for _ in range(50)]
+    assert all(full / 2 <= wait <= full for wait in waits)
+    assert len(set(waits)) > 1
+
+
+def test_the_first_attempt_counts() -> None:
+    def tries(policy: RetryPolicy) -> int:
+        failures: dict[int, int] = {}
+        count = 1
+        while wait_before_retry([policy], failures, Oops()) is not None:
+            count += 1
+        return count
+
+    assert [tries(RetryPolicy(max_attempts=n)) for n in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_the_first_policy_that_fits_decides() -> None:
+    policies = [RetryPolicy(retry_on=KeyError, initial_interval=1, jitter=False),
+                RetryPolicy(retry_on=LookupError, initial_interval=2, jitter=False)]  # fmt: skip
+    assert wait_before_retry(policies, {}, KeyError()) == 1
+    assert wait_before_retry(policies, {}, IndexError()) == 2
+    assert wait_before_retry(policies, {}, ValueError()) is None
+
+
+def test_each_policy_counts_its_own_failures() -> None:
+    policies = [RetryPolicy(retry_on=KeyError, max_attempts=3), RetryPolicy(retry_on=ValueError, max_attempts=5)]
+    failures: dict[int, int] = {}
+    errors = [KeyError(), KeyError(), *(ValueError() for _ in range(4))]
+    assert all(wait_before_retry(policies, failures, error) is not None for error in errors)
+    assert wait_before_retry(policies, failures, KeyError()) is None
+    failures = {}
+    assert all(wait_before_retry(policies, failures, ValueError()) is not None for _ in range(4))
+    assert wait_before_retry(policies, failures, KeyError()) is not None, "not used up by the ValueErrors"
+
+
+@pytest.mark.parametrize(
+    ("rule", "yes", "no"),
+    [
+        (KeyError, KeyError(), IndexError()),
+        ((KeyError, IndexError), IndexError(), ValueError()),
+        ([KeyError], KeyError(), ValueError()),
+        (lambda error: "again" in str(error), ValueError("again"), ValueError("no")),
+    ],
+)
+def test_what_retry_on_may_be(rule: Any, yes: Exception, no: Exception) -> None:
+    assert wait_before_retry([RetryPolicy(retry_on=rule)], {}, yes) is not None
+    assert wait_before_retry([RetryPolicy(retry_on=rule)], {}, no) is None
+
+
+@pytest.mark.parametrize("rule", [3, (3,), "KeyError"])
+def test_retry_on_of_another_kind_is_an_error_where_it_is_given(rule: Any) -> None:
+    for given in (lambda p: app_of(Fails(Oops()), retry_policy=p), lambda p: task(retry_policy=p)(Fails(Oops()))):
+        with pytest.raises(TypeError, match="retry_on must be an exception class, several of them, or a function of the error, got "):
+            given(RetryPolicy(retry_on=rule))
+
+
+def test_a_raw_graph_tells_of_a_wrong_retry_on_when_something_fails(drive: Drive) -> None:
+    node = NodeBuilder().subscribe_only("a").do(lambda a: 1 / 0).add_retry_policies(RetryPolicy(retry_on=3))  # type: ignore[arg-type]
+    app = Pregel(nodes={"n": node}, channels={"a": LastValue(int)}, input_channels="a", output_channels="a")
+    with pytest.raises(TypeError, match="exception class, a sequence of them, or a function of the error, got int") as caught:
+        drive.invoke(app, 1)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_predicate_that_fails_ends_the_run(drive: Drive) -> None:
+    def broken(error: Exception) -> bool:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        drive.invoke(app_of(Fails(Oops()), retry_policy=RetryPolicy(retry_on=broken)), {"n": 1})
+
+
+class Answered(Exception):
+    def __init__(self, status: int) -> None:
+        self.response = type("Response", (), {"status_code": status, "__bool__": lambda self: status < 400})()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Oops(), AssertionError(), ConnectionError(), ConnectionResetError(), Answered(500), Answered(503),
+     NodeTimeoutError("n", 1, "run", 1), NodeCancelledError("n")],
+    ids=repr,
+)  # fmt: skip
+def test_retried_by_default(error: Exception) -> None:
+    assert default_retry_on(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError(), TypeError(), ZeroDivisionError(), ImportError(), KeyError(), NameError(), SyntaxError(),
+     RuntimeError(), ReferenceError(), StopIteration(), StopAsyncIteration(), OSError(), TimeoutError(),
+     Answered(404), Answered(429)],
+    ids=repr,
+)  # fmt: skip
+def test_not_retried_by_default(error: Exception) -> None:
+    assert not default_retry_on(error)
+
+
+# -- attempts -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The waits between attempts, noted instead of waited for."""
+    noted: list[float] = []
+    sleep = asyncio.sleep
+
+    async def wait(seconds: float, result: Any = None) -> Any:
+        noted.append(seconds)
+        return await sleep(0, result)
+
+    monkeypatch.setattr(CLOCK, "sleep", noted.append)
+    monkeypatch.setattr(asyncio, "sleep", wait)
+    return noted
+
+
+def test_a_node_is_tried_again(drive: Drive, waits: list[float]) -> None:
+    node = Fails(Oops(), ConnectionError())
+    policy = RetryPolicy(initial_interval=0.05, jitter=False)
+    assert drive.invoke(app_of(node, retry_policy=policy), {"n": 1})["log"] == [3]
+    assert [wait for wait in waits if wait] == [0.05, 0.1]
+
+
+def test_the_last_error_is_raised_with_a_note(drive: Drive) -> None:
+    errors = [Oops(str(i)) for i in range(3)]
+    with pytest.raises(Oops, match="2") as caught:
+        drive.invoke(app_of(Fails(*errors), retry_policy=AT_ONCE), {"n": 1})
+    assert caught.value is errors[2]
+    assert "task with name 'node'" in caught.value.__notes__[0]
+
+
+def test_what_the_policy_does_not_name_is_not_tried_again(drive: Drive) -> None:
+    node = Fails(ValueError())
+    with pytest.raises(ValueError):
+        drive.invoke(app_of(node, retry_policy=AT_ONCE), {"n": 1})
+    assert node.calls == 1
+
+
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
+def test_signals_are_never_tried_again(drive: Drive, signal: type[BaseException]) -> None:
+    node = Fails(signal())
+    policy = RetryPolicy(initial_interval=0, retry_on=lambda error: True)
+    with pytest.raises(signal):
+        drive.invoke(app_of(node, retry_policy=policy), {"n": 1})
+    assert node.calls == 1
+
+
+def test_questions_are_never_tried_again(drive: Drive) -> None:
+    log: list[str] = []
+
+    def ask(state: Any) -> State:
+        log.append("ask")
+        return {"log": [interrupt("?")]}
+
+    app = app_of(ask, InMemorySaver(), retry_policy=RetryPolicy(initial_interval=0, retry_on=lambda error: True))
+    drive.invoke(app, {"n": 1}, ONE)
+    assert log == ["ask"]
+    assert drive.invoke(app, Command(resume="A"), ONE)["log"] == ["A"]
+
+
+def test_an_answer_survives_a_failed_attempt(drive: Drive) -> None:
+    fails = [True]
+
+    def ask(state: Any) -> State:
+        got = [interrupt("a?"), interrupt("b?")]
+        if fails.pop():
+            fails.append(False)
+            raise Oops
+        return {"log": got}
+
+    app = app_of(ask, InMemorySaver(), retry_policy=AT_ONCE)
+    drive.invoke(app, {"n": 1}, ONE)
+    drive.invoke(app, Command(resume="A"), ONE)
+    assert drive.invoke(app, Command(resume="B"), ONE)["log"] == ["A", "B"]
+
+
+def test_the_attempt_is_told(drive: Drive) -> None:
+    """Counted up from 1; the time of the first stays."""
+    seen: list[tuple[int, float]] = []
+
+    def node(state: Any, runtime: Any) -> None:
+        info = runtime.execution_info
+        seen.append((info.node_attempt, info.node_first_attempt_time))
+        if len(seen) < 3:
+            raise ConnectionError
+
+    drive.invoke(app_of(node, retry_policy=AT_ONCE), {"n": 1})
+    assert [attempt for attempt, _ in seen] == [1, 2, 3]
+    assert len({first for _, first in seen}) == 1
+    assert abs(seen[0][1] - time.time()) < 60
+
+
+def test_a_node_that_raises_cancelled_by_itself_has_failed(drive: Drive) -> None:
+    log: list[int] = []
+
+    async def node(state: Any) -> State:
+        log.append(1)
+        if len(log) < 2:
+            raise asyncio.CancelledError
+        return {"log": log[:]}
+
+    assert asyncio.run(app_of(node, retry_policy=AT_ONCE).ainvoke({"n": 1}))["log"] == [1, 1]
+    log.clear()
+    with pytest.raises(NodeCancelledError, match="'node'"):
+        asyncio.run(app_of(node).ainvoke({"n": 1}))
+
+
+def test_in_a_sync_node_too(drive: Drive) -> None:
+    with pytest.raises(NodeCancelledError):
+        drive.invoke(app_of(Fails(asyncio.CancelledError())), {"n": 1})
+
+
+def test_a_run_that_is_cancelled_waits_no_longer() -> None:
+    node = Fails(Oops())
+
+    async def main() -> None:
+        running = asyncio.ensure_future(app_of(node, retry_policy=RetryPolicy(initial_interval=60)).ainvoke({"n": 1}))
+        while not node.calls:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+    assert node.calls == 1
+
+
+# -- every attempt starts clean -------------------------------------------------------------------------------
+
+
+def test_a_failing_router_runs_the_node_again_and_doubles_nothing(drive: Drive) -> None:
+    """What the failed attempt wrote is dropped."""
+    fails = [True]
+
+    def route(state: State) -> str:
+        if fails:
+            fails.pop()
+            raise Oops
+        return "end"
+
+    graph = StateGraph(State).add_node("node", lambda s: {"log": ["node"]}, retry_policy=AT_ONCE)
+    graph.add_node("end", lambda s: {"log": ["end"]}).add_edge(START, "node")
+    app = graph.add_conditional_edges("node", route, ["end"]).compile()
+    assert drive.invoke(app, {"n": 1})["log"] == ["node", "end"]
+
+
+def test_without_a_policy_a_failed_router_runs_again_on_resume(drive: Drive) -> None:
+    """The node's writes do not make it count as finished, and the path goes on."""
+    fails, log = [True], []
+
+    def node(state: Any) -> State:
+        log.append("node")
+        return {"log": ["node"]}
+
+    def route(state: State) -> str:
+        log.append("route")
+        if fails:
+            fails.pop()
+            raise Oops
+        return "end"
+
+    graph = StateGraph(State).add_node("node", node).add_node("end", lambda s: {"log": ["end"]})
+    graph.add_edge(START, "node").add_conditional_edges("node", route, ["end"])
+    app = graph.compile(checkpointer=InMemorySaver())
+    with pytest.raises(Oops):
+        drive.invoke(app, {"n": 1}, ONE)
+    assert drive.get_state(app, ONE).next == ("node",)
+    assert drive.invoke(app, None, ONE)["log"] == ["node", "end"]
+    assert log == ["node", "route", "node", "route"]
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["as a node", "called by a node"])
+def test_a_nested_graph_goes_on_where_it_failed(drive: Drive, inside: bool) -> None:
+    """With a saver: what had finished in it does not run again, and its namespace stays the same."""
+    log: list[str] = []
+    spaces: set[str] = set()
+
+    def first(state: Any, config: Any) -> None:
+        log.append("first")
+
+    def second(state: Any, runtime: Any) -> State:
+        log.append("second")
+        spaces.add(runtime.execution_info.checkpoint_ns.rpartition("|")[0])
+        if log.count("second") < 3:
+            raise Oops
+        return {"log": ["done"]}
+
+    child = StateGraph(State).add_sequence([first, second]).add_edge(START, "first").compile()
+    node: Any = child
+    if inside and drive.is_async:
+
+        async def node(state: Any) -> Any:
+            return await child.ainvoke({"n": 1})
+    elif inside:
+
+        def node(state: Any) -> Any:
+            return child.invoke({"n": 1})
+
+    app = app_of(node, InMemorySaver(), retry_policy=AT_ONCE)
+    assert drive.invoke(app, {"n": 1}, ONE)["log"] == ["done"]
+    assert log == ["first", "second", "second", "second"]
+    assert len(spaces) == 1
+
+
+def test_a_question_of_a_retried_nested_graph_can_be_answered_by_its_id(drive: Drive) -> None:
+    fails = [True]
+
+    def ask(state: Any) -> State:
+        if fails:
+            fails.pop()
+            raise Oops
+        return {"log": [interrupt("?")]}
+
+    child = StateGraph(State).add_node(ask).add_edge(START, "ask").compile()
+    app = app_of(child, InMemorySaver(), retry_policy=AT_ONCE)
+    (question,) = drive.invoke(app, {"n": 1}, ONE)["__interrupt__"]
+    assert drive.invoke(app, Command(resume={question.id: "A"}), ONE)["log"] == ["A"]
+
+
+# -- where a policy stands ------------------------------------------------------------------------------------
+
+
+def test_several_policies_of_a_node(drive: Drive) -> None:
+    node = Fails(ConnectionError(), KeyError(), ConnectionError(), KeyError())
+    policies = [
+        RetryPolicy(initial_interval=0, retry_on=ConnectionError),
+        RetryPolicy(initial_interval=0, retry_on=KeyError),
+    ]
+    assert drive.invoke(app_of(node, retry_policy=policies), {"n": 1})["log"] == [5]
+
+
+def test_defaults_are_for_nodes_without_their_own(drive: Drive) -> None:
+    mine, other = Fails(Oops()), Fails(Oops())
+    graph = StateGraph(State).set_node_defaults(retry_policy=RetryPolicy(max_attempts=1))
+    graph.add_node("mine", mine, retry_policy=AT_ONCE).add_node("other", other)
+    app = graph.add_edge(START, "mine").add_edge("mine", "other").compile()
+    with pytest.raises(Oops):
+        drive.invoke(app, {"n": 1})
+    assert (mine.calls, other.calls) == (2, 1)
+
+
+def test_each_send_has_attempts_of_its_own(drive: Drive) -> None:
+    log: list[int] = []
+
+    def work(n: Any) -> State:
+        log.append(n)
+        if log.count(n) < 2:
+            raise Oops
+        return {"log": [n]}
+
+    graph = StateGraph(State).add_node("work", work, retry_policy=AT_ONCE)
+    graph.add_conditional_edges(START, lambda state: [Send("work", i) for i in range(3)])
+    assert drive.invoke(graph.compile(), {"n": 1})["log"] == [0, 1, 2]
+    assert sorted(log) == [0, 0, 1, 1, 2, 2]
+
+
+def test_siblings_are_not_touched_by_a_retry(drive: Drive) -> None:
+    shaky, calm = Fails(Oops()), Fails()
+    graph = StateGraph(State).add_node("shaky", shaky, retry_policy=AT_ONCE).add_node("calm", calm)
+    app = graph.add_edge(START, "shaky").add_edge(START, "calm").compile()
+    assert drive.invoke(app, {"n": 1})["log"] == [1, 2]
+    assert calm.calls == 1
+
+
+@pytest.mark.parametrize("policy", [RetryPolicy(max_attempts=0), RetryPolicy(initial_interval=-1)])
+def test_a_policy_that_cannot_be_followed_is_refused_where_it_is_given(policy: RetryPolicy) -> None:
+    with pytest.raises(InvalidGraphError, match="node"):
+        app_of(Fails(), retry_policy=policy)

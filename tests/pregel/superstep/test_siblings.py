@@ -1,0 +1,306 @@
+"""What the failure of a task does to its siblings, and what a deadline does to all."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit import cluster
+from kit.fleet import counting, working
+from kit.savers import local_saver
+
+from stategraph import (
+    START,
+    Command,
+    GraphDrained,
+    InMemorySaver,
+    RunControl,
+    Send,
+    StateGraph,
+    entrypoint,
+    interrupt,
+    task,
+)
+from stategraph.pregel.clock import CLOCK
+from stategraph.workers import JobDeadlineError, Queue
+
+postgres = cluster.emptied
+CFG: Any = {"configurable": {"thread_id": "t"}}
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+class Item(TypedDict):
+    name: str
+
+
+saver = local_saver
+
+
+# -- on_failure ---------------------------------------------------------------------------------------------------
+
+
+class Work:
+    """Five Sends to one node. `b` and `d` fail as long as they are `broken`, and `e` asks."""
+
+    def __init__(self, drive: Any, saver: Any, **options: Any) -> None:
+        self.ran: list[str] = []
+        self.broken = True
+        builder = StateGraph(State).add_node("work", self.awork if drive.is_async else self.work)
+        builder.add_conditional_edges(START, lambda state: [Send("work", {"name": name}) for name in "abcde"], ["work"])
+        self.app = builder.compile(checkpointer=saver, **options)
+
+    def work(self, item: Item) -> Any:
+        name = item["name"]
+        self.ran.append(name)
+        if name in "bd" and self.broken:
+            raise ConnectionError(name)
+        return {"log": [interrupt("sure?") if name == "e" else name]}
+
+    async def awork(self, item: Item) -> Any:
+        await asyncio.sleep(0)  # so that all have been started when one fails
+        return self.work(item)
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+def test_finish_lets_all_siblings_come_to_their_ends(drive: Any, saver: Any, limit: int | None) -> None:
+    config = CFG if limit is None else {**CFG, "max_concurrency": limit}
+    work = Work(drive, saver, on_failure="finish")
+    with pytest.raises(ConnectionError, match="b") as caught:
+        drive.invoke(work.app, {}, config)
+    assert "Task 'work' failed as well: ConnectionError('d')" in caught.value.__notes__
+    assert sorted(work.ran) == [*"abcde"]
+    tasks = drive.get_state(work.app, CFG).tasks
+    assert [str(each.error) for each in tasks] == ["None", "b", "None", "d", "None"]
+    assert [question.value for each in tasks for question in each.interrupts] == ["sure?"]
+
+    work.ran.clear()
+    work.broken = False
+    asked = drive.invoke(work.app, None, CFG)
+    assert sorted(work.ran) == ["b", "d", "e"], "those that had finished do not run again"
+    assert len(asked["__interrupt__"]) == 1
+    assert drive.invoke(work.app, Command(resume="e"), CFG)["log"] == [*"abcde"]
+
+
+def test_stop_starts_no_further_one(drive: Any, saver: Any) -> None:
+    work = Work(drive, saver)
+    with pytest.raises(ConnectionError, match="b"):
+        drive.invoke(work.app, {}, {**CFG, "max_concurrency": 1})
+    assert work.ran == ["a", "b"]
+
+
+def test_a_call_s_own_choice_wins(drive: Any, saver: Any) -> None:
+    work = Work(drive, saver, on_failure="finish")
+    with pytest.raises(ConnectionError, match="b"):
+        drive.invoke(work.app, {}, {**CFG, "max_concurrency": 1}, on_failure="stop")
+    assert work.ran == ["a", "b"]
+    work = Work(drive, saver)
+    with pytest.raises(ConnectionError, match="b"):
+        drive.invoke(work.app, {}, {"configurable": {"thread_id": "u"}, "max_concurrency": 1}, on_failure="finish")
+    assert work.ran == [*"abcde"]
+
+
+@pytest.mark.parametrize(("own", "ran"), [(None, [*"abcde"]), ("stop", ["a", "b"])])
+def test_a_graph_inside_does_as_the_one_around_unless_it_says_otherwise(drive: Any, own: Any, ran: list[str]) -> None:
+    work = Work(drive, None, on_failure=own)
+    outer = StateGraph(State).add_node("inner", work.app).add_edge(START, "inner")
+    app = outer.compile(checkpointer=InMemorySaver(), on_failure="finish")
+    with pytest.raises(ConnectionError, match="b"):
+        drive.invoke(app, {}, {**CFG, "max_concurrency": 1})
+    assert work.ran == ran
+
+
+def test_coroutines_are_not_cancelled() -> None:
+    ended: list[str] = []
+
+    async def fail(state: State) -> Any:
+        raise ConnectionError
+
+    async def slow(state: State) -> Any:
+        await asyncio.sleep(0.01)
+        ended.append("slow")
+        return {}
+
+    builder = StateGraph(State).add_node("fail", fail).add_node("slow", slow)
+    app = builder.add_edge(START, "fail").add_edge(START, "slow").compile(on_failure="finish")
+    with pytest.raises(ConnectionError):
+        asyncio.run(app.ainvoke({}))
+    assert ended == ["slow"]
+
+
+def test_an_unknown_choice_is_refused() -> None:
+    wrong: Any = "go on"
+    builder = StateGraph(State).add_node("a", lambda state: {}).add_edge(START, "a")
+    with pytest.raises(ValueError, match="on_failure must be 'stop' or 'finish', got 'go on'"):
+        builder.compile(on_failure=wrong)
+    with pytest.raises(ValueError, match="on_failure must be 'stop' or 'finish', got 'go on'"):
+        builder.compile().invoke({}, on_failure=wrong)
+
+
+# -- deadline -----------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """The time of day as runs with a deadline see it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = datetime(2030, 1, 1, tzinfo=UTC)
+        patch.setattr(CLOCK, "time", lambda: self.now.timestamp())
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def config(self, seconds: float, **more: Any) -> Any:
+        return {**CFG, "deadline": self.now + timedelta(seconds=seconds), **more}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def slow_steps(clock: Clock, saver: Any) -> Any:
+    """Three steps that take a second each."""
+
+    def step(name: str) -> Any:
+        def node(state: State) -> Any:
+            clock.pass_by(1)
+            return {"log": [name]}
+
+        return node
+
+    builder = StateGraph(State).add_sequence([(name, step(name)) for name in "abc"])
+    return builder.add_edge(START, "a").compile(checkpointer=saver)
+
+
+def test_no_further_step_starts_when_the_deadline_has_come(drive: Any, saver: Any, clock: Clock) -> None:
+    app = slow_steps(clock, saver)
+    with pytest.raises(GraphDrained, match="its deadline, 2030-01-01T00:00:02") as caught:
+        drive.invoke(app, {}, clock.config(2))
+    assert "has come" in caught.value.reason
+    state = drive.get_state(app, CFG)
+    assert state.next == ("c",) and state.values["log"] == ["a", "b"]
+    assert drive.invoke(app, None, clock.config(10))["log"] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(
+    drive: Any, saver: Any, clock: Clock, schedule: Any
+) -> None:
+    ran: list[str] = []
+
+    def work(item: Item) -> Any:
+        ran.append(item["name"])
+        clock.pass_by(1)
+        return {"log": [item["name"]]}
+
+    async def awork(item: Item) -> Any:
+        return work(item)
+
+    builder = StateGraph(State).add_node("work", awork if drive.is_async else work)
+    builder.add_conditional_edges(START, lambda state: [Send("work", {"name": name}) for name in "abcde"], ["work"])
+    app = builder.compile(checkpointer=saver, schedule=schedule)
+    with pytest.raises(GraphDrained):
+        drive.invoke(app, {}, clock.config(2, max_concurrency=1))
+    assert ran == ["a", "b"]
+    kept = [True, True] if schedule == "supersteps" else []  # with "ready" they have been applied
+    assert [bool(each.result) for each in drive.get_state(app, CFG).tasks] == [*kept, False, False, False]
+    assert drive.invoke(app, None, CFG)["log"] == [*"abcde"]
+    assert sorted(ran) == [*"abcde"]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_nor_does_an_error_handler(drive: Any, saver: Any, clock: Clock, schedule: Any) -> None:
+    def fail(state: State) -> Any:
+        clock.pass_by(1)
+        raise ValueError("no")
+
+    builder = StateGraph(State).add_node("fail", fail, error_handler=lambda state: {"log": ["handled"]})
+    app = builder.add_edge(START, "fail").compile(checkpointer=saver, schedule=schedule)
+    with pytest.raises(GraphDrained):
+        drive.invoke(app, {}, clock.config(1))
+    assert drive.get_state(app, CFG).values["log"] == []
+    assert drive.invoke(app, None, CFG)["log"] == ["handled"]
+
+
+def test_no_further_task_call_starts(drive: Any, saver: Any, clock: Clock) -> None:
+    ran: list[int] = []
+
+    @task
+    def work(number: int) -> int:
+        ran.append(number)
+        clock.pass_by(1)
+        return number
+
+    @entrypoint(checkpointer=saver)
+    def app(count: int) -> list[int]:
+        return [work(number).result() for number in range(count)]
+
+    @entrypoint(checkpointer=saver)
+    async def aapp(count: int) -> list[int]:
+        return [await work(number) for number in range(count)]
+
+    chosen = aapp if drive.is_async else app
+    with pytest.raises(GraphDrained):
+        drive.invoke(chosen, 4, clock.config(2))
+    assert ran == [0, 1]
+    assert drive.invoke(chosen, None, CFG) == [0, 1, 2, 3]
+    assert ran == [0, 1, 2, 3]
+
+
+def test_a_graph_inside_takes_the_earlier_one(drive: Any, saver: Any, clock: Clock) -> None:
+    inner = slow_steps(clock, None)
+
+    def earlier(state: State) -> Any:
+        return inner.invoke(state, {"deadline": clock.now + timedelta(seconds=1)})
+
+    def later(state: State) -> Any:
+        return inner.invoke(state, {"deadline": clock.now + timedelta(days=1)})
+
+    async def aearlier(state: State) -> Any:
+        return await inner.ainvoke(state, {"deadline": clock.now + timedelta(seconds=1)})
+
+    async def alater(state: State) -> Any:
+        return await inner.ainvoke(state, {"deadline": clock.now + timedelta(days=1)})
+
+    for body, reached in ((aearlier if drive.is_async else earlier, 1), (alater if drive.is_async else later, 2)):
+        began = clock.now
+        app = StateGraph(State).add_node("inner", body).add_edge(START, "inner").compile(checkpointer=saver)
+        with pytest.raises(GraphDrained):
+            drive.invoke(app, {}, clock.config(2, configurable={"thread_id": str(reached)}))
+        assert clock.now - began == timedelta(seconds=reached)
+
+
+def test_a_control_of_the_caller_s_still_stops_the_run(drive: Any, saver: Any, clock: Clock) -> None:
+    control = RunControl()
+    control.request_drain("by hand")
+    with pytest.raises(GraphDrained, match="by hand"):
+        drive.invoke(slow_steps(clock, saver), {}, clock.config(10), control=control)
+
+
+@pytest.mark.parametrize(("given", "error", "text"), [
+    (datetime(2030, 1, 1), ValueError, "config: deadline must have a time zone, got datetime.datetime(2030, 1, 1, 0, 0)"),
+    (5, TypeError, "config: deadline must be a datetime with a time zone, got 5"),
+])  # fmt: skip
+def test_what_is_no_deadline_is_refused(given: Any, error: type[Exception], text: str) -> None:
+    app = StateGraph(State).add_node("a", lambda state: {}).add_edge(START, "a").compile()
+    with pytest.raises(error) as caught:
+        app.invoke({}, {"deadline": given})
+    assert str(caught.value) == text
+
+
+def test_a_job_whose_deadline_has_come_fails_once_and_goes_on_by_hand(postgres: str) -> None:
+    passed: Any = {"deadline": datetime.now(UTC) - timedelta(seconds=1)}
+    with Queue.from_conn_string(postgres, counting) as queue, working(counting, postgres):
+        queue.submit("t", {"log": [], "left": 2}, config=passed)
+        ended = queue.result("t", wait=30)
+        assert ended.status == "failed"
+        with pytest.raises(JobDeadlineError, match="submit the input None with a later deadline"):
+            ended.unwrap()
+        queue.submit("t", None)
+        assert queue.result("t", wait=30).unwrap()["log"] == [0, 1]

@@ -1,0 +1,69 @@
+"""The storing protocol (commit, record, claim, answer, crash, resume), explored: every interleaving of small programs
+with one thing that goes wrong, on the real engine. More of it: `make chaos ARGS="--only exhaustive"`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from properties.explorer.programs import PROGRAMS
+from properties.explorer.search import RULES, Bounds, Explorer, Found
+
+PLAIN, RACES, NAMED = Bounds(races=False), Bounds(), Bounds(named=True, races=False)
+
+CASES: dict[str, tuple[Any, ...]] = {
+    "pair": ("pair", "model", "sync", PLAIN, True),
+    "pair-threads": ("busy", "model", "sync", PLAIN, False),
+    "alone-memory": ("alone", "memory", "sync", PLAIN, True),
+    "sqlite-late": ("busy", "sqlite", "async", PLAIN, True),
+    "sqlite-threads": ("busy", "sqlite", "sync", PLAIN, False),
+    "late-threads": ("called", "model", "async", PLAIN, False),
+    "at-exit": ("busy", "model", "exit", PLAIN, True),
+    "races": ("busy", "model", "sync", RACES, True),
+    "named": ("busy", "model", "sync", NAMED, True),
+    "named-twice": ("one", "model", "sync", replace(NAMED, faults=2), True),
+    "postgres": ("one", "postgres", "async", PLAIN, True),
+    "calls": ("called", "model", "sync", PLAIN, True),
+    "calls-threads": ("called", "model", "sync", PLAIN, False),
+    "tasks": ("called", "sqlite", "async", PLAIN, True),
+    "inside": ("inside", "model", "sync", PLAIN, True),
+    "ready": ("ready", "model", "sync", PLAIN, True),
+    "ready-races": ("ready", "model", "sync", RACES, True),
+    "ready-late": ("ready", "sqlite", "async", PLAIN, True),
+    "ready-twice": ("ready_twice", "sqlite", "sync", RACES, False),
+    "ready-calls": ("ready_calls", "model", "sync", PLAIN, True),
+    "ready-calls-late": ("ready_calls", "model", "async", PLAIN, True),
+    "two-calls": ("tasks", "model", "exit", PLAIN, True),
+    "turned": ("turned", "model", "sync", PLAIN, True),
+    "turned-ready": ("turned_ready", "sqlite", "async", PLAIN, True),
+    "turned-races": ("turned", "model", "sync", RACES, False),
+}
+"""Program, storage, durability, how far, async driver (or threads)."""
+
+MANY = {
+    "pair", "named-twice", "late-threads", "postgres", "inside", "two-calls",
+    "ready-calls", "ready-calls-late", "ready-races", "ready-late", "ready-twice",
+}  # fmt: skip
+"""Those of many states, or slow ones."""
+
+
+@cache
+def explored(case: str) -> Found:
+    program, storage, durability, bounds, is_async = CASES[case]
+    explorer = Explorer(PROGRAMS[program], storage, durability, bounds, is_async=is_async)
+    try:
+        return explorer.search()
+    finally:
+        explorer.close()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("case", [pytest.param(each, marks=[pytest.mark.trial] * (each in MANY)) for each in CASES])
+def test_everything_that_can_happen_keeps_the_rule(case: str, rule: str) -> None:
+    found = explored(case)
+    assert found.complete
+    broken = [str(each) for each in found.failures.values() if each.rule == rule]
+    assert not broken, f"{RULES[rule]}\n\n" + "\n\n".join(broken)

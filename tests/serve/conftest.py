@@ -1,0 +1,18 @@
+"""What every test of the server has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import opened
+
+
+@pytest.fixture(params=("sqlite", "postgres", "postgres with keys"))
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """The arguments of `create_app` for a server on each database: a session ends the same on all of them."""
+    place = tmp_path / "served.db" if request.param.startswith("sqlite") else request.getfixturevalue("postgres")
+    with opened(request.param, place) as options:
+        yield options

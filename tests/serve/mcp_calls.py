@@ -1,0 +1,56 @@
+"""Calls by the official MCP client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import httpx2
+from mcp import types
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+ERAS = {"auto": "2026-07-28", "legacy": "2025-11-25"}
+
+
+class Person:
+    """Answers elicitations with what was laid ready."""
+
+    def __init__(self, *replies: dict[str, Any] | Literal["decline", "cancel"]) -> None:
+        self.replies = [*replies]
+        self.asked: list[Any] = []
+
+    async def __call__(self, _: Any, params: Any) -> types.ElicitResult:
+        self.asked.append(params)
+        reply = self.replies.pop(0)
+        if isinstance(reply, str):
+            return types.ElicitResult(action=reply)
+        return types.ElicitResult(action="accept", content=reply)
+
+
+@asynccontextmanager
+async def connect(url: str, mode: str, person: Person | None = None, token: str = "") -> AsyncIterator[Client]:
+    headers = {"authorization": token} if token else {}
+    async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+        transport = streamable_http_client(f"{url}/mcp", http_client=http)
+        async with Client(transport, mode=mode, elicitation_callback=person) as client:
+            assert client.session.protocol_version == ERAS[mode]
+            yield client
+
+
+def talk(
+    url: str, mode: str, session: Callable[[Client], Awaitable[Any]], person: Person | None = None, token: str = ""
+) -> Any:
+    """What a session with the server brings."""
+
+    async def run() -> Any:
+        async with connect(url, mode, person, token) as client:
+            return await session(client)
+
+    return asyncio.run(run())
+
+
+def call(url: str, mode: str, name: str, given: Any, person: Person | None = None, token: str = "") -> Any:
+    return talk(url, mode, lambda client: client.call_tool(name, given), person, token)

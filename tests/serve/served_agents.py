@@ -1,0 +1,175 @@
+"""Graphs that the tests of AG-UI and MCP serve: an agent with a scripted model, its tools, its state."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from serving import Gates
+from typing_extensions import TypedDict
+
+from stategraph import (
+    END,
+    START,
+    MessagesState,
+    RunnableConfig,
+    StateGraph,
+    get_stream_writer,
+    interrupt,
+)
+from stategraph.graph import call_model
+from stategraph.graph.messages.parts import add_parts
+
+
+class Ask(TypedDict):
+    approved: bool
+
+
+class Desk(MessagesState, total=False):
+    log: Annotated[list[str], operator.add]
+    order: dict[str, Any]
+    tools: list[Any]
+
+
+def call(id: str, name: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+class Model:
+    """Answers by what was said last, and in pieces: as a model behind a server does."""
+
+    def stream(self, messages: list[Any], **_: Any) -> Iterator[dict[str, Any]]:
+        last = messages[-1]
+        said = last["content"]
+        id = f"answer-{len(messages)}"
+        if last["role"] == "tool":
+            yield from self._say(id, f"Done: {said}")
+        elif said in ("weather", "approve", "locate"):
+            yield {"role": "assistant", "content": "Let me see.", "id": id}
+            for piece in ('{"city"', ': "Rome"}'):
+                function = {"arguments": piece} if piece[0] == ":" else {"name": said, "arguments": piece}
+                yield {"tool_calls": [{"index": 0, "id": f"call-{len(messages)}", "function": function}]}
+        else:
+            yield from self._say(id, f"You said {said}.")
+
+    def invoke(self, messages: list[Any], **_: Any) -> dict[str, Any]:
+        return add_parts(self.stream(messages))
+
+    def _say(self, id: str, text: str) -> Iterator[dict[str, Any]]:
+        words = text.split(" ")
+        for place, word in enumerate(words):
+            yield {"role": "assistant", "content": word + " " * (place < len(words) - 1), "id": id}
+
+
+def make_desk(gates: Gates) -> Any:
+    """model → tools → model ..., where the tool `approve` asks first, and `locate` is the page's."""
+
+    async def model(state: Desk, config: RunnableConfig) -> dict[str, Any]:
+        said = state["messages"][-1]["content"]
+        get_stream_writer()({"name": "thinking", "value": {"about": said}})
+        if said == "fail":
+            raise ValueError("boom")
+        await gates.pass_through(str(said))
+        if said == "tools?":
+            names = [tool["name"] for tool in config["configurable"]["ag_ui"]["tools"]]
+            held = [tool["name"] for tool in state["tools"]]
+            return {"messages": {"role": "assistant", "content": f"{names} {held}", "id": "told"}}
+        return {"messages": call_model(Model(), state["messages"]), "log": ["model"]}
+
+    def tools(state: Desk) -> dict[str, Any]:
+        made = state["messages"][-1]["tool_calls"][0]
+        result = "sunny"
+        if made["function"]["name"] == "approve":
+            asked = {"question": "Really?", "tool_call_id": made["id"]}
+            result = str(interrupt(asked, response_schema=Ask)["approved"])
+        order = {**state.get("order", {}), "items": [*state.get("order", {}).get("items", []), result]}
+        message = {"role": "tool", "tool_call_id": made["id"], "content": result, "id": f"result-{made['id']}"}
+        return {"messages": message, "log": ["tools"], "order": order}
+
+    def follow(state: Desk) -> str:
+        calls = state["messages"][-1].get("tool_calls")
+        theirs = {tool["name"] for tool in state.get("tools", [])}
+        return "tools" if calls and calls[0]["function"]["name"] not in theirs else END
+
+    graph = StateGraph(Desk)
+    graph.add_node("model", model)
+    graph.add_node("tools", tools)
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", follow, ["tools", END])
+    graph.add_edge("tools", "model")
+    return graph.compile(name="desk")
+
+
+def make_forgetful() -> Any:
+    """Nodes that give their messages no ids, but for the last, and say something aside."""
+
+    def ask(state: Desk) -> dict[str, Any]:
+        call_model(Model(), [{"role": "user", "content": "aside"}])
+        made = {"role": "assistant", "content": "", "tool_calls": [call("c1", "look", at="it"), call("c2", "look", at="him")]}
+        return {"messages": made}
+
+    def look(state: Desk) -> dict[str, Any]:
+        calls = state["messages"][-1]["tool_calls"]
+        return {"messages": [{"role": "tool", "tool_call_id": each["id"], "content": "seen"} for each in calls]}
+
+    def answer(state: Desk) -> dict[str, Any]:
+        return {"messages": {"role": "assistant", "content": "Done.", "id": f"done-{len(state['messages'])}"}}
+
+    graph = StateGraph(Desk)
+    for node in (ask, look, answer):
+        graph.add_node(node)
+    graph.add_edge(START, "ask")
+    graph.add_edge("ask", "look")
+    graph.add_edge("look", "answer")
+    return graph.compile(name="forgetful")
+
+
+def make_langchain() -> Any:
+    """An agent with LangChain's messages inside another graph. Its model calls a tool, in pieces, and says "Done."."""
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import AIMessageChunk, AnyMessage, ToolMessage
+    from langchain_core.messages.tool import tool_call_chunk
+    from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+
+    from stategraph.graph import add_messages
+
+    class Scripted(BaseChatModel):
+        _llm_type: str = "scripted"
+
+        def _stream(self, messages: list[Any], *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
+            if messages[-1].type == "tool":
+                pieces = [AIMessageChunk(text) for text in ("Do", "ne.")]
+            else:
+                heads = [("c1", "look", '{"at"'), (None, None, ': "it"}')]
+                calls = [tool_call_chunk(id=id, name=name, args=args, index=0) for id, name, args in heads]
+                pieces = [AIMessageChunk("", tool_call_chunks=[each]) for each in calls]
+            yield from (ChatGenerationChunk(message=piece) for piece in pieces)
+
+        def _generate(self, *given: Any, **options: Any) -> ChatResult:
+            whole = sum((each.message for each in self._stream(*given)), AIMessageChunk(""))
+            return ChatResult(generations=[ChatGeneration(message=whole)])
+
+    class Talk(TypedDict):
+        messages: Annotated[list[AnyMessage], add_messages]
+
+    model = Scripted()
+
+    def ask(state: Talk) -> dict[str, Any]:
+        return {"messages": call_model(model, state["messages"])}
+
+    def look(state: Talk) -> dict[str, Any]:
+        calls = state["messages"][-1].tool_calls  # type: ignore[union-attr]
+        return {"messages": [ToolMessage("seen", tool_call_id=each["id"], status="error") for each in calls]}
+
+    inner = StateGraph(Talk)
+    inner.add_node("ask", ask)
+    inner.add_node("look", look)
+    inner.add_edge(START, "ask")
+    inner.add_conditional_edges("ask", lambda state: "look" if state["messages"][-1].tool_calls else END, ["look", END])
+    inner.add_edge("look", "ask")
+    outer = StateGraph(Talk)
+    outer.add_node("agent", inner.compile())
+    outer.add_edge(START, "agent")
+    return outer.compile(name="langchain")

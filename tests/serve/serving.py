@@ -1,0 +1,128 @@
+"""A server on loopback for tests: a real one, in a thread of its own, spoken to by the official client."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import uvicorn
+from kit.cluster import free_port
+from psycopg.conninfo import conninfo_to_dict
+from typing_extensions import TypedDict
+
+from stategraph import END, START, StateGraph, get_stream_writer, interrupt
+from stategraph.checkpoint.encryption import Encryption
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.store.postgres import PostgresStore
+from stategraph.store.sqlite import SqliteStore
+
+DATABASES = ("sqlite", "sqlite with keys", "postgres", "postgres with keys")
+KEY = bytes(range(32))
+
+
+@contextmanager
+def opened(kind: str, place: str | Path, *keys: bytes) -> Iterator[dict[str, Any]]:
+    """The arguments of `create_app` for one of the `DATABASES`, as the command line gives them."""
+    integrity = Encryption(*(keys or [KEY])) if kind.endswith("keys") else None
+    with ExitStack() as stack:
+        if kind.startswith("sqlite"):
+            saver: Any = stack.enter_context(SqliteSaver.from_conn_string(str(place), integrity=integrity))
+            store: Any = stack.enter_context(SqliteStore.from_conn_string(str(place), saver=saver))
+            yield {"checkpointer": saver, "store": store, "integrity": integrity}
+        else:
+            saver = stack.enter_context(PostgresSaver.from_conn_string(str(place), integrity=integrity))
+            store = stack.enter_context(PostgresStore.from_conn_string(str(place)))
+            yield {"checkpointer": saver, "store": store, "integrity": integrity, "queue": place}
+
+
+class Log(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    topic: str
+
+
+class Gates:
+    """What nodes wait for, by topic, so that a test decides when a run goes on."""
+
+    def __init__(self) -> None:
+        self._gates: dict[str, threading.Event] = {}
+        self.reached: dict[str, threading.Event] = {}
+        self._passing: dict[str, int] = {}
+
+    def close(self, topic: str) -> None:
+        self._gates[topic], self.reached[topic] = threading.Event(), threading.Event()
+
+    def open(self, topic: str) -> None:
+        self._gates[topic].set()
+
+    async def are_reached(self, topic: str, number: int) -> None:
+        """Wait until so many nodes are at a gate."""
+        while self._passing.get(topic, 0) < number:
+            await asyncio.sleep(0.005)
+
+    async def pass_through(self, topic: str) -> None:
+        if topic in self._gates:
+            self._passing[topic] = self._passing.get(topic, 0) + 1
+            self.reached[topic].set()
+            while not self._gates[topic].is_set():
+                await asyncio.sleep(0.005)
+
+
+def make_flow(gates: Gates, name: str = "flow") -> Any:
+    """a → b: b asks, fails or waits, as the topic says."""
+
+    def a(state: Log) -> Log:
+        get_stream_writer()({"from": "a"})
+        return {"log": ["a"]}
+
+    async def b(state: Log) -> Log:
+        topic = state.get("topic", "")
+        await gates.pass_through(topic)
+        if topic == "ask":
+            return {"log": [interrupt({"question": "name?"})]}
+        if topic == "fail":
+            raise ValueError("boom")
+        return {"log": ["b"]}
+
+    graph = StateGraph(Log)
+    graph.add_node("a", a)
+    graph.add_node("b", b)
+    graph.add_edge(START, "a")
+    graph.add_edge("a", "b")
+    graph.add_edge("b", END)
+    return graph.compile(name=name)
+
+
+def as_url(conninfo: str) -> str:
+    """The address of the tests' Postgres cluster as a URL, which the command line knows it by."""
+    given = conninfo_to_dict(conninfo)
+    options = quote(str(given["options"]))
+    return f"postgresql://{given['user']}@{given['host']}:{given['port']}/{given['dbname']}?options={options}"
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """The address of an ASGI app on loopback, for the length of a `with` block."""
+    port = free_port()
+    config = uvicorn.Config(app, port=port, log_level="warning", timeout_graceful_shutdown=5)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, name="stategraph-test-server", daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        threading.Event().wait(0.005)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive(), "the server did not stop"
+
+
+LONG_AGO = "2026-01-01T07:00:00+00:00"

@@ -1,0 +1,69 @@
+"""What `auth` may return: a user's id or None. Anything else is a fault of the server, and lets nobody in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from in_process import asking
+from serving import Gates, make_flow
+
+from stategraph.serve import create_app
+
+
+def ask_with(returned: Any) -> Any:
+    """What a server answers whose `auth` returns this."""
+
+    async def ask() -> Any:
+        async def auth_later(_: Any) -> Any:
+            return returned
+
+        answers = []
+        for auth in (lambda _: returned, auth_later):
+            async with asking(create_app({"flow": make_flow(Gates())}, auth=auth)) as client:
+                answers.append(await client.post("/threads", json={}))
+        assert answers[0].status_code == answers[1].status_code
+        return answers[0]
+
+    return asyncio.run(ask())
+
+
+class Id(str):
+    """A user's id of a class of its own."""
+
+
+@pytest.mark.parametrize("returned", ["ann", Id("ann")])
+def test_a_text_is_a_user(returned: str) -> None:
+    assert ask_with(returned).status_code == 200
+
+
+@pytest.mark.parametrize("returned", [None, ""])
+def test_nobody_is_told_that_auth_does_not_know_who_asks(returned: str | None) -> None:
+    refused = ask_with(returned)
+    assert refused.status_code == 401
+    assert refused.json() == {"detail": "auth does not know the sender of this request"}
+
+
+@pytest.mark.parametrize("returned", [{"identity": "ann"}, 7, ("ann", "bob"), True, False, {}, 0, b"ann"])
+def test_what_is_no_text_lets_nobody_in(returned: Any) -> None:
+    answered = ask_with(returned)
+    assert answered.status_code == 500 and "ann" not in answered.text
+
+
+def test_the_fault_says_what_auth_must_return() -> None:
+    async def ask() -> None:
+        app = create_app({"flow": make_flow(Gates())}, auth=lambda _: {"identity": "s3cret"})  # type: ignore[arg-type, return-value]
+        transport = httpx.ASGITransport(app)  # a fault is raised, as a server that logs it sees it
+        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport) as client:
+            await client.post("http://localhost/threads", json={})
+
+    with pytest.raises(TypeError, match="auth must return the user's id as a str, or None .*, got a dict$"):
+        asyncio.run(ask())
+
+
+@pytest.mark.parametrize("auth", ["users.py:auth", object()])
+def test_auth_that_cannot_be_called_is_refused_at_once(auth: Any) -> None:
+    with pytest.raises(TypeError, match="auth must be a function that takes a request"):
+        create_app({"flow": make_flow(Gates())}, auth=auth)

@@ -1,0 +1,184 @@
+"""`stategraph serve` as a process: what it takes as a database, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served_processes import GRAPH, served
+from serving import as_url
+
+from stategraph import START, GraphWarning, InMemorySaver, StateGraph
+from stategraph.__main__ import main
+from stategraph.serve import create_app
+from stategraph.serve.command import _graphs, _load, _name_of
+from stategraph.store import InMemoryStore
+
+
+@pytest.fixture(params=["memory", "sqlite", "url", "conninfo"])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """How the command line names a database."""
+    if request.param == "memory":
+        return []
+    if request.param == "sqlite":
+        return ["--db", str(tmp_path / "served.db")]
+    conninfo = request.getfixturevalue("postgres")
+    return ["--db", as_url(conninfo) if request.param == "url" else conninfo]
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_is_told_to_stop_ends_well(db: list[str], tmp_path: Path, end: signal.Signals) -> None:
+    """Its status is 0, and it leaves nothing open: Python's development mode would say so."""
+    with served(tmp_path, db) as (running, client, log):
+        client.runs.wait(None, "flow", input={"log": [], "pace": 0.01})
+        thread = client.threads.create()["thread_id"]
+        run = client.runs.create(thread, "flow", input={"log": [], "pace": 0.3})["run_id"]
+        while client.runs.get(thread, run)["status"] != "running":
+            time.sleep(0.02)
+        running.send_signal(end)
+        assert running.wait(30) == 0, log.read_text()
+    told = log.read_text()
+    assert "Warning" not in told and "Traceback" not in told and "ERROR" not in told, told
+    if db and "=" in db[1]:
+        assert {each.name for each in tmp_path.iterdir()} <= {"flows.py", "log", "__pycache__"}
+
+
+def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
+    with served(tmp_path, []) as (running, client, log):
+        thread = client.threads.create()["thread_id"]
+        client.runs.create(thread, "flow", input={"log": [], "hangs": True})
+        while client.threads.get_state(thread)["next"] != ["b"]:
+            time.sleep(0.02)
+        running.send_signal(signal.SIGTERM)
+        while "Shutting down" not in log.read_text():
+            time.sleep(0.02)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(30) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [("orders.py:flow", "flow"), ("shop.orders:flow", "flow"), ("shop/orders.py", "orders"), ("shop.orders", "orders")],
+)
+def test_a_graph_without_a_name_has_that_of_its_variable_or_module(target: str, name: str) -> None:
+    assert _name_of(target) == name
+
+
+def test_a_misspelt_function_of_auth_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "doors.py").write_text("def auth(request): ...\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="got 'doors.py:aut'; did you mean 'auth'"):
+        _load("doors.py:aut")
+
+
+@pytest.fixture
+def flows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a graph in it."""
+    (tmp_path / "flows.py").write_text(GRAPH)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str]:
+    """The exit code of a server that does not start, and its last word."""
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", *arguments])
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    return ended.value.code, told.splitlines()[-1].partition("error: ")[2]
+
+
+@pytest.mark.parametrize("port", ["99999999", "65536", "-5", "x", "²", ""])
+def test_a_port_that_is_none_is_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = refused(capsys, "flows.py:flow", "--port", port)
+    assert (code, told) == (2, f"argument --port: must be a port from 0 to 65535, got {port!r}")
+
+
+@pytest.mark.parametrize(
+    ("host", "why"), [("192.0.2.1", "Cannot assign requested address"), ("no-such-host.invalid", "")]
+)
+def test_a_host_that_is_not_of_this_machine_is_refused(
+    flows: Path, capsys: pytest.CaptureFixture[str], host: str, why: str
+) -> None:
+    (flows / "doors.py").write_text("def auth(request): ...\n")
+    code, told = refused(capsys, "flows.py:flow", "--host", host, "--port", "2024", "--auth", "doors.py:auth")
+    assert code == 2 and told.startswith(f"port 2024 of {host!r} cannot be used: {why}")
+
+
+def test_a_port_in_use_is_found_out_before_the_database_is_touched(
+    flows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, told = refused(capsys, "flows.py:flow", "--db", "q.db", "--port", str(port))
+    way_out = "stop the program that listens there, or choose another port with --port"
+    assert (code, told) == (1, f"port {port} of 127.0.0.1 is in use: {way_out}")
+    assert not [*flows.glob("q.db*")]
+
+
+def test_a_database_that_cannot_be_reached_is_one_line(flows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = refused(capsys, "flows.py:flow", "--db", "postgresql://127.0.0.1:1/x", "--port", "0")
+    assert code == 1 and told.startswith("the Postgres server cannot be reached: connection failed")
+    assert len(told) < 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ("flows.py:flow --workers -1", "argument --workers: must be an integer >= 0, got '-1'"),
+        ("flows.py:flow --workers 2 --db q.db", "--workers needs --db postgresql://...: without Postgres the server does"),
+        ("flows.py:flow --no-workers", "--no-workers needs --db postgresql://...: without Postgres the server does"),
+        ("flows.py:flow --keys none", "--keys needs --db: without it nothing is stored that could be encrypted"),
+        ("flows.py:flow --keys none --db q.db", "the file of keys 'none' cannot be read: No such file or directory"),
+        ("flows.py:flow --observer nope:x", "observer 'nope:x' cannot be loaded: No module named 'nope'"),
+        ("flows.py:flow --observer flows:x", "observer 'flows:x' cannot be loaded: module 'flows' has no attribute 'x'"),
+        ("flows.py:flow --observer nope-x", "observer must be \"module:name\", got 'nope-x'"),
+        ("a/b=flows.py:flow --db q.db", "the name of a graph must not be empty, '.' or '..', nor hold a slash, got 'a/b'"),
+        ("flows.py:flow --db q.db --webhooks ftp://x/y", "webhooks: must be http:// or https://, with a host"),
+        ("..=flows.py:flow", "the name of a graph must not be empty, '.' or '..', nor hold a slash, got '..'"),
+    ],
+)
+def test_a_wrong_command_line_says_what_is_wrong(
+    flows: Path, capsys: pytest.CaptureFixture[str], arguments: str, why: str
+) -> None:
+    code, told = refused(capsys, *arguments.split(), "--port", "0")
+    assert code == 2 and told.startswith(why)
+    assert not [*flows.glob("q.db*")]
+
+
+def test_the_only_compiled_graph_is_served(flows: Path) -> None:
+    assert [*_graphs(["flows.py"])] == ["flows"]
+
+
+@pytest.mark.parametrize("name", ["app", "builder"])
+def test_a_graph_of_langgraph_is_told_apart(flows: Path, name: str) -> None:
+    """In a process of its own, where nothing has put this engine in LangGraph's place."""
+    theirs = GRAPH.replace("from stategraph import", "from langgraph.graph import").replace(", interrupt", "")
+    (flows / "theirs.py").write_text(theirs + "app, builder = flow, graph")
+    command = [sys.executable, "-P", "-m", "stategraph", "serve", f"theirs.py:{name}", "--port", "0"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert "StateGraph of LangGraph; put `langgraph -m stategraph` before the command" in ended.stderr
+
+
+def test_a_graph_with_a_saver_or_a_store_of_its_own_is_warned_of() -> None:
+    class Indexed(InMemoryStore):
+        pass
+
+    builder = StateGraph(dict).add_node("a", lambda _: None).add_edge(START, "a")
+    saver, store = InMemorySaver(), InMemoryStore()
+    with pytest.warns(GraphWarning) as told:
+        create_app({"trips": builder.compile(checkpointer=saver, store=Indexed())}, store=store)
+    assert [str(each.message).partition(":")[0] for each in told] == [
+        "the graph 'trips' was compiled with checkpointer=InMemorySaver, but is served with the server's InMemorySaver",
+        "the graph 'trips' was compiled with store=Indexed, but is served with the server's InMemoryStore",
+    ]
+    assert all(each.filename == __file__ for each in told)
+    create_app({"trips": builder.compile(checkpointer=saver, store=store)}, checkpointer=saver, store=store)
+    create_app({"trips": builder.compile(checkpointer=False)}, checkpointer=saver)

@@ -1,0 +1,146 @@
+"""A job that is parked, because its workers died again and again, may be tried again or dropped: the records of its run
+and its thread go along, whoever does it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from kit.fleet import until
+from receiver import Receiver
+from receiver import receiver as receiver
+from serving import Gates, make_flow, serving
+
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.serve import create_app
+from stategraph.store.postgres import PostgresStore
+from stategraph.workers import Queue
+
+ANN = {"x-user": "ann"}
+
+
+class Fleet:
+    """A server without workers, whose first run has been parked; and one with workers, if it is asked for."""
+
+    def __init__(self, client: httpx.Client, db: str, **more: Any) -> None:
+        self.client, self._db = client, db
+        self.thread = self.client.post("/threads", json={}).json()["thread_id"]
+        sent = {"assistant_id": "flow", "input": {"log": ["in"]}, **more}
+        self.run = self.client.post(f"/threads/{self.thread}/runs", json=sent).json()["run_id"]
+        self.park()
+        self.sees("error", "error")
+        assert "parked" in self.client.get(f"/threads/{self.thread}").json()["error"]["message"]
+
+    def park(self) -> None:
+        """As three deaths of workers would."""
+        with psycopg.connect(self._db, autocommit=True) as direct:
+            direct.execute("UPDATE stategraph_jobs SET state = 'parked', deaths = 3 WHERE state = 'waiting'")
+
+    def sees(self, run: str, thread: str) -> None:
+        """Wait until clients are shown these two statuses."""
+        until = time.monotonic() + 20
+        while (told := self.told()) != (run, thread):
+            assert time.monotonic() < until, told
+            time.sleep(0.02)
+
+    def told(self) -> tuple[str, str]:
+        run = self.client.get(f"/threads/{self.thread}/runs/{self.run}").json()["status"]
+        return run, self.client.get(f"/threads/{self.thread}").json()["status"]
+
+    def runs_to_its_end(self, webhooks: list[str] | None = None) -> None:
+        """With a worker."""
+        with served(self._db, 1, webhooks):
+            self.sees("success", "idle")
+        assert self.client.get(f"/threads/{self.thread}/state").json()["values"]["log"] == ["in", "a", "b"]
+
+
+@contextmanager
+def served(db: str, workers: int, webhooks: list[str] | None = None) -> Iterator[str]:
+    with ExitStack() as stack:
+        saver = stack.enter_context(PostgresSaver.from_conn_string(db))
+        store = stack.enter_context(PostgresStore.from_conn_string(db))
+        place: Any = {"checkpointer": saver, "store": store, "queue": db, "workers": workers}
+        place["webhooks"] = webhooks or []
+        yield stack.enter_context(serving(create_app({"flow": make_flow(Gates())}, auth=_user, **place)))
+
+
+def _user(request: Any) -> str | None:
+    return request.headers.get("x-user")
+
+
+@pytest.fixture
+def fleet(postgres: str) -> Iterator[Fleet]:
+    with served(postgres, workers=0) as url, httpx.Client(base_url=url, timeout=30, headers=ANN) as client:
+        yield Fleet(client, postgres)
+
+
+def test_a_dead_letter_is_tried_again(fleet: Fleet) -> None:
+    assert fleet.client.post(f"/page/dead-letters/{fleet.run}/retry").status_code == 204
+    assert fleet.told() == ("pending", "busy")
+    assert fleet.client.get(f"/threads/{fleet.thread}").json()["error"] is None
+    assert fleet.client.post(f"/page/dead-letters/{fleet.run}/retry").status_code == 404
+    fleet.runs_to_its_end()
+
+
+def test_a_dead_letter_that_is_tried_again_may_be_parked_again(fleet: Fleet) -> None:
+    fleet.client.post(f"/page/dead-letters/{fleet.run}/retry").raise_for_status()
+    fleet.park()
+    fleet.sees("error", "error")
+    fleet.client.post(f"/page/dead-letters/{fleet.run}/retry").raise_for_status()
+    fleet.runs_to_its_end()
+
+
+def test_a_job_that_the_command_line_tries_again_opens_its_run(fleet: Fleet, postgres: str) -> None:
+    with Queue.from_conn_string(postgres, "flow") as queue:
+        assert queue.retry(fleet.run)
+    fleet.sees("pending", "busy")
+    fleet.runs_to_its_end()
+
+
+def test_a_dead_letter_is_dropped_and_the_next_run_begins(fleet: Fleet) -> None:
+    thread, old = fleet.thread, fleet.run
+    sent = {"assistant_id": "flow", "input": {"log": ["in"]}}
+    fleet.run = fleet.client.post(f"/threads/{thread}/runs", json=sent).json()["run_id"]
+    assert fleet.told() == ("pending", "busy")
+    assert fleet.client.delete(f"/page/dead-letters/{old}").status_code == 204
+    assert fleet.client.get(f"/threads/{thread}/runs/{old}").json()["status"] == "interrupted"
+    assert fleet.client.delete(f"/page/dead-letters/{old}").status_code == 404
+    fleet.runs_to_its_end()
+
+
+@pytest.mark.parametrize("end", ["retry", "drop"])
+def test_the_receiver_of_a_webhook_is_told_that_a_run_is_parked(
+    postgres: str, receiver: Receiver, end: str
+) -> None:
+    with served(postgres, 0, [receiver.place]) as url, httpx.Client(base_url=url, timeout=30, headers=ANN) as client:
+        fleet = Fleet(client, postgres, webhook=receiver.place)
+        until(lambda: receiver.got)
+        assert receiver.got[0][1]["status"] == "error" and "parked" in receiver.got[0][1]["error"]["message"]
+        if end == "retry":
+            client.post(f"/page/dead-letters/{fleet.run}/retry").raise_for_status()
+            fleet.runs_to_its_end([receiver.place])
+            until(lambda: len(receiver.got) == 2)
+            assert receiver.got[1][1]["status"] == "success"
+        else:
+            client.delete(f"/page/dead-letters/{fleet.run}").raise_for_status()
+            assert fleet.told()[0] == "interrupted"
+            assert client.get("/ok").status_code == 200 and len(receiver.got) == 1
+
+
+def test_only_the_owner_of_the_thread_acts_on_its_dead_letters(fleet: Fleet) -> None:
+    for headers, status in (({"x-user": "bob"}, 404), ({"x-user": ""}, 401)):
+        for method, end in (("POST", "/retry"), ("DELETE", "")):
+            place = f"/page/dead-letters/{fleet.run}{end}"
+            assert fleet.client.request(method, place, headers=headers).status_code == status
+    assert fleet.told() == ("error", "error")
+
+
+def test_a_deleted_thread_leaves_no_dead_letter(fleet: Fleet, postgres: str) -> None:
+    assert fleet.client.delete(f"/threads/{fleet.thread}").status_code == 204
+    with Queue.from_conn_string(postgres, "flow") as queue:
+        assert [job.status for job in queue.named(fleet.run)] == ["cancelled"]

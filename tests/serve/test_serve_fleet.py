@@ -1,0 +1,185 @@
+"""Servers whose runs are jobs of workers on Postgres: several share the database, and whoever dies, each
+reader gets each event once."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from kit import cluster
+from kit.cluster import free_port
+from langgraph_sdk.errors import ConflictError
+from served_processes import process, server, worker
+from serving import Gates, as_url, make_flow
+
+from stategraph.serve.runs.fleet_events import read_events
+from stategraph.workers import Queue
+
+
+@pytest.fixture
+def url(postgres: str) -> str:
+    return as_url(postgres)
+
+
+STEPS = ["a", "b", "c", "d"]
+
+
+def names(parts: list[Any]) -> list[str]:
+    return [name for part in parts if part.event == "updates" for name in part.data]
+
+
+def ids(parts: list[Any]) -> list[int]:
+    return [int(part.id) for part in parts if part.id is not None]
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_reader_goes_on_at_the_next_server_after_a_kill(url: str, tmp_path: Path, joins: bool) -> None:
+    """The official client comes back by itself, with the id of the last event; so may anybody."""
+    port = free_port()
+    with ExitStack() as stack:
+        stack.enter_context(worker(tmp_path, url))
+        first, client = stack.enter_context(server(tmp_path, url, port))
+        thread = client.threads.create()["thread_id"]
+        seen: list[Any] = []
+        sent = {"log": ["in"], "pace": 0.4}
+        for part in client.runs.stream(thread, "flow", input=sent, stream_mode=["updates", "values"]):
+            seen.append(part)
+            if names(seen) == ["a", "b"] and first.poll() is None:
+                first.kill()
+                first.wait()
+                _, client = stack.enter_context(server(tmp_path, url, port))
+                if joins:
+                    break
+        [run] = [each["run_id"] for each in client.runs.list(thread)]
+        if joins:
+            seen += client.runs.join_stream(thread, run, last_event_id=seen[-1].id)
+        assert names(seen) == STEPS
+        assert ids(seen) == sorted({*ids(seen)})
+        assert [*client.runs.join_stream(thread, run, last_event_id="-1")] == seen
+        assert client.runs.join(thread, run)["log"] == ["in", *STEPS]
+        assert client.runs.get(thread, run)["status"] == "success"
+        assert client.threads.get(thread)["status"] == "idle"
+
+
+def test_a_reader_does_not_notice_that_a_worker_was_killed(url: str, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(worker(tmp_path, url))
+        _, client = stack.enter_context(server(tmp_path, url))
+        thread = client.threads.create()["thread_id"]
+        seen: list[Any] = []
+        for part in client.runs.stream(thread, "flow", input={"log": [], "pace": 1.0}, stream_mode="updates"):
+            seen.append(part)
+            if names(seen) == ["a"] and first.poll() is None:
+                first.kill()
+                stack.enter_context(worker(tmp_path, url))
+        assert names(seen) == STEPS and ids(seen) == sorted({*ids(seen)})
+        assert client.threads.get_state(thread)["values"]["log"] == STEPS
+
+
+def test_two_servers_tell_the_same_of_every_run(url: str, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(worker(tmp_path, url))
+        _, one = stack.enter_context(server(tmp_path, url))
+        _, two = stack.enter_context(server(tmp_path, url))
+        thread = one.threads.create()["thread_id"]
+        slow = one.runs.create(thread, "flow", input={"log": ["1"], "pace": 60.0})["run_id"]
+        for client in (one, two):
+            while client.runs.get(thread, slow)["status"] != "running":
+                time.sleep(0.02)
+            assert client.threads.get(thread)["status"] == "busy"
+            with pytest.raises(ConflictError, match="busy"):
+                client.runs.create(thread, "flow", input={}, multitask_strategy="reject")
+        two.runs.cancel(thread, slow, wait=True)
+        assert one.runs.get(thread, slow)["status"] == "interrupted"
+        assert one.threads.get(thread)["status"] == "interrupted"
+        again = two.runs.create(
+            thread, "flow", input={"log": ["2"], "pace": 0.05}, multitask_strategy="rollback", stream_mode="updates"
+        )["run_id"]
+        assert names([*one.runs.join_stream(thread, again, last_event_id="-1")]) == STEPS
+        assert one.runs.join(thread, again)["log"] == ["1", "2", *STEPS]
+
+
+def test_a_job_is_submitted_by_another_server_if_its_own_died_before_it_could(
+    url: str, tmp_path: Path
+) -> None:
+    from stategraph.serve.records import ROOT
+    from stategraph.store.postgres import PostgresStore
+    from stategraph.workers import Queue
+
+    with ExitStack() as stack:
+        _, client = stack.enter_context(server(tmp_path, url))
+        thread = client.threads.create()["thread_id"]
+        run = client.runs.create(thread, "flow", input={"log": ["in"], "pace": 0.01})["run_id"]
+    with PostgresStore.from_conn_string(url) as store, Queue.from_conn_string(url, "flow") as queue:
+        queue.cancel(run)
+        queue.forget()  # now there is a record, and no job
+        assert store.search((ROOT, "unfinished"))[0].value["run_id"] == run
+    with ExitStack() as stack:
+        stack.enter_context(worker(tmp_path, url))
+        _, client = stack.enter_context(server(tmp_path, url))
+        assert client.runs.join(thread, run)["log"] == ["in", *STEPS]
+        assert client.runs.get(thread, run)["status"] == "success"
+
+
+def test_a_reader_that_has_seen_the_error_of_a_run_does_not_get_it_again(url: str, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(worker(tmp_path, url))
+        _, client = stack.enter_context(server(tmp_path, url))
+        thread = client.threads.create()["thread_id"]
+        for modes in (["updates"], ["messages", "updates"]):
+            sent = {"log": ["in"], "pace": "soon"}  # what no node can take
+            run = client.runs.create(thread, "flow", input=sent, stream_mode=modes)["run_id"]
+            seen = [*client.runs.join_stream(thread, run, last_event_id="-1")]
+            assert [part.event for part in seen] == ["metadata", "error"]
+            for n, part in enumerate(seen, 1):
+                assert [*client.runs.join_stream(thread, run, last_event_id=part.id)] == seen[n:]
+
+
+def test_a_reader_who_leaves_is_no_fault(postgres: str) -> None:
+    """When a client disconnects, Starlette cancels the request again and again until it has ended."""
+
+    async def read(queue: Queue, record: Any, begun: anyio.Event) -> None:
+        async for _ in read_events(queue, record, 0, asyncio.Event()):
+            begun.set()
+
+    async def leave() -> None:
+        with Queue.from_conn_string(postgres, make_flow(Gates())) as queue:
+            queue.setup()
+            run_id = queue.submit("t", {"log": []}, stream_mode=["values"])
+            record = {"thread_id": "t", "run_id": run_id, "kwargs": {"stream_mode": ["values"], "subgraphs": False}}
+            for seconds in (0.0, 0.05, 0.3):  # while the database is asked, and while nothing comes
+                async with anyio.create_task_group() as requests:
+                    begun = anyio.Event()
+                    requests.start_soon(read, queue, record, begun)
+                    await begun.wait()
+                    await anyio.sleep(seconds)
+                    requests.cancel_scope.cancel()
+
+    asyncio.run(leave())
+
+
+def test_sigterm_ends_a_server_whose_database_is_gone(tmp_path: Path) -> None:
+    """Readers have left meanwhile, whose runs cannot be cancelled."""
+    database = cluster.Cluster(cluster.programs() or pytest.skip("no Postgres server"))
+    port = free_port()
+    try:
+        with ExitStack() as stack:
+            running = stack.enter_context(process(tmp_path, as_url(database.schema()), port))
+            http = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30))
+            body = {"assistant_id": "flow", "input": {"log": [], "pace": 60}, "if_not_exists": "create", "on_disconnect": "cancel"}
+            with ExitStack() as readers:
+                for thread in range(60):
+                    readers.enter_context(http.stream("POST", f"/threads/{thread}/runs/stream", json=body))
+                database.stop("immediate")
+            time.sleep(1)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(60) == 0
+    finally:
+        database.remove()

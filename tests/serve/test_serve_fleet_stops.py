@@ -1,0 +1,359 @@
+"""Runs of a fleet that are cancelled, rolled back or replaced: whatever happens at the same time, the records tell what
+the runs have done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from kit.fleet import until
+from receiver import Receiver
+from receiver import receiver as receiver
+from serving import Gates, make_flow, serving
+
+from stategraph.checkpoint import UnknownTypeError
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.serve import create_app
+from stategraph.serve.records import ROOT
+from stategraph.serve.runs import fleet_care
+from stategraph.serve.runs.fleet import FleetRuns
+from stategraph.serve.runs.fleet_care import FleetCare
+from stategraph.serve.runs.fleet_submitter import FleetSubmitter
+from stategraph.store.postgres import PostgresStore
+from stategraph.workers import Queue
+from stategraph.workers.jobs import JobCodec
+
+RUN: Any = {"assistant_id": "flow", "input": {"log": []}}
+
+
+class Thread:
+    """A thread of a server, on which a run may have ended."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+        self.place = f"/threads/{client.post('/threads', json={}).json()['thread_id']}"
+
+    @property
+    def id(self) -> str:
+        return self.place.rpartition("/")[2]
+
+    def begin(self, *words: str, **more: Any) -> str:
+        """Begin a run whose input has these words; return its address."""
+        answer = self.post(*words, **more)
+        return f"{self.place}/runs/{answer.raise_for_status().json()['run_id']}"
+
+    def begin_slow(self, gates: Gates, *words: str, **more: Any) -> str:
+        """Begin a run that is at work until its gate is opened."""
+        gates.close("slow")
+        run = self.begin(*words, topic="slow", **more)
+        assert gates.reached["slow"].wait(30)
+        return run
+
+    def post(self, *words: str, assistant: str = "flow", topic: str = "", **more: Any) -> httpx.Response:
+        sent = {"assistant_id": assistant, "input": {"log": [*words], "topic": topic}, **more}
+        return self.client.post(f"{self.place}/runs", json=sent)
+
+    def log(self) -> Any:
+        return self.client.get(f"{self.place}/state").json()["values"].get("log")
+
+    def status(self, run: str) -> Any:
+        """The status of a run; 404 if its record was deleted."""
+        answer = self.client.get(run)
+        return answer.json()["status"] if answer.status_code == 200 else answer.status_code
+
+    def reaches(self, run: str, status: Any) -> None:
+        until(lambda: self.status(run) == status)
+        assert self.status(run) == status  # also once a server has recorded it
+
+
+@contextmanager
+def served(db: str, gates: Gates, workers: int = 2, *webhooks: str) -> Iterator[Thread]:
+    """A new thread of a server of its own."""
+    graphs = {name: make_flow(gates, name) for name in ("flow", "other")}
+    with ExitStack() as stack:
+        saver = stack.enter_context(PostgresSaver.from_conn_string(db))
+        store = stack.enter_context(PostgresStore.from_conn_string(db))
+        place: Any = {"checkpointer": saver, "store": store, "queue": db, "webhooks": webhooks}
+        app = create_app(graphs, workers=workers, **place)
+        url = stack.enter_context(serving(app))
+        limits = httpx.Limits(max_keepalive_connections=0)  # a server that fails closes the connection
+        yield Thread(stack.enter_context(httpx.Client(base_url=url, timeout=60, limits=limits)))
+
+
+@pytest.fixture
+def gates() -> Gates:
+    return Gates()
+
+
+@pytest.fixture
+def thread(postgres: str, gates: Gates) -> Iterator[Thread]:
+    with served(postgres, gates) as thread:
+        yield thread
+
+
+def end_of(db: str, thread: Thread, run: str) -> Any:
+    """The result of a run's job, which no server has noticed yet."""
+    with Queue.from_conn_string(db, "flow") as queue:
+        return queue.result(thread.id, run_id=run.rpartition("/")[2], wait=30)
+
+
+# -- cancel ----------------------------------------------------------------------------------------
+
+
+def test_a_rollback_that_is_refused_because_the_run_has_ended_changes_nothing(
+    thread: Thread, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: Any) -> None:
+        pass
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FleetCare, "look", nothing)  # nobody learns of the end
+        run = thread.begin("in")
+        assert end_of(postgres, thread, run).status == "done"
+        refused = thread.client.post(f"{run}/cancel?action=rollback")
+    assert refused.status_code == 409 and "has ended" in refused.json()["detail"]
+    thread.reaches(run, "success")
+    assert thread.log() == ["in", "a", "b"]
+
+
+def test_a_run_that_ends_while_a_rollback_is_asked_for_is_taken_back(
+    thread: Thread, postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = thread.begin_slow(gates, "in")
+    cancel = Queue.cancel
+
+    def end_before(queue: Queue, run_id: str, **more: Any) -> bool:
+        gates.open("slow")
+        assert end_of(postgres, thread, run).status == "done"
+        return cancel(queue, run_id, **more)
+
+    monkeypatch.setattr(Queue, "cancel", end_before)
+    assert thread.client.post(f"{run}/cancel?action=rollback").status_code == 200
+    assert thread.status(run) == 404 and not thread.log()
+
+
+def test_no_run_begins_from_what_is_being_taken_back(
+    thread: Thread, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: Any) -> None:
+        pass
+
+    thread.reaches(thread.begin("past"), "success")
+    run = thread.begin_slow(gates, "in")
+    with monkeypatch.context() as patched:  # nobody learns of the end
+        patched.setattr(FleetCare, "look", nothing)
+        patched.setattr(FleetRuns, "_end_of", nothing)
+        assert thread.client.post(f"{run}/cancel?action=rollback").status_code == 200
+        refused = thread.post("later")
+        assert refused.status_code == 409 and "rolled back" in refused.json()["detail"]
+        assert "taken_back" not in thread.client.get(thread.place).json()
+    gates.open("slow")
+    thread.reaches(run, 404)
+    thread.reaches(thread.begin("later"), "success")
+    assert thread.log() == ["past", "a", "b", "later", "a", "b"]
+
+
+def lose_the_job(monkeypatch: pytest.MonkeyPatch, thread: Thread, **more: Any) -> str:
+    """A run whose server dies before it submits the job."""
+
+    async def die(*_: Any) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FleetSubmitter, "submit", die)
+        assert thread.post("in", **more).status_code == 500
+    [run] = thread.client.get(f"{thread.place}/runs").json()
+    return f"{thread.place}/runs/{run['run_id']}"
+
+
+@pytest.mark.parametrize("action", ["interrupt", "rollback"])
+def test_a_run_that_is_cancelled_before_its_job_was_submitted_never_begins(
+    postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    with served(postgres, gates) as thread:
+        run = lose_the_job(monkeypatch, thread)
+        monkeypatch.setattr(fleet_care, "SECONDS_TO_SUBMIT", 0.5)
+        assert thread.client.post(f"{run}/cancel?wait=true&action={action}").status_code == 200
+        assert thread.status(run) == ("interrupted" if action == "interrupt" else 404)
+        assert thread.client.get(thread.place).json()["status"] == "idle"
+        with Queue.from_conn_string(postgres, "flow") as queue:
+            assert queue.named(run.rpartition("/")[2]) == []
+
+
+def test_the_next_server_ends_a_run_that_was_cancelled_before_its_job_was_submitted(
+    postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(postgres, gates, workers=0) as thread:
+        run = lose_the_job(monkeypatch, thread)
+        assert thread.client.post(f"{run}/cancel").status_code == 200
+    with served(postgres, gates) as other:
+        other.reaches(run, "interrupted")
+        assert other.client.get(f"{run.partition('/runs')[0]}/state").json()["values"] == {}
+
+
+def test_a_run_that_is_cancelled_at_another_server_before_its_own_submits_the_job_is_stopped(
+    thread: Thread, postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = FleetSubmitter.submit
+    with served(postgres, gates, workers=0) as other:
+
+        async def cancel_before(runs: Any, record: Any) -> None:
+            place = f"{thread.place}/runs/{record['run_id']}"
+            (await asyncio.to_thread(other.client.post, f"{place}/cancel")).raise_for_status()
+            await submit(runs, record)
+
+        monkeypatch.setattr(FleetSubmitter, "submit", cancel_before)
+        gates.close("slow")
+        run = thread.begin("in", topic="slow")
+        thread.reaches(run, "interrupted")
+
+
+def test_a_stop_that_a_server_stored_before_it_died_is_carried_out(
+    thread: Thread, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = thread.begin_slow(gates, "in")
+
+    def die(*_: Any, **__: Any) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Queue, "cancel", die)
+        assert thread.client.post(f"{run}/cancel").status_code == 500
+    thread.reaches(run, "interrupted")
+
+
+# -- care ------------------------------------------------------------------------------------------
+
+
+def test_a_run_whose_outcome_is_damaged_ends_and_so_does_every_other_one(
+    thread: Thread, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Thread(thread.client)
+
+    async def nothing(*_: Any) -> None:
+        pass
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FleetCare, "look", nothing)
+        runs = [each.begin("in") for each in (thread, other)]
+        for each, run in zip((thread, other), runs, strict=True):
+            end_of(postgres, each, run)
+        with psycopg.connect(postgres, autocommit=True) as direct:
+            direct.execute("UPDATE stategraph_jobs SET outcome = 'damaged' WHERE id = 1")
+    with PostgresStore.from_conn_string(postgres) as store:
+        until(lambda: not store.search((ROOT, "unfinished")))
+    assert [each.status(run) for each, run in zip((thread, other), runs, strict=True)] == ["error", "success"]
+
+
+def test_the_receiver_of_a_webhook_is_told_of_a_run_that_could_not_be_submitted(
+    postgres: str, gates: Gates, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server died before, and its thread has become busy since."""
+    with served(postgres, gates, 0, receiver.place) as thread:
+        run = lose_the_job(monkeypatch, thread, multitask_strategy="reject", webhook=receiver.place)
+        thread.begin("2")
+        monkeypatch.setattr(fleet_care, "SECONDS_TO_SUBMIT", 0.5)
+        thread.reaches(run, "error")
+        until(lambda: receiver.got)
+    assert receiver.got[0][1]["status"] == "error" and "busy" in receiver.got[0][1]["error"]["message"]
+
+
+# -- multitask_strategy ----------------------------------------------------------------------------
+
+
+def test_a_rollback_deletes_the_runs_that_it_stops(thread: Thread, gates: Gates) -> None:
+    gates.close("slow")
+    first = thread.begin("1", topic="slow")
+    waiting = thread.begin("2")
+    assert gates.reached["slow"].wait(30)
+    last = thread.begin("3", multitask_strategy="rollback")
+    thread.reaches(last, "success")
+    assert thread.log() == ["3", "a", "b"]
+    for run in (first, waiting):
+        thread.reaches(run, 404)
+
+
+def test_a_rollback_keeps_a_delayed_run(thread: Thread) -> None:
+    later = thread.begin("later", after_seconds=2)
+    thread.reaches(thread.begin("now", multitask_strategy="rollback"), "success")
+    assert thread.status(later) == "pending"
+    thread.reaches(later, "success")
+    assert thread.log() == ["now", "a", "b", "later", "a", "b"]
+
+
+def test_a_rollback_stops_runs_of_other_graphs(thread: Thread, gates: Gates) -> None:
+    gates.close("slow")
+    first = thread.begin("1", topic="slow", assistant="other")
+    assert gates.reached["slow"].wait(30)
+    thread.reaches(thread.begin("2", multitask_strategy="rollback"), "success")
+    thread.reaches(first, 404)
+    assert thread.log() == ["2", "a", "b"]
+
+
+def test_reject_counts_runs_of_other_graphs_and_leaves_the_thread_as_it_is(thread: Thread, gates: Gates) -> None:
+    gates.close("slow")
+    first = thread.begin("1", topic="slow", assistant="other")
+    before = thread.client.get(thread.place).json()["metadata"]
+    refused = thread.post("2", multitask_strategy="reject")
+    assert refused.status_code == 409 and "busy" in refused.json()["detail"]
+    assert thread.client.get(thread.place).json()["metadata"] == before
+    assert [run["run_id"] for run in thread.client.get(f"{thread.place}/runs").json()] == [first.rpartition("/")[2]]
+    gates.open("slow")
+    thread.reaches(first, "success")
+
+
+def test_a_rollback_that_is_refused_keeps_the_records_of_the_others(thread: Thread, gates: Gates) -> None:
+    gates.close("slow")
+    first = thread.begin("1", topic="slow")
+    nested = {"checkpoint_ns": "x:1"}
+    refused = thread.post("2", multitask_strategy="rollback", checkpoint=nested)
+    assert refused.status_code == 422 and "checkpoint_ns" in refused.json()["detail"]
+    gates.open("slow")
+    thread.reaches(first, "success")
+
+
+def test_a_run_that_is_refused_creates_no_thread(thread: Thread) -> None:
+    sent = {**RUN, "if_not_exists": "create", "checkpoint": {"checkpoint_ns": "x:1"}}
+    assert thread.client.post("/threads/new/runs", json=sent).status_code == 422
+    assert thread.client.get("/threads/new").status_code == 404
+
+
+def test_the_record_of_a_replaced_run_is_deleted_also_if_another_server_has_recorded_its_end(
+    thread: Thread, postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = thread.begin_slow(gates, "1")
+    note = FleetSubmitter._note_replaced
+    with served(postgres, gates, workers=0) as other:
+
+        async def note_late(runs: Any, record: Any) -> None:
+            await asyncio.to_thread(other.reaches, first, "interrupted")
+            await note(runs, record)
+
+        monkeypatch.setattr(FleetSubmitter, "_note_replaced", note_late)
+        thread.reaches(thread.begin("2", multitask_strategy="rollback"), "success")
+    assert thread.status(first) == 404
+    assert thread.log() == ["2", "a", "b"]
+
+
+@pytest.mark.parametrize("what", ["outcome", "chunk"])
+def test_a_run_ends_whose_results_no_server_can_read(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """They hold a type that the server does not know."""
+    read = JobCodec.read
+
+    def refuse(codec: Any, kind: str, *words: Any) -> Any:
+        if kind == what:
+            raise UnknownTypeError("app.Plan")
+        return read(codec, kind, *words)
+
+    monkeypatch.setattr(JobCodec, "read", refuse)
+    run = thread.begin("in")
+    thread.reaches(run, "error" if what == "outcome" else "success")
+    with thread.client.stream("GET", f"{run}/stream", headers={"Last-Event-ID": "-1"}) as stream:
+        assert "no type is registered as 'app.Plan'" in stream.read().decode()

@@ -1,0 +1,78 @@
+"""Hostile requests, and a clock beside them: how long others wait for an answer meanwhile."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from served_processes import served
+
+SECONDS = 20.0
+LONGEST = 0.1
+"""How long a request of another client may take, in seconds."""
+MOST_MEMORY = 512 * 1024 * 1024
+
+STRANGE = {f"metadat{n}": 1 for n in range(90_000)}
+BODIES = [
+    ("/runs", {"assistant_id": "flow", **STRANGE}),
+    ("/runs", {"assistant_id": "flow", "config": STRANGE}),
+    ("/runs", {"assistant_id": "flow", "config": {"configurable": STRANGE}}),
+    ("/runs", {"assistant_id": "flow", "interrupt_before": [1] * 150_000}),
+    ("/runs/cancel", {"run_ids": [1] * 1_000_000}),
+    ("/threads", {"supersteps": [{"updates": [1]}] * 60_000}),
+    ("/threads", {"metadata": {"deep": [json.loads("[" * 40 + "]" * 40)] * 4_000}}),
+    ("/threads", {"metadata": {"x" * 3_000_000: "x"}}),
+    ("/threads/search", {"metadata": STRANGE}),
+    ("/threads/search", {"extract": STRANGE}),
+    ("/mcp", STRANGE),
+]
+TEXTS = [(path, json.dumps(body).encode()) for path, body in BODIES]
+
+
+def attack(port: int, seed: int, until: float) -> None:
+    """Send requests that cost much, and requests without end."""
+    rng, left = random.Random(seed), []
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        while time.monotonic() < until:
+            path, text = rng.choice(TEXTS)
+            headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+            client.post(path, content=text, headers=headers)
+            half = socket.create_connection(("127.0.0.1", port))
+            half.sendall(b"POST /threads HTTP/1.1\r\nHost: localhost\r\n" + rng.choice([b"x: y", b"\r\n{", b""]))
+            left.append(half)
+    for each in left:
+        each.close()
+
+
+def memory_of(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmRSS")
+
+
+@pytest.mark.trial
+def test_others_are_answered_during_a_fuzz(tmp_path: Path) -> None:
+    with served(tmp_path, []) as (running, client, _):
+        port = client.http.client.base_url.port
+        until = time.monotonic() + SECONDS
+        attackers = [threading.Thread(target=attack, args=(port, seed, until)) for seed in range(4)]
+        for each in attackers:
+            each.start()
+        waits = []
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as other:
+            while time.monotonic() < until:
+                begun = time.monotonic()
+                assert other.get("/ok").status_code == 200
+                waits.append(time.monotonic() - begun)
+                threading.Event().wait(0.01)
+        for each in attackers:
+            each.join()
+        assert memory_of(running.pid) < MOST_MEMORY
+        assert max(waits) <= LONGEST, f"the longest of {len(waits)} requests took {max(waits):.3f} s"

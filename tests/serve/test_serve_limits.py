@@ -1,0 +1,90 @@
+"""How many runs may wait or be at work, in all and of one user: in a process of its own, and on a fleet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+from in_process import asking
+from serving import Gates, make_flow
+
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.serve import create_app
+from stategraph.store.postgres import PostgresStore
+
+RUN: Any = {"assistant_id": "flow", "input": {"topic": "slow"}}
+
+
+@pytest.fixture(params=["memory", "fleet"])
+def place(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """Where a server keeps its runs. On the fleet nobody works."""
+    if request.param == "memory":
+        yield {}
+        return
+    db = request.getfixturevalue("postgres")
+    with ExitStack() as stack:
+        saver = stack.enter_context(PostgresSaver.from_conn_string(db))
+        store = stack.enter_context(PostgresStore.from_conn_string(db))
+        yield {"checkpointer": saver, "store": store, "queue": db, "workers": 0}
+
+
+@pytest.fixture
+def gates() -> Gates:
+    made = Gates()
+    made.close("slow")
+    return made
+
+
+def _user(request: Any) -> str | None:
+    return request.headers.get("x-user")
+
+
+async def begin(client: httpx.AsyncClient, user: str = "") -> Any:
+    return await client.post("/runs", json=RUN, headers={"x-user": user})
+
+
+def test_more_runs_than_may_be_are_refused(place: dict[str, Any], gates: Gates) -> None:
+    async def ask() -> None:
+        async with asking(create_app({"flow": make_flow(gates)}, most_runs=2, **place)) as client:
+            first = (await begin(client)).json()
+            answered = [await begin(client) for _ in range(2)]
+            assert [each.status_code for each in answered] == [200, 429]
+            assert answered[1].json()["detail"].startswith("2 runs wait or are at work already")
+            await client.post(f"/threads/{first['thread_id']}/runs/{first['run_id']}/cancel?wait=true")
+            await asyncio.sleep(0.11 if place else 0)  # a fleet does not count more often
+            assert (await begin(client)).status_code == 200
+            gates.open("slow")
+
+    asyncio.run(asyncio.wait_for(ask(), 30))
+
+
+def test_one_user_leaves_room_for_others(place: dict[str, Any], gates: Gates) -> None:
+    async def ask() -> None:
+        app = create_app({"flow": make_flow(gates)}, most_runs=3, most_runs_of_one=2, auth=_user, **place)
+        async with asking(app) as client:
+            users = ["ann", "ann", "ann", "bob", "bob"]
+            answered = [await begin(client, user) for user in users]
+            assert [each.status_code for each in answered] == [200, 200, 429, 200, 429]
+            assert answered[2].json()["detail"].startswith("2 of your runs wait or are at work")
+            assert answered[4].json()["detail"].startswith("3 runs wait")
+            gates.open("slow")
+
+    asyncio.run(asyncio.wait_for(ask(), 30))
+
+
+def test_servers_count_the_runs_of_one_another(postgres: str, gates: Gates) -> None:
+    async def ask() -> None:
+        with ExitStack() as stack:
+            saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
+            store = stack.enter_context(PostgresStore.from_conn_string(postgres))
+            place: Any = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 0, "most_runs": 2}
+            async with asking(create_app({"flow": make_flow(gates)}, **place)) as one:
+                assert [(await begin(one)).status_code for _ in range(2)] == [200, 200]
+                async with asking(create_app({"flow": make_flow(gates)}, **place)) as other:
+                    assert (await begin(other)).status_code == 429
+
+    asyncio.run(asyncio.wait_for(ask(), 30))

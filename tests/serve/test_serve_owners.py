@@ -1,0 +1,188 @@
+"""Every route of the server, asked by somebody else: nothing of a user is seen or changed by another.
+
+The routes are those of the app, so a new one is tested without being named here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from in_process import asking, routes_of
+from serving import Gates, make_flow
+
+from stategraph import InMemorySaver
+from stategraph.serve import create_app
+from stategraph.serve.records import ROOT
+from stategraph.store import InMemoryStore
+
+PUBLIC = {("GET", "/ok"), ("GET", "/info"), ("GET", "/"), ("GET", "/page/{file}")}
+"""What everybody may ask for: nothing of a user is in it."""
+REFUSED = {
+    ("POST", "/runs/batch"),
+    ("POST", "/page/dead-letters/{run_id}/retry"),
+    ("DELETE", "/page/dead-letters/{run_id}"),
+}
+"""What nobody gets: in this process nothing is ever a dead letter, see test_serve_dead_letters.py."""
+SESSIONS = {("GET", "/mcp"), ("POST", "/mcp"), ("DELETE", "/mcp")}
+"""What takes no single request: test_serve_mcp.py tells its users apart."""
+ENDLESS = {("GET", "/threads/{thread_id}/stream"), ("POST", "/threads/{thread_id}/stream/events")}
+"""What ends when its reader goes: test_serve_thread_streams.py and test_serve_sessions.py read it."""
+SECRET = "a secret of ann"
+
+
+def make_app(store: Any = None, saver: Any = None) -> Any:
+    return create_app(
+        {"flow": make_flow(Gates())},
+        store=store,
+        checkpointer=saver,
+        auth=lambda request: request.headers.get("x-user"),
+        hosts=None,
+    )
+
+
+ROUTES = [*routes_of(make_app().routes)]
+
+
+class Scene:
+    """A server with something of everything that is ann's."""
+
+    def __init__(self, client: httpx.AsyncClient, store: InMemoryStore, saver: InMemorySaver) -> None:
+        self.client, self.store, self.saver = client, store, saver
+        self.ids: dict[str, str] = {}
+
+    async def ask(self, user: str, method: str, path: str, body: Any = None) -> httpx.Response:
+        headers = {"x-user": user} if user else {}
+        return await self.client.request(method, path, json=body, headers=headers)
+
+    async def fill(self) -> None:
+        async def made(path: str, body: Any) -> Any:
+            answered = await self.ask("ann", "POST", path, body)
+            assert answered.status_code == 200, answered.text
+            return answered.json()
+
+        thread = (await made("/threads", {"metadata": {"note": SECRET}}))["thread_id"]
+        run = {"assistant_id": "flow", "input": {"log": [SECRET]}}
+        await made(f"/threads/{thread}/runs/wait", run)
+        listed = await self.ask("ann", "GET", f"/threads/{thread}/runs")
+        _, step, before = (await self.ask("ann", "GET", f"/threads/{thread}/history?limit=3")).json()
+        named = {"graph_id": "flow", "name": SECRET}
+        cron = {"assistant_id": "flow", "schedule": "0 7 * * *", "input": {"log": [SECRET]}}
+        self.ids = {
+            "thread_id": thread,
+            "run_id": listed.json()[0]["run_id"],
+            "checkpoint_id": step["checkpoint"]["checkpoint_id"],
+            "task_id": before["tasks"][0]["id"],
+            "assistant_id": (await made("/assistants", named))["assistant_id"],
+            "cron_id": (await made("/runs/crons", cron))["cron_id"],
+        }
+        self.store.put(("ann", "notes"), "k", {"text": SECRET})
+
+    def path(self, path: str) -> str:
+        for name, id in self.ids.items():
+            path = path.replace(f"{{{name}}}", id)
+        key, at = ("k" if path.startswith("/store") else "log"), self.ids["checkpoint_id"]
+        asked = f"namespace=ann.notes&key={key}&at={at}&one={at}&other={at}&id={self.ids['task_id']}"
+        return path.replace("{namespace:path}", "").rstrip("/") + f"?{asked}"
+
+    def body(self, path: str) -> dict[str, Any]:
+        """What fits a route: a body takes what it knows and passes over the rest."""
+        if path.startswith("/ag-ui/"):
+            empty: dict[str, Any] = {"messages": [], "tools": [], "context": [], "forwardedProps": {}}
+            return {**empty, "threadId": self.ids["thread_id"], "runId": "r", "state": {"log": ["of bob"]}}
+        if path.endswith("/commands"):
+            begin = {"assistant_id": "flow", "input": {"log": ["of bob"]}}
+            return {"id": 1, "method": "run.start", "params": begin}
+        checkpoint = {key: self.ids[key] for key in ("thread_id", "checkpoint_id")} | {"checkpoint_ns": ""}
+        return {
+            **self.ids,
+            "channels": ["values"],
+            "checkpoint": checkpoint,
+            "command": None,
+            "graph_id": "flow",
+            "if_exists": "do_nothing",
+            "if_not_exists": "create",
+            "ids": [self.ids["thread_id"]],
+            "input": {"log": ["of bob"]},
+            "key": "k",
+            "metadata": {"of": "bob"},
+            "name": "of bob",
+            "namespace": ["ann", "notes"],
+            "namespace_prefix": ["ann"],
+            "prefix": ["ann"],
+            "run_ids": [self.ids["run_id"]],
+            "schedule": "0 8 * * *",
+            "text": SECRET,
+            "thread_ids": [self.ids["thread_id"]],
+            "value": {"text": "of bob"},
+            "values": {"log": ["of bob"]},
+            "version": 1,
+        }
+
+    def kept(self) -> Any:
+        """All that is ann's, as it is stored."""
+        items = [item.dict() for item in self.store.search((), limit=1000)]
+        hers = [each for each in items if each["namespace"][0] != ROOT or each["value"].get("owner") == "ann"]
+        thread: Any = {"configurable": {"thread_id": self.ids["thread_id"]}}
+        return json.dumps(hers), [step.config for step in self.saver.list(thread)]
+
+
+@asynccontextmanager
+async def scene() -> AsyncIterator[Scene]:
+    store, saver = InMemoryStore(), InMemorySaver()
+    async with asking(make_app(store, saver)) as client:
+        made = Scene(client, store, saver)
+        await made.fill()
+        yield made
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_nobody_gets_an_answer(method: str, path: str) -> None:
+    async def ask() -> httpx.Response:
+        async with scene() as filled:
+            return await filled.ask("", method, filled.path(path), filled.body(path))
+
+    status = asyncio.run(ask()).status_code
+    assert status == 401 or ((method, path) in PUBLIC and status in (200, 404)) or (method, path) in REFUSED
+
+
+@pytest.mark.parametrize(("method", "path"), [each for each in ROUTES if each not in PUBLIC])
+def test_another_user_sees_and_changes_nothing(method: str, path: str) -> None:
+    async def ask() -> None:
+        async with scene() as filled:
+            before = filled.kept()
+            asked = method, filled.path(path), filled.body(path)
+            bobs = await filled.ask("bob", *asked)
+            assert bobs.status_code < 500, bobs.text
+            if path.endswith("/commands"):  # the protocol's errors have status 200
+                assert bobs.json()["type"] == "error" and "there is no thread" in bobs.json()["message"]
+            elif bobs.status_code < 300:
+                assert SECRET not in bobs.text
+                assert not [id for id in filled.ids.values() if id in bobs.text]
+            assert filled.kept() == before
+            if (method, path) in ENDLESS:
+                assert bobs.status_code == 404
+                return
+            # The request is a good one: for ann it does what it says.
+            anns = await filled.ask("ann", *asked)
+            assert anns.status_code < 300 or (method, path) in REFUSED | SESSIONS, anns.text
+
+    asyncio.run(asyncio.wait_for(ask(), 30))
+
+
+def test_what_belongs_to_everybody_is_seen_and_not_changed() -> None:
+    async def ask() -> None:
+        async with scene() as filled:
+            for user in ("ann", "bob"):
+                found = (await filled.ask(user, "POST", "/assistants/search", {})).json()
+                assert {each["name"] for each in found} - {SECRET} == {"flow"}
+                [own] = [each["assistant_id"] for each in found if each["name"] == "flow"]
+                for method in ("PATCH", "DELETE"):
+                    assert (await filled.ask(user, method, f"/assistants/{own}", {})).status_code == 403
+
+    asyncio.run(ask())

@@ -1,0 +1,47 @@
+"""The page about the server: its programs run, those of the official clients too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from javascript import run_program
+from kit.cluster import free_port
+from serving import serving
+from typing_extensions import TypedDict
+
+from stategraph import START, StateGraph, interrupt
+from stategraph.serve import create_app
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "serving.md"
+FENCE = re.compile(r"^```(?P<kind>python|output)\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_runs_as_one_program(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {"__name__": "page"}
+    shown = ""
+    text = PAGE.read_text().replace("2024", str(free_port()))
+    for block in FENCE.finditer(text):
+        if block["kind"] == "python":
+            exec(block["code"], names)
+        else:
+            shown += block["code"]
+    assert capsys.readouterr().out == shown
+
+
+class Order(TypedDict, total=False):
+    item: str
+    log: list[str]
+
+
+def test_the_program_in_javascript_runs() -> None:
+    [code] = re.findall(r"^```javascript\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+    def approve(state: Order) -> Order:
+        return {"log": [f"approved: {interrupt('Order ' + state['item'] + '?')}"]}
+
+    orders = StateGraph(Order).add_node("approve", approve).add_edge(START, "approve").compile()
+    with serving(create_app({"orders": orders})) as url:
+        shown = run_program("page.mjs", code.replace("http://127.0.0.1:2024", url))
+    assert shown == "{ item: 'tea', log: [ 'approved: yes' ] }\n"

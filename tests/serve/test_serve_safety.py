@@ -1,0 +1,512 @@
+"""What somebody tries who wants more of the server than is theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+import random
+import threading
+import time
+from typing import Any
+
+import pytest
+from in_process import asking, routes_of
+from serving import Gates, make_flow
+
+from stategraph.checkpoint.errors import StorageError
+from stategraph.serve import create_app, guards, service
+from stategraph.serve.bodies import Body, RunBody
+from stategraph.serve.runs.events import PIECE_BYTES, EventLog
+from stategraph.store import GetOp, InMemoryStore, PutOp
+
+
+@pytest.fixture
+def gates() -> Gates:
+    made = Gates()
+    made.close("slow")
+    return made
+
+
+def app_of(**options: Any) -> Any:
+    return create_app({"flow": make_flow(Gates())}, **options)
+
+
+ROUTES = [*routes_of(app_of().routes)]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:2024"}, 200),
+        ({"Host": "127.0.0.1:80"}, 200),
+        ({"Host": "[::1]:2024"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "localhost@evil.example"}, 403),
+        ({"Host": "localhost.evil.example:2024"}, 403),
+        ({"Host": "[::1"}, 403),
+        ({"Host": ""}, 403),
+        ({"Origin": "http://localhost"}, 200),
+        ({"Origin": "http://localhost:3000"}, 403),
+        ({"Origin": "http://localhost.evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": ""}, 403),
+        ({"Origin": "http://[::1"}, 403),
+        ({"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}, 200),
+        ({"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}, 200),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+        ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+    ],
+)
+def test_pages_of_other_sites_reach_nothing(headers: dict[str, str], status: int) -> None:
+    async def get() -> int:
+        async with asking(app_of()) as client:
+            return (await client.get("/info", headers=headers)).status_code
+
+    assert asyncio.run(get()) == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "detail"),
+    [
+        (
+            {"Host": "10.0.0.7:2118"},
+            "this server does not answer under the name '10.0.0.7'; its operator can add the name by --name or hosts=",
+        ),
+        (
+            {"Host": "localhost:2024", "Origin": "https://chat.example"},
+            "requests from https://chat.example are not allowed: this is 'localhost:2024'; "
+            "a proxy before the server must pass the Host header on, or its operator allows the origin by --origin or origins=",
+        ),
+    ],
+)
+def test_a_refusal_says_the_way_out(headers: dict[str, str], detail: str) -> None:
+    async def get() -> Any:
+        async with asking(app_of()) as client:
+            return (await client.get("/info", headers=headers)).json()["detail"]
+
+    assert asyncio.run(get()) == detail
+
+
+@pytest.mark.parametrize("headers", [[(b"host", b"evil.example")], [(b"host", b"localhost"), (b"origin", b"http://x")]])
+def test_websockets_of_other_sites_are_closed(headers: Any) -> None:
+    async def connect() -> list[Any]:
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "websocket", "path": "/info", "headers": headers}
+        await app_of()(scope, None, send)  # type: ignore[arg-type]
+        return sent
+
+    [closed] = asyncio.run(connect())
+    assert closed["type"] == "websocket.close" and closed["code"] == 1008
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
+def test_what_a_form_can_send_is_no_request(kind: str) -> None:
+    async def post() -> int:
+        async with asking(app_of()) as client:
+            answered = await client.post("/threads", content=b"{}", headers={"Content-Type": kind})
+            return answered.status_code
+
+    assert asyncio.run(post()) == 415
+
+
+def test_a_user_has_so_many_open_requests_and_all_together_have_so_many(gates: Gates) -> None:
+    async def ask() -> None:
+        app = create_app(
+            {"flow": make_flow(gates)},
+            auth=lambda request: request.headers.get("x-user"),
+            hosts=None,
+            most_requests=3,
+            most_requests_of_one=2,
+        )
+        run = {"assistant_id": "flow", "input": {"topic": "slow"}}
+        async with asking(app) as client:
+
+            def begin(user: str) -> asyncio.Task[Any]:
+                return asyncio.create_task(client.post("/runs/wait", json=run, headers={"x-user": user}))
+
+            async def status(user: str) -> int:
+                return (await client.post("/threads/search", json={}, headers={"x-user": user})).status_code
+
+            waits = [begin("ann"), begin("ann")]
+            await gates.are_reached("slow", 2)
+            assert (await status("ann"), await status("bob")) == (429, 200)
+            waits.append(begin("bob"))
+            await gates.are_reached("slow", 3)
+            assert (await status("bob"), await status("eve")) == (429, 429)
+            gates.open("slow")
+            await asyncio.gather(*waits)
+            assert [await status(user) for user in ("ann", "bob", "eve")] == [200] * 3
+
+    asyncio.run(asyncio.wait_for(ask(), 30))
+
+
+async def call(app: Any, parts: list[Any], path: str = "/threads") -> list[Any]:
+    """What an app sends to a client that sends these messages and then nothing more."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return parts.pop(0) if parts else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "POST", "path": path, "raw_path": path.encode(),
+        "query_string": b"", "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1), "scheme": "http",
+        "root_path": "", "server": ("localhost", 80),
+    }  # fmt: skip
+    async with app.router.lifespan_context(app):
+        await app(scope, receive, send)
+    return sent
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "BODY_SECONDS", 0.01)
+    begun = [{"type": "http.request", "body": b"{", "more_body": True}]
+    sent = asyncio.run(asyncio.wait_for(call(app_of(), begun), 20))
+    assert sent[0]["status"] == 408
+
+
+def test_a_client_that_goes_before_its_body_has_come_is_no_fault_of_the_server() -> None:
+    begun = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+    assert asyncio.run(call(app_of(), begun))[0]["status"] == 400
+
+
+@pytest.mark.parametrize("id", ["", "x" * 256, "x" * 1_000_000, "a\nb", "a\x00b"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/threads", lambda id: {"thread_id": id}),
+        ("/assistants", lambda id: {"graph_id": "flow", "assistant_id": id}),
+    ],
+    ids=["threads", "assistants"],
+)
+def test_an_id_that_cannot_be_stored_is_refused(path: str, body: Any, id: str) -> None:
+    async def post() -> Any:
+        async with asking(app_of()) as client:
+            return await client.post(path, json=body(id))
+
+    answered = asyncio.run(post())
+    if id:
+        assert answered.status_code == 422 and len(answered.text) < 1000
+    else:
+        assert answered.status_code == 200  # as if none were named
+
+
+FIELDS = sorted({name for kind in Body.__subclasses__() for name in kind.model_fields} | {*RunBody.model_fields})
+LIKELY: dict[str, Any] = {
+    "assistant_id": "flow", "graph_id": "flow", "schedule": "0 7 * * *", "key": "k", "namespace": ["a"], "text": "x",
+    "value": {}, "thread_ids": [], "version": 1, "if_not_exists": "create", "checkpoint": {},
+}  # fmt: skip
+JUNK: list[Any] = [
+    None, True, 0, -1, 1.5, 2**70, "", "x", "*", "\x00", "²", "__start__", [], [[]], ["x", 3], {}, {"x": {"y": []}},
+    {"checkpoint_id": "x", "checkpoint_ns": "y:z|"}, {"goto": [{"node": 1}]}, {"resume": {}}, {"configurable": [3]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path"), [each for each in ROUTES if each[0] != "GET"])
+def test_no_body_makes_the_server_fail(method: str, path: str) -> None:
+    """Whatever is in a body, the answer is the asked one or says what is wrong."""
+    dice = random.Random(f"{method} {path}")
+
+    def junk() -> dict[str, Any]:
+        return LIKELY | {name: dice.choice(JUNK) for name in dice.sample(FIELDS, dice.randint(1, 8))}
+
+    async def ask() -> None:
+        async with asking(app_of()) as client:
+            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            run = {"assistant_id": "flow", "input": {"log": []}}
+            await client.post(f"/threads/{thread}/runs/wait", json=run)
+            place = path.replace("{thread_id}", thread).replace("{assistant_id}", "flow")
+            for _ in range(100):
+                body = junk()
+                answered = await client.request(method, place, json=body)
+                assert answered.status_code < 500, body
+
+    asyncio.run(ask())
+
+
+def nested(levels: int, kind: str) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": value} if kind == "object" else [value]
+    return value if kind == "object" else {"a": value}
+
+
+SHAPES = {
+    "deep objects": nested(900, "object"),
+    "deep lists": nested(900, "list"),
+    "as deep as may be": nested(60, "object"),
+    "a large integer": {"a": 2**70},
+    "half of a pair": {"a": "\ud800"},
+    "zeros": {"a\x00": "\x00"},
+    "operators": {"$gt": 1, "a.b": {"$in": 3}},
+    "an empty key": {"": 1},
+    "a long key": {"a" * 100_000: 1},
+    "a graph that is no name": {"graph_id": {}},
+    "an owner": {"owner": "eve", "thread_id": "x", "__class__": "y"},
+}
+ANYTHING = ("metadata", "input", "config", "context", "value", "values", "filter", "checkpoint", "resume", "update")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_shape_that_nobody_expects_is_stored_or_refused(shape: str) -> None:
+    async def ask() -> None:
+        async with asking(app_of()) as client:
+            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            for method, path in ROUTES:
+                place = path.replace("{thread_id}", thread).replace("{assistant_id}", "flow")
+                for field in ANYTHING:
+                    body = {**LIKELY, field: SHAPES[shape], "command": {field: SHAPES[shape]}}
+                    if method != "GET":
+                        answered = await client.request(method, place, content=json.dumps(body))
+                        assert answered.status_code < 500, (place, field)
+            for path in ("/threads/search", "/threads/count", "/assistants/search", "/runs/crons/search"):
+                assert (await client.post(path, json={"values": {"log": []}})).status_code == 200
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_a_reader_who_does_not_read_costs_one_piece_and_is_sent_away_when_far_behind() -> None:
+    async def read() -> None:
+        log = EventLog(most_bytes=4 * PIECE_BYTES)
+        reader = log.read()
+        for _ in range(3 * PIECE_BYTES // 1000):
+            log.add("custom", "x" * 1000)
+        pieces = [await anext(reader), await anext(reader)]
+        assert all(PIECE_BYTES <= len(piece) < PIECE_BYTES + 2000 for piece in pieces)
+        for _ in range(6 * PIECE_BYTES // 1000):
+            log.add("custom", "x" * 1000)
+        assert b"TooSlow" in await anext(reader)
+        assert [piece async for piece in reader] == []
+        assert log.size <= 4 * PIECE_BYTES
+
+    asyncio.run(read())
+
+
+@pytest.mark.parametrize("start", [10**30, 7])
+def test_a_reader_who_names_an_event_that_is_not_there_yet_reads_nothing(start: int) -> None:
+    async def read() -> list[bytes]:
+        log = EventLog()
+        log.add("custom", 1)
+        log.close()
+        return [piece async for piece in log.read(start)]
+
+    assert asyncio.run(read()) == []
+
+
+def test_a_reader_with_an_id_of_the_process_before_gets_all_that_is_new() -> None:
+    async def read() -> list[bytes]:
+        log = EventLog(first=1000)
+        log.add("custom", 1)
+        log.close()
+        return [piece async for piece in log.read(7)]
+
+    [piece] = asyncio.run(read())
+    assert piece.startswith(b"id: 1000\n")
+
+
+def test_more_runs_than_may_be_are_refused(gates: Gates) -> None:
+    async def ask() -> None:
+        app = create_app({"flow": make_flow(gates)}, most_runs=2)
+        run = {"assistant_id": "flow", "input": {"topic": "slow"}}
+        async with asking(app) as client:
+            answered = [await client.post("/runs", json=run) for _ in range(3)]
+            assert [each.status_code for each in answered] == [200, 200, 429]
+            gates.open("slow")
+
+    asyncio.run(asyncio.wait_for(ask(), 30))
+
+
+STRANGE = {f"metadat{n}": 1 for n in range(300)}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/runs", {"assistant_id": "flow", **STRANGE}),
+        ("/runs", {"assistant_id": "flow", "config": STRANGE}),
+        ("/runs", {"assistant_id": "flow", "config": {"configurable": STRANGE}}),
+        ("/runs", {"assistant_id": "flow", "input": STRANGE}),
+        ("/runs/batch", [{"assistant_id": "flow", "other": n, "config": {"other": n}} for n in range(300)]),
+        ("/threads/search", {"x" * 3_000_000: 1}),
+    ],
+)
+def test_a_request_compares_a_limited_number_of_names(path: str, body: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+
+    def find(name: str, *_: Any) -> list[str]:
+        compared.append(name)
+        return []
+
+    monkeypatch.setattr(difflib, "get_close_matches", find)
+
+    async def send() -> int:
+        async with asking(app_of()) as client:
+            return (await client.post(path, json=body)).status_code
+
+    assert asyncio.run(send()) < 500
+    assert len(compared) <= 200 and all(len(name) <= 100 for name in compared)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/runs/cancel", {"run_ids": [1] * 9000}),
+        ("/runs", {"assistant_id": "flow", "interrupt_before": [1] * 9000}),
+        ("/threads", {"supersteps": [{"other": 1}] * 9000}),
+        ("/threads/prune", {"thread_ids": [1] * 9000}),
+        ("/threads/search", {"extract": {str(n): 1 for n in range(9000)}}),
+    ],
+)
+def test_a_refusal_tells_few_of_many_mistakes(path: str, body: Any) -> None:
+    async def send() -> tuple[int, int]:
+        async with asking(app_of()) as client:
+            answered = await client.post(path, json=body)
+            return answered.status_code, len(answered.content)
+
+    status, size = asyncio.run(send())
+    assert status == 422 and size < 2000
+
+
+@pytest.mark.parametrize("value", [[1] * 6000, {str(n): 1 for n in range(6000)}, [[]] * 6000, ["[,"] * 6000])
+def test_a_body_holds_a_limited_number_of_values(value: Any) -> None:
+    async def send(most_bytes: int) -> int:
+        async with asking(app_of(most_bytes=most_bytes)) as client:
+            return (await client.post("/threads", json={"metadata": {"v": value}})).status_code
+
+    assert asyncio.run(send(100_000)) == 413
+    assert asyncio.run(send(400_000)) == 200
+
+
+def test_strings_count_once_whatever_they_hold() -> None:
+    text = 'a,b:[{"\\' * 30_000
+    assert service.read_json(json.dumps({"text": text}).encode()) == {"text": text}
+
+
+def test_a_long_body_is_parsed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    parse = service.read_json
+
+    def read(*args: Any) -> Any:
+        threads.append(threading.current_thread())
+        return parse(*args)
+
+    monkeypatch.setattr(service, "read_json", read)
+
+    async def send() -> None:
+        async with asking(app_of()) as client:
+            for size in (1, 100_000):
+                assert (await client.post("/threads", json={"metadata": {"text": "x" * size}})).status_code == 200
+
+    asyncio.run(send())
+    short, long = threads
+    assert short is threading.main_thread() and long is not short
+
+
+class Ailing(InMemoryStore):
+    """Is out of reach, full, or well."""
+
+    state = "well"
+
+    async def abatch(self, ops: Any) -> list[Any]:
+        ops = [*ops]
+        if self.state == "hangs":
+            await asyncio.Event().wait()
+        if self.state == "is down" or (self.state == "is full" and any(isinstance(op, PutOp) for op in ops)):
+            raise StorageError("No space left. Nothing was done")
+        return await super().abatch(ops)
+
+
+@pytest.mark.parametrize("state", ["hangs", "is down", "is full"])
+def test_requests_fail_within_three_seconds_while_the_database_cannot_be_used(
+    state: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ask() -> None:
+        store = Ailing()
+        async with asking(create_app({"flow": make_flow(Gates())}, store=store), timeout=20) as client:
+            assert (await client.get("/ok?check_db=1")).status_code == 200
+            store.state = state
+            began = time.monotonic()
+            create = client.post("/threads", json={})
+            refused = await asyncio.gather(create, client.get("/ok?check_db=true"))
+            assert time.monotonic() - began < 3.5
+            for each in refused:
+                assert each.status_code == 503 and int(each.headers["Retry-After"]) > 0, each.text
+            assert "No space" not in refused[0].text and (state == "hangs" or "No space left" in caplog.text)
+            assert (await client.get("/ok")).status_code == 200, "the process lives"
+            store.state = "well"
+            assert (await client.post("/threads", json={})).status_code == 200
+
+    guards_seconds = guards.SECONDS_TO_LOOK, guards.SECONDS_TO_ANSWER
+    assert sum(guards_seconds) <= 3
+    asyncio.run(ask())
+
+
+def test_a_run_that_takes_its_time_is_not_ended_by_the_look_at_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "SECONDS_TO_LOOK", 0.01)
+    gates, looked = Gates(), asyncio.Event()
+    gates.close("wait")
+
+    class Watched(InMemoryStore):
+        async def abatch(self, ops: Any) -> list[Any]:
+            ops = [*ops]
+            if any(isinstance(op, GetOp) and op.key == "ok" for op in ops):
+                looked.set()
+            return await super().abatch(ops)
+
+    async def ask() -> Any:
+        async with asking(create_app({"flow": make_flow(gates)}, store=Watched()), timeout=20) as client:
+            sent = {"assistant_id": "flow", "input": {"topic": "wait"}}
+            waiting = asyncio.create_task(client.post("/runs/wait", json=sent))
+            for _ in range(3):
+                await looked.wait()
+                looked.clear()
+            gates.open("wait")
+            return (await waiting).json()
+
+    assert asyncio.run(ask())["log"] == ["a", "b"]
+
+
+PAGE = "https://chat.example.com"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": PAGE, "Sec-Fetch-Site": "cross-site"}, 200),
+        ({"Origin": "http://chat.example.com"}, 403),
+        ({"Origin": f"{PAGE}:8443"}, 403),
+        ({"Origin": "https://evil.chat.example.com"}, 403),
+        ({"Origin": f"{PAGE}.evil.example"}, 403),
+        ({"Origin": PAGE, "Host": "evil.example"}, 403),
+    ],
+)
+def test_pages_of_an_origin_that_is_named_may_use_the_server(headers: dict[str, str], status: int) -> None:
+    async def ask() -> list[Any]:
+        async with asking(create_app({"flow": make_flow(Gates())}, origins=[PAGE])) as client:
+            preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+            return [
+                await client.post("/threads/search", json={}, headers=headers),
+                await client.options("/threads", headers={**headers, **preflight}),
+            ]
+
+    answered, asked = asyncio.run(ask())
+    assert answered.status_code == status
+    allowed = headers["Origin"] == PAGE
+    for each in (answered, asked):
+        assert each.headers.get("Access-Control-Allow-Origin") == (PAGE if allowed else None)
+    assert asked.status_code == (200 if allowed else 400)
+
+
+@pytest.mark.parametrize("origin", ["chat.example.com", f"{PAGE}/", "*", "https://*.example.com", f"{PAGE}:443", "null"])
+def test_an_origin_that_no_browser_sends_is_refused(origin: str) -> None:
+    with pytest.raises(ValueError, match="an origin must be like https"):
+        create_app({"flow": make_flow(Gates())}, origins=[origin])

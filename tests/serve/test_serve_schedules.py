@@ -1,0 +1,189 @@
+"""Schedules: each planned time begins one run, whatever fails in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from in_process import asking
+from serving import LONG_AGO, Gates, make_flow
+
+from stategraph.serve import create_app
+from stategraph.serve.records import ROOT
+from stategraph.serve.routes import schedules
+from stategraph.store import InMemoryStore, PutOp, SearchOp
+
+DAILY = {"assistant_id": "flow", "schedule": "0 7 * * *", "input": {"log": ["x"]}}
+
+
+class WatchedStore(InMemoryStore):
+    """Keeps the kinds of records that each batch has written, and fails when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[set[str]] = []
+        self.fails: Callable[[Any], bool] = lambda op: False
+
+    async def abatch(self, ops: Iterable[Any]) -> list[Any]:
+        ops = list(ops)
+        if any(self.fails(op) for op in ops):
+            raise RuntimeError("the database is gone")
+        self.written.append({op.namespace[1] for op in ops if isinstance(op, PutOp) and op.namespace[0] == ROOT})
+        return await super().abatch(ops)
+
+    def make_due(self, cron_id: str) -> None:
+        place = (ROOT, "crons")
+        found = self.get(place, cron_id)
+        assert found is not None
+        self.put(place, cron_id, {**found.value, "next_run_date": LONG_AGO})
+
+
+async def until(found: Callable[[], Any]) -> Any:
+    async with asyncio.timeout(20):
+        while not (value := found()):
+            await asyncio.sleep(0.005)
+    return value
+
+
+def runs_of(store: WatchedStore) -> list[Any]:
+    return [item.value for item in store.search((ROOT, "runs"))]
+
+
+def test_a_run_and_the_next_planned_time_are_written_together() -> None:
+    async def fire(store: WatchedStore) -> list[Any]:
+        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            made = await client.post(f"/threads/{thread}/runs/crons", json=DAILY)
+            store.make_due(made.json()["cron_id"])
+            store.written.clear()
+            await client.post("/runs/crons", json=DAILY)  # wakes what fires
+            await until(lambda: runs_of(store))
+            return store.written
+
+    moves = [kinds for kinds in asyncio.run(fire(WatchedStore())) if "crons" in kinds and len(kinds) > 1]
+    assert len(moves) == 1 and {"crons", "runs", "unfinished"} <= moves[0]
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        lambda op: isinstance(op, SearchOp) and op.namespace_prefix == (ROOT, "crons"),
+        lambda op: isinstance(op, PutOp) and op.namespace[:2] == (ROOT, "unfinished"),
+    ],
+    ids=["reading", "writing"],
+)  # fmt: skip
+def test_an_error_while_firing_is_logged_and_tried_again(
+    fails: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(schedules, "RETRY_SECONDS", 0.01)
+
+    async def fire(store: WatchedStore) -> list[Any]:
+        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            made = await client.post(f"/threads/{thread}/runs/crons", json=DAILY)
+            store.make_due(made.json()["cron_id"])
+            store.fails = fails
+            await client.post("/runs/crons", json=DAILY)
+            await until(lambda: "tried again" in caplog.text)
+            assert runs_of(store) == []
+            store.fails = lambda op: False
+            await until(lambda: runs_of(store))
+            return runs_of(store)
+
+    [run] = asyncio.run(fire(WatchedStore()))
+    assert run["run_id"].endswith("T07:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"assistant_id": "flow"}, "schedule"),
+        ({**DAILY, "stream_mode": "films"}, "stream_mode"),
+        ({**DAILY, "interrupt_before": 3}, "interrupt_before"),
+        ({**DAILY, "end_time": "soon"}, "end_time"),
+        ({**DAILY, "timezone": "Moon/Base"}, "Moon/Base"),
+    ],
+)
+def test_a_schedule_that_could_not_begin_a_run_is_refused(body: Any, says: str) -> None:
+    async def create() -> Any:
+        async with asking(create_app({"flow": make_flow(Gates())})) as client:
+            return await client.post("/runs/crons", json=body)
+
+    refused = asyncio.run(create())
+    assert refused.status_code == 422 and says in refused.json()["detail"]
+
+
+def test_what_becomes_of_the_threads_of_a_schedule_can_be_said_and_changed() -> None:
+    async def create() -> list[Any]:
+        async with asking(create_app({"flow": make_flow(Gates())})) as client:
+            made = (await client.post("/runs/crons", json={**DAILY, "on_run_completed": "keep"})).json()
+            place = f"/runs/crons/{made['cron_id']}"
+            change = {"on_run_completed": "delete", "stream_mode": "updates"}
+            changed = (await client.patch(place, json=change)).json()
+            return [made["payload"]["on_completion"], changed["payload"]]
+
+    kept, payload = asyncio.run(create())
+    assert (kept, payload["on_completion"], payload["stream_mode"]) == ("keep", "delete", "updates")
+
+
+class Clock(datetime):
+    """The clock of the schedules, which a test puts forward and back."""
+
+    ahead = timedelta()
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+        return datetime.now(tz) + cls.ahead
+
+
+@pytest.mark.parametrize("years", [10, -10])
+def test_a_schedule_goes_on_within_a_minute_once_the_clock_is_right_again(
+    years: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "datetime", Clock)
+    monkeypatch.setattr(Clock, "ahead", timedelta())
+    minutely = {**DAILY, "schedule": "* * * * *"}
+
+    async def jump(store: WatchedStore) -> None:
+        def planned(id: str) -> timedelta:
+            found = store.get((ROOT, "crons"), id)
+            assert found is not None
+            return datetime.fromisoformat(found.value["next_run_date"]) - Clock.now(UTC)
+
+        def is_soon(id: str) -> bool:
+            return timedelta() < planned(id) <= timedelta(minutes=1)
+
+        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+            made = (await client.post("/runs/crons", json=minutely)).json()["cron_id"]
+            for ahead in (timedelta(days=365 * years), timedelta()):
+                Clock.ahead = ahead
+                await client.post("/runs/crons", json=DAILY)  # what fires looks again, as it does each minute
+                await until(lambda: is_soon(made))
+
+    asyncio.run(jump(WatchedStore()))
+
+
+def test_a_planned_time_that_has_begun_a_run_begins_none_when_the_clock_is_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schedules, "datetime", Clock)
+
+    async def jump(store: WatchedStore) -> tuple[list[Any], Any, datetime]:
+        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            made = (await client.post(f"/threads/{thread}/runs/crons", json=DAILY)).json()
+            first = datetime.fromisoformat(made["next_run_date"])
+            for at in (1, -30, 2):  # seconds from the planned time
+                Clock.ahead = first + timedelta(seconds=at) - datetime.now(UTC)
+                store.written.clear()
+                await client.post("/runs/crons", json={**DAILY, "enabled": False})
+                await until(lambda: len([kinds for kinds in store.written if "crons" in kinds]) > 1)
+            found = store.get((ROOT, "crons"), made["cron_id"])
+            return runs_of(store), None if found is None else found.value["next_run_date"], first
+
+    runs, planned, first = asyncio.run(jump(WatchedStore()))
+    assert len([each for each in runs if "@" in each["run_id"]]) == 1
+    assert datetime.fromisoformat(planned) == first + timedelta(days=1)

@@ -1,0 +1,132 @@
+"""Several servers on one database: whichever of them a request comes to, no change is lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from in_process import YieldingStore, asking
+from serving import Gates, make_flow
+
+from stategraph import InMemorySaver
+from stategraph.serve import create_app
+from stategraph.serve.records import ROOT
+
+
+@pytest.fixture(autouse=True)
+def _no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers with a queue are not alone on their store; here they stand for those."""
+    monkeypatch.setattr("stategraph.serve.app.StoreLock", lambda store: nullcontext())
+
+
+@asynccontextmanager
+async def two(store: Any = None) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
+    """Clients of two servers that share a store and a saver, and know nothing of each other."""
+    place: Any = {"store": store or YieldingStore(), "checkpointer": InMemorySaver()}
+    async with AsyncExitStack() as stack:
+        apps = [create_app({"flow": make_flow(Gates())}, **place) for _ in range(2)]
+        one, other = [await stack.enter_async_context(asking(app)) for app in apps]
+        yield one, other
+
+
+async def new_thread(client: httpx.AsyncClient) -> str:
+    return str((await client.post("/threads", json={})).json()["thread_id"])
+
+
+def test_changes_of_a_thread_by_two_servers_are_all_kept() -> None:
+    async def change() -> Any:
+        async with two() as clients:
+            place = f"/threads/{await new_thread(clients[0])}"
+            many = [clients[n % 2].patch(place, json={"metadata": {str(n): n}}) for n in range(20)]
+            assert {each.status_code for each in await asyncio.gather(*many)} == {200}
+            return (await clients[0].get(place)).json()["metadata"]
+
+    assert asyncio.run(change()) == {str(n): n for n in range(20)}
+
+
+def test_two_servers_make_one_thread_of_an_id() -> None:
+    async def create() -> Any:
+        async with two() as clients:
+            many = [clients[n % 2].post("/threads", json={"thread_id": "t"}) for n in range(6)]
+            return sorted(each.status_code for each in await asyncio.gather(*many))
+
+    assert asyncio.run(create()) == [200, 409, 409, 409, 409, 409]
+
+
+def test_two_servers_make_versions_of_an_assistant_of_their_own() -> None:
+    async def change() -> Any:
+        async with two() as clients:
+            made = (await clients[0].post("/assistants", json={"graph_id": "flow"})).json()
+            place = f"/assistants/{made['assistant_id']}"
+            many = [clients[n % 2].patch(place, json={"metadata": {str(n): n}}) for n in range(8)]
+            await asyncio.gather(*many)
+            versions = (await clients[0].post(f"{place}/versions", json={})).json()
+            return (await clients[0].get(place)).json()["metadata"], [each["version"] for each in versions]
+
+    metadata, versions = asyncio.run(change())
+    assert metadata == {str(n): n for n in range(8)}
+    assert versions == [*range(9, 0, -1)]
+
+
+def test_two_servers_change_a_schedule_at_the_same_time() -> None:
+    async def change() -> Any:
+        async with two() as (one, other):
+            made = await one.post("/runs/crons", json={"assistant_id": "flow", "schedule": "0 7 * * *"})
+            place = f"/runs/crons/{made.json()['cron_id']}"
+            await asyncio.gather(
+                one.patch(place, json={"input": {"log": ["x"]}}),
+                other.patch(place, json={"timezone": "Europe/Vienna"}),
+                one.patch(place, json={"enabled": False}),
+            )
+            return (await one.get(place)).json()
+
+    cron = asyncio.run(change())
+    assert cron["payload"]["input"] == {"log": ["x"]}
+    assert (cron["timezone"], cron["enabled"]) == ("Europe/Vienna", False)
+
+
+def test_one_of_two_servers_fires_a_schedule() -> None:
+    """A run without a thread would be made once by each."""
+
+    async def fire() -> Any:
+        store = YieldingStore()
+        async with two(store) as (one, _):
+            asked = {"assistant_id": "flow", "schedule": "0 7 * * *", "input": {"log": []}}
+            cron = (await one.post("/runs/crons", json={**asked, "on_run_completed": "keep"})).json()["cron_id"]
+            item = store.get((ROOT, "crons"), cron)
+            assert item is not None
+            due = datetime.now(UTC) - timedelta(days=1)
+            store.put((ROOT, "crons"), cron, {**item.value, "next_run_date": due.isoformat()})
+        async with two(store) as (one, _):  # both look for what is due when they begin
+            while (await one.get(f"/runs/crons/{cron}")).json()["next_run_date"] == due.isoformat():
+                await asyncio.sleep(0)
+            for _ in range(200):
+                await asyncio.sleep(0)
+            return [item.key for item in store.search((ROOT, "runs"), limit=10)]
+
+    assert len(asyncio.run(asyncio.wait_for(fire(), 20))) == 1
+
+
+def test_a_server_that_stops_leaves_what_is_due_to_the_next_one() -> None:
+    async def stop() -> Any:
+        store = YieldingStore()
+        app = create_app({"flow": make_flow(Gates())}, store=store)
+        async with asking(app) as client:
+            asked = {"assistant_id": "flow", "schedule": "0 7 * * *", "input": {"log": []}}
+            cron = (await client.post("/runs/crons", json=asked)).json()["cron_id"]
+            item = store.get((ROOT, "crons"), cron)
+            assert item is not None
+            due = {**item.value, "next_run_date": "2026-01-01T07:00:00+00:00"}
+            store.put((ROOT, "crons"), cron, due)
+            app.state.begin_to_stop()
+            await client.post("/runs/crons", json=asked)  # now it looks for what is due
+            for _ in range(100):
+                await asyncio.sleep(0)
+            return store.get((ROOT, "crons"), cron).value == due  # type: ignore[union-attr]
+
+    assert asyncio.run(stop())

@@ -1,0 +1,374 @@
+"""The stream of a whole thread: every event of every run, once, also for a reader who comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from in_process import asking
+from langgraph_sdk import get_sync_client
+from served_processes import server, worker
+from serving import Gates, as_url, make_flow, serving
+
+from stategraph.serve import create_app
+from stategraph.serve.records import Records, now, pointer_to
+from stategraph.serve.runs import thread_runs
+from stategraph.serve.runs.events import frame
+from stategraph.serve.runs.thread_events import EventId, ThreadEvents
+from stategraph.serve.runs.thread_runs import Begin, Ended, ThreadNews, ThreadRuns
+from stategraph.serve.service import Service
+from stategraph.store import InMemoryStore, SearchOp
+
+RUN = ["metadata", "updates", "updates", "run_done"]
+
+
+class Scene:
+    """A server with a thread."""
+
+    def __init__(self, url: str, client: Any, gates: Gates) -> None:
+        self.url, self.client, self.gates = url, client, gates
+        self.thread = client.threads.create()["thread_id"]
+
+    def begin(self, topic: str = "", **options: Any) -> str:
+        options = {"input": {"topic": topic}, "stream_mode": "updates", **options}
+        return str(self.client.runs.create(self.thread, "flow", **options)["run_id"])
+
+    def run(self, topic: str = "") -> str:
+        run = self.begin(topic)
+        self.client.runs.join(self.thread, run)
+        return run
+
+    def read(self, number: int, **options: Any) -> list[Any]:
+        """So many events of the thread."""
+        parts = []
+        for part in self.client.threads.join_stream(self.thread, **options):
+            parts.append(part)
+            if len(parts) == number:
+                return parts
+        raise AssertionError(f"the stream has ended after {names(parts)}")
+
+
+def names(parts: list[Any]) -> list[str]:
+    return [each.event for each in parts]
+
+
+def runs_of(parts: list[Any]) -> list[str]:
+    return [each.data["run_id"] for each in parts if each.event == "run_done"]
+
+
+@pytest.fixture
+def scene(database: dict[str, Any]) -> Iterator[Scene]:
+    gates = Gates()
+    with serving(create_app({"flow": make_flow(gates)}, **database)) as url, get_sync_client(url=url) as client:
+        yield Scene(url, client, gates)
+
+
+def test_a_thread_tells_all_its_runs_in_order(scene: Scene) -> None:
+    runs = [scene.run() for _ in range(3)]
+    parts = scene.read(12, last_event_id="-1")
+    assert names(parts) == RUN * 3 and runs_of(parts) == runs
+    assert {each.data["status"] for each in parts if each.event == "run_done"} == {"success"}
+    assert len({each.id for each in parts}) == 12
+
+
+def test_a_reader_who_comes_back_at_any_event_misses_none_and_gets_none_twice(scene: Scene) -> None:
+    for _ in range(2):
+        scene.run()
+    parts = scene.read(8, last_event_id="-1")
+    for place in range(7):
+        assert scene.read(7 - place, last_event_id=parts[place].id) == parts[place + 1 :]
+
+
+def test_a_reader_gets_what_runs_send_from_now_on(scene: Scene) -> None:
+    scene.run()
+    scene.gates.close("slow")
+    slow = scene.begin("slow")
+    assert scene.gates.reached["slow"].wait(10)
+    waiting = scene.begin()
+    with httpx.stream("GET", f"{scene.url}/threads/{scene.thread}/stream", timeout=30) as stream:
+        lines = stream.iter_lines()
+        scene.gates.open("slow")
+        done = [line for line in until(lines, "run_done", 2) if line.startswith("data: ") and "status" in line]
+        assert [slow in done[0], waiting in done[1]] == [True, True]
+        later = scene.begin()  # a stream that has told all waits for the next run
+        assert later in [line for line in until(lines, "run_done", 1) if line.startswith("data: ")][-1]
+
+
+def until(lines: Iterator[str], event: str, number: int) -> list[str]:
+    """Lines of a stream, to the end of the event that has come so often."""
+    found: list[str] = []
+    for line in lines:
+        found.append(line)
+        number -= line == f"event: {event}"
+        if number == 0 and line == "":
+            return found
+    raise AssertionError("the stream has ended")
+
+
+@pytest.mark.parametrize(
+    ("modes", "told"),
+    [
+        ("run_modes", RUN),
+        ("lifecycle", ["metadata", "run_done"]),
+        ("state_update", ["state_update"]),
+        (["lifecycle", "state_update"], ["metadata", "state_update", "run_done"]),
+        (["run_modes", "lifecycle", "state_update"], [*RUN[:3], "state_update", "run_done"]),
+    ],
+)
+def test_a_mode_says_what_is_told(scene: Scene, modes: Any, told: list[str]) -> None:
+    for _ in range(2):
+        scene.run()
+    parts = scene.read(2 * len(told), last_event_id="-1", stream_mode=modes)
+    assert names(parts) == told * 2
+    states = [each.data["values"]["log"] for each in parts if each.event == "state_update"]
+    assert not states or states[-1] == ["a", "b", "a", "b"]
+    if told != ["state_update"]:
+        rest = scene.read(len(told), last_event_id=parts[len(told) - 1].id, stream_mode=modes)
+        assert rest == parts[len(told) :]
+
+
+def test_a_failed_and_a_stopped_run_tell_their_end(scene: Scene) -> None:
+    scene.run("fail")
+    scene.gates.close("slow")
+    stopped = scene.begin("slow")
+    assert scene.gates.reached["slow"].wait(10)
+    scene.client.runs.cancel(scene.thread, stopped, wait=True)
+    parts = scene.read(4, last_event_id="-1", stream_mode="lifecycle")
+    assert [each.data["status"] for each in parts if each.event == "run_done"] == ["error", "interrupted"]
+    assert "error" in names(scene.read(5, last_event_id="-1"))
+
+
+def test_a_run_that_is_taken_back_does_not_end_the_stream(scene: Scene) -> None:
+    scene.gates.close("slow")
+    scene.begin("slow")
+    assert scene.gates.reached["slow"].wait(10)
+    first = scene.read(2, last_event_id="-1")[-1]
+    after = scene.begin(multitask_strategy="rollback")
+    parts = scene.read(5, last_event_id=first.id)
+    assert runs_of(parts)[-1] == after
+
+
+def test_a_run_that_begins_later_is_told_when_it_has_begun(scene: Scene) -> None:
+    later = scene.begin(after_seconds=0.5)
+    now = scene.run()
+    assert runs_of(scene.read(8, last_event_id="-1")) == [now, later]
+
+
+def test_many_readers_of_a_thread_get_the_same(scene: Scene) -> None:
+    scene.run()
+    with ThreadPoolExecutor(8) as pool:
+        readers = [pool.submit(scene.read, 8, last_event_id="-1") for _ in range(8)]
+        scene.run()
+        told = [each.result(30) for each in readers]
+    assert all(each == told[0] for each in told)
+
+
+def test_a_server_that_stops_ends_the_streams_of_idle_threads() -> None:
+    app = create_app({"flow": make_flow(Gates())})
+    with serving(app) as url, get_sync_client(url=url) as client:
+        thread = client.threads.create()["thread_id"]
+        begun, ended = threading.Event(), threading.Event()
+
+        def read() -> None:
+            with httpx.stream("GET", f"{url}/threads/{thread}/stream", timeout=30) as stream:
+                begun.set()
+                stream.read()
+            ended.set()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert begun.wait(10)
+        app.state.begin_to_stop()
+        assert ended.wait(10)
+        reader.join()
+
+
+@pytest.mark.parametrize("last", ["x", "1", "1.2", "a.b.c", "1.x.y", ""])
+def test_an_id_that_is_none_is_refused(scene: Scene, last: str) -> None:
+    place = f"{scene.url}/threads/{scene.thread}/stream"
+    answered = httpx.get(place, headers={"Last-Event-ID": last})
+    assert answered.status_code == 422 and "last-event-id must be" in answered.json()["detail"]
+    for mode in ("x", '["x"]', "[", "[[]]"):
+        assert httpx.get(place, params={"stream_mode": mode}).status_code == 422
+
+
+def test_an_id_leads_to_no_run_of_another_thread(scene: Scene) -> None:
+    scene.run()
+    theirs = scene.read(2, last_event_id="-1")[0].id
+    scene.thread = scene.client.threads.create()["thread_id"]
+    own = scene.run()
+    assert runs_of(scene.read(4, last_event_id=theirs)) == [own]
+
+
+@pytest.mark.parametrize("seen", [0, 1])
+def test_a_stream_ends_when_the_thread_belongs_to_somebody_else(seen: int) -> None:
+    """The reader has deleted the thread, and another user has made one with the same id."""
+
+    async def read() -> str:
+        app = create_app({"flow": make_flow(Gates())}, auth=lambda asked: asked.headers["x-user"], hosts=None)
+        async with asking(app) as client:
+
+            async def run(user: str, text: str) -> None:
+                headers, sent = {"x-user": user}, {"assistant_id": "flow", "input": {"log": [text]}}
+                await client.post("/threads", json={"thread_id": "t"}, headers=headers)
+                (await client.post("/threads/t/runs/wait", json=sent, headers=headers)).raise_for_status()
+
+            await run("ann", "hers")
+            events = ThreadEvents(service_of(app), "t", "ann", ["run_modes", "lifecycle", "state_update"])
+            stream = events.read(EventId.parse("-1"))
+            told = [await anext(stream) for _ in range(seen)]
+            assert (await client.delete("/threads/t", headers={"x-user": "ann"})).status_code == 204
+            await run("bob", "his secret")
+            return b"".join([*told, *[part async for part in stream]]).decode()
+
+    told = asyncio.run(asyncio.wait_for(read(), 20))
+    assert "his secret" not in told and ("hers" in told) == bool(seen)
+
+
+def service_of(app: Any) -> Service:
+    [streams] = [each.endpoint.__self__ for each in app.routes if each.path == "/threads/{thread_id}/stream"]
+    found: Service = streams._service
+    return found
+
+
+class Slow:
+    """A runner of one run, whose reader gets these events each time it begins to read."""
+
+    queue = None
+
+    def __init__(self, reads: list[list[bytes]]) -> None:
+        self._reads, self.stopping = reads, asyncio.Event()
+
+    async def events(self, record: Any, start: int | None) -> Any:
+        for part in self._reads.pop(0):
+            yield part
+
+    async def status(self, record: Any) -> str:
+        return "running" if self._reads else "success"
+
+    def is_left(self, record: Any) -> bool:
+        return False
+
+    def recall(self, run_id: str) -> None:
+        return None
+
+
+GONE, TOLD = frame(None, "error", {"error": "TooSlow"}), frame(7, "updates", {})
+
+
+@pytest.mark.parametrize("reads", [[[GONE], [TOLD, GONE], [TOLD, GONE], [TOLD]], [[GONE], [GONE], [GONE], []]])
+def test_who_is_too_slow_again_and_again_still_gets_the_end(
+    reads: list[list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread_runs, "SECONDS_BETWEEN_LOOKS", 0.001)
+    expected = [part for each in reads for part in each]
+
+    async def read() -> list[Any]:
+        runs: Any = ThreadRuns(Records(InMemoryStore()), Slow([*reads]), ThreadNews(), "t")  # type: ignore[arg-type]
+        return [part async for part in runs.read({"run_id": "r"}, 0)]
+
+    *parts, end = asyncio.run(asyncio.wait_for(read(), 20))
+    assert parts == expected and isinstance(end, Ended) and end.status == "success"
+
+
+def test_a_run_that_goes_on_without_events_does_not_hold_its_readers() -> None:
+    async def read() -> list[Any]:
+        runs: Any = ThreadRuns(Records(InMemoryStore()), Slow([[], [TOLD]]), ThreadNews(), "t")  # type: ignore[arg-type]
+        return [part async for part in runs.read({"run_id": "r"}, None)]
+
+    assert asyncio.run(asyncio.wait_for(read(), 20)) == []
+
+
+class Counting(InMemoryStore):
+    """Counts searches, and does something behind the first one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.searches = 0
+        self.then: Any = None
+
+    async def abatch(self, ops: Any) -> Any:
+        ops = [*ops]
+        found = await super().abatch(ops)
+        if any(isinstance(op, SearchOp) for op in ops):
+            self.searches += 1
+            if then := self.then:
+                self.then = None
+                await then()
+        return found
+
+
+def a_run(number: int, status: str) -> dict[str, Any]:
+    began = f"2026-01-01T00:{number // 60:02}:{number % 60:02}+00:00"
+    known: dict[str, Any] = {"thread_id": "t", "graph_id": "flow", "owner": "", "kwargs": {}}
+    return {**known, "run_id": str(number), "created_at": began, "updated_at": now(), "status": status}
+
+
+def test_the_runs_of_a_long_thread_are_searched_once() -> None:
+    async def follow() -> tuple[list[str], int]:
+        store = Counting()
+        records = Records(store)
+        for number in range(600):
+            await records.put(("runs", str(number), a_run(number, "success"), "t"))
+        runs: Any = ThreadRuns(records, Slow([]), ThreadNews(), "t")  # type: ignore[arg-type]
+        found: list[str] = []
+        async for begin in runs.follow(Begin(-1, "")):
+            found.append(begin.run_id)
+            if len(found) == 600:
+                return found, store.searches
+        raise AssertionError
+
+    found, searches = asyncio.run(asyncio.wait_for(follow(), 30))
+    assert found == [str(number) for number in range(600)] and searches < 12
+
+
+def test_a_run_that_ends_while_the_next_one_is_looked_for_is_told_first() -> None:
+    async def follow() -> list[str]:
+        store = Counting()
+        records = Records(store)
+        for number in range(2):
+            run = a_run(number, "pending")
+            await records.put(("runs", run["run_id"], run, "t"), ("unfinished", run["run_id"], pointer_to(run), "t"))
+
+        async def end() -> None:
+            await records.put(("runs", "0", a_run(0, "success"), "t"), ("unfinished", "0", None, "t"))
+
+        store.then = end
+        runs: Any = ThreadRuns(records, Slow([]), ThreadNews(), "t")  # type: ignore[arg-type]
+        follower = runs.follow(Begin(-1, ""))
+        return [(await anext(follower)).run_id for _ in range(2)]
+
+    assert asyncio.run(asyncio.wait_for(follow(), 30)) == ["0", "1"]
+
+
+def test_a_thread_is_told_by_any_server_also_after_a_restart(postgres: str, tmp_path: Path) -> None:
+    """Of a server that never saw the runs begin, and of the next one, where the reader has stopped."""
+    url = as_url(postgres)
+    with ExitStack() as stack:
+        first, one = stack.enter_context(server(tmp_path, url))
+        _, two = stack.enter_context(server(tmp_path, url))
+        stack.enter_context(worker(tmp_path, url))
+        thread = one.threads.create()["thread_id"]
+        sent = {"input": {"log": [], "pace": 0.01}, "stream_mode": "updates"}
+        runs = [one.runs.create(thread, "flow", **sent)["run_id"]]
+        seen: list[Any] = []
+        for part in two.threads.join_stream(thread, last_event_id="-1"):
+            seen.append(part)
+            if runs_of(seen) == runs:
+                if len(runs) == 3:
+                    break
+                runs.append(one.runs.create(thread, "flow", **sent)["run_id"])
+        assert names(seen) == ["metadata", *["updates"] * 4, "run_done"] * 3
+        first.kill()
+        _, next_one = stack.enter_context(server(tmp_path, url))
+        for place in (2, 5, 8):
+            told = islice(next_one.threads.join_stream(thread, last_event_id=seen[place].id), len(seen) - place - 1)
+            assert [*told] == seen[place + 1 :]

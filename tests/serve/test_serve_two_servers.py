@@ -1,0 +1,344 @@
+"""Two servers on one Postgres, each with workers: clients go to either of them by turns, and find one service. One that
+is killed under load takes nothing with it."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import count, cycle
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from ag_ui_page import Page
+from kit.cluster import free_port
+from served_agents import call, make_desk
+from served_processes import process
+from serving import Gates, as_url, make_flow, serving
+
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.serve import create_app
+from stategraph.serve.mcp.tools import ANSWER
+from stategraph.serve.records import ROOT
+from stategraph.serve.runs.fleet import FleetRuns
+from stategraph.store.postgres import PostgresStore
+from stategraph.workers import Queue
+
+RUN: Any = {"assistant_id": "flow", "input": {"log": []}}
+
+
+def open_server(stack: ExitStack, db: str, gates: Gates, workers: int = 2) -> str:
+    """The address of a server with connections of its own."""
+    saver = stack.enter_context(PostgresSaver.from_conn_string(db))
+    store = stack.enter_context(PostgresStore.from_conn_string(db))
+    graphs = {"flow": make_flow(gates), "desk": make_desk(gates)}
+    app = create_app(graphs, checkpointer=saver, store=store, queue=db, workers=workers)
+    return stack.enter_context(serving(app))
+
+
+@pytest.fixture
+def gates() -> Gates:
+    return Gates()
+
+
+@pytest.fixture
+def urls(postgres: str, gates: Gates) -> Iterator[list[str]]:
+    with ExitStack() as stack:
+        yield [open_server(stack, postgres, gates) for _ in range(2)]
+
+
+@pytest.fixture
+def clients(urls: list[str]) -> Iterator[list[httpx.Client]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(httpx.Client(base_url=url, timeout=60)) for url in urls]
+
+
+def test_no_change_is_lost_while_runs_begin_and_end(clients: list[httpx.Client]) -> None:
+    place = f"/threads/{clients[0].post('/threads', json={}).json()['thread_id']}"
+
+    def change(n: int) -> int:
+        return clients[n % 2].patch(place, json={"metadata": {str(n): n}}).status_code
+
+    def run(n: int) -> int:
+        return clients[n % 2].post(f"{place}/runs/wait", json=RUN).status_code
+
+    with ThreadPoolExecutor(6) as pool:
+        runs = [pool.submit(run, n) for n in range(6)]
+        changes = [pool.submit(change, n) for n in range(40)]
+        assert {each.result(60) for each in [*runs, *changes]} == {200}
+    told = [client.get(place).json() for client in clients]
+    assert told[0] == told[1] and told[0]["status"] == "idle"
+    assert {str(n) for n in range(40)} <= {*told[0]["metadata"]}
+    assert told[0]["values"]["log"] == ["a", "b"] * 6
+    assert [each["status"] for each in clients[1].get(f"{place}/runs").json()] == ["success"] * 6
+
+
+def test_a_run_is_begun_read_joined_and_cancelled_at_either(clients: list[httpx.Client], gates: Gates) -> None:
+    one, other = clients
+    place = f"/threads/{one.post('/threads', json={}).json()['thread_id']}"
+    gates.close("slow")
+    slow = {**RUN, "input": {"log": [], "topic": "slow"}, "stream_mode": ["updates"]}
+    run = one.post(f"{place}/runs", json=slow).json()["run_id"]
+    with ThreadPoolExecutor() as pool:
+        joined = [pool.submit(client.get, f"{place}/runs/{run}/join") for client in clients]
+        first = {"last-event-id": "-1"}
+        streams = [pool.submit(client.get, f"{place}/runs/{run}/stream", headers=first) for client in clients]
+        assert gates.reached["slow"].wait(20)
+        gates.open("slow")
+        assert [each.result(60).json()["log"] for each in joined] == [["a", "b"]] * 2
+        told = [each.result(60).text for each in streams]
+    assert told[0] == told[1] and '"b"' in told[0]
+    gates.close("slow")
+    run = other.post(f"{place}/runs", json=slow).json()["run_id"]
+    assert gates.reached["slow"].wait(20)
+    assert one.post(f"{place}/runs/{run}/cancel?wait=true").status_code == 200
+    assert {client.get(f"{place}/runs/{run}").json()["status"] for client in clients} == {"interrupted"}
+    assert {client.get(place).json()["status"] for client in clients} == {"interrupted"}
+
+
+def idle_thread(client: httpx.Client) -> str:
+    """The place of a thread on which a run has ended."""
+    place = f"/threads/{client.post('/threads', json={}).json()['thread_id']}"
+    client.post(f"{place}/runs/wait", json=RUN).raise_for_status()
+    return place
+
+
+@pytest.mark.parametrize(("more", "said"), [({}, "under way"), ({"after_seconds": 3600}, "meanwhile")])
+def test_a_thread_is_not_deleted_at_one_server_while_a_run_begins_at_the_other(
+    clients: list[httpx.Client], monkeypatch: pytest.MonkeyPatch, more: Any, said: str
+) -> None:
+    one, other = clients
+    place = idle_thread(one)
+    is_busy, looks, begun = FleetRuns.is_busy, count(), []
+
+    async def begin_meanwhile(runs: Any, thread_id: str) -> bool:
+        found = await is_busy(runs, thread_id)
+        if next(looks) == 1:  # the server has looked twice, and has deleted nothing yet
+            begun.append(one.post(f"{place}/runs", json={**RUN, **more}))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FleetRuns, "is_busy", begin_meanwhile)
+        deleted = other.delete(place)
+    run = begun[0].json()["run_id"]
+    assert deleted.status_code == 409 and said in deleted.json()["detail"]
+    if not more:
+        assert one.get(f"{place}/runs/{run}/join").json()["log"] == ["a", "b"] * 2
+    assert other.get(place).json()["status"] == "idle" and "is_deleted" not in other.get(place).json()
+    assert other.delete(place).status_code == 204 and one.get(place).status_code == 404
+
+
+def test_a_run_does_not_begin_at_one_server_on_a_thread_that_the_other_deletes(
+    clients: list[httpx.Client], monkeypatch: pytest.MonkeyPatch, postgres: str
+) -> None:
+    one, other = clients
+    place = idle_thread(one)
+    submit, deleted = FleetRuns.submit, []
+
+    async def delete_meanwhile(runs: Any, *args: Any) -> None:
+        if not deleted:  # the other server has read the thread, and has written nothing yet
+            deleted.append(other.delete(place))
+        await submit(runs, *args)
+
+    monkeypatch.setattr(FleetRuns, "submit", delete_meanwhile)
+    refused = one.post(f"{place}/runs", json=RUN)
+    assert deleted[0].status_code == 204
+    assert refused.status_code == 404 and "there is no thread" in refused.json()["detail"]
+    with PostgresStore.from_conn_string(postgres) as store:
+        left = [item.namespace[1] for item in store.search((ROOT,), limit=100)]
+    assert not {"threads", "runs", "unfinished"} & {*left}
+
+
+def test_a_deletion_that_a_server_could_not_finish_is_finished_by_the_next_one(
+    clients: list[httpx.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = clients
+    place = idle_thread(one)
+
+    async def die(*_: Any) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresSaver, "adelete_thread", die)
+        assert one.delete(place).status_code == 500
+    refused = other.post(f"{place}/runs", json=RUN)
+    assert refused.status_code == 409 and "is being deleted: delete it again" in refused.json()["detail"]
+    assert other.delete(place).status_code == 204 and one.get(place).status_code == 404
+
+
+def test_a_thread_that_is_deleted_takes_its_later_runs_along(clients: list[httpx.Client], postgres: str) -> None:
+    one, other = clients
+    place = idle_thread(one)
+    run = one.post(f"{place}/runs", json={**RUN, "after_seconds": 3600}).json()["run_id"]
+    assert other.delete(place).status_code == 204
+    assert one.get(f"{place}/runs/{run}").status_code == 404
+    with Queue.from_conn_string(postgres, "flow") as queue:
+        assert [job.status for job in queue.named(run)] == ["cancelled"]
+
+
+@pytest.mark.parametrize("deletes", ["run", "thread"])
+def test_a_run_that_is_deleted_where_its_graph_is_not_served_never_begins(
+    postgres: str, gates: Gates, deletes: str
+) -> None:
+    with ExitStack() as stack:
+        url = open_server(stack, postgres, gates)
+        one = stack.enter_context(httpx.Client(base_url=url, timeout=60))
+        saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
+        store = stack.enter_context(PostgresStore.from_conn_string(postgres))
+        app = create_app({"else": make_flow(gates)}, checkpointer=saver, store=store, queue=postgres, workers=0)
+        other = stack.enter_context(httpx.Client(base_url=stack.enter_context(serving(app)), timeout=60))
+        place = idle_thread(one)
+        run = one.post(f"{place}/runs", json={**RUN, "after_seconds": 3600}).json()["run_id"]
+        assert other.delete(f"{place}/runs/{run}" if deletes == "run" else place).status_code == 204
+        with Queue.from_conn_string(postgres, "flow") as queue:
+            assert [job.status for job in queue.named(run)] == ["cancelled"]
+        assert store.search((ROOT, "unfinished")) == []
+
+
+def test_a_thread_is_free_of_a_run_whose_record_is_gone(clients: list[httpx.Client], postgres: str) -> None:
+    """Servers of before could leave a pointer to such a run."""
+    one, _ = clients
+    place = idle_thread(one)
+    id = place.rpartition("/")[2]
+    created = "2026-01-01T00:00:00+00:00"
+    pointer = {"run_id": "gone", "thread_id": id, "graph_id": "flow", "owner": "", "stopped": None}
+    with PostgresStore.from_conn_string(postgres) as store:
+        space = (ROOT, "unfinished", id)
+        store.put(space, "gone", {**pointer, "created_at": created, "begins_at": created})
+        until = time.monotonic() + 20
+        while store.get(space, "gone") is not None:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    assert one.get(place).json()["status"] == "idle" and one.delete(place).status_code == 204
+
+
+def test_who_waits_for_a_run_whose_server_died_before_it_submitted_the_job_gets_its_end(
+    postgres: str, gates: Gates
+) -> None:
+    with ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(base_url=open_server(stack, postgres, gates, 0), timeout=60))
+        place = f"/threads/{client.post('/threads', json={}).json()['thread_id']}"
+        sent = {**RUN, "stream_mode": ["updates"]}
+        run = f"{place}/runs/{client.post(f'{place}/runs', json=sent).json()['run_id']}"
+        with psycopg.connect(postgres, autocommit=True) as direct:
+            direct.execute("DELETE FROM stategraph_jobs")  # as if it had never got so far
+        with ThreadPoolExecutor() as pool:
+            joined = pool.submit(client.get, f"{run}/join")
+            stream = pool.submit(client.get, f"{run}/stream", headers={"last-event-id": "-1"})
+            open_server(stack, postgres, gates)
+            assert joined.result(60).json()["log"] == ["a", "b"]
+            told = stream.result(60).text
+        assert told.count("event: metadata") == 1 and '"b"' in told
+
+
+def test_both_look_at_the_schedules_and_each_is_fired_once(postgres: str, gates: Gates) -> None:
+    with ExitStack() as stack, PostgresStore.from_conn_string(postgres) as store:
+        with ExitStack() as first, httpx.Client(base_url=open_server(first, postgres, gates, 0)) as client:
+            asked = {**RUN, "schedule": "0 7 * * *", "on_run_completed": "keep"}
+            crons = [client.post("/runs/crons", json=asked).json() for _ in range(8)]
+        for each in crons:
+            item = store.get((ROOT, "crons"), each["cron_id"])
+            assert item is not None
+            due = {**item.value, "next_run_date": "2026-01-01T07:00:00+00:00"}
+            store.put((ROOT, "crons"), each["cron_id"], due)
+        for _ in range(2):
+            open_server(stack, postgres, gates, 0)
+        until = time.monotonic() + 30
+        while any(each.value["next_run_date"] < "2026-01-02" for each in store.search((ROOT, "crons"), limit=20)):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        runs = [item.key.partition("@")[0] for item in store.search((ROOT, "runs"), limit=100)]
+    assert sorted(runs) == sorted(each["cron_id"] for each in crons)
+
+
+def test_a_chat_goes_on_at_the_other_server(urls: list[str]) -> None:
+    page = Page(urls[0])
+    for text, url in (("weather", urls[0]), ("hello", urls[1]), ("weather", urls[0])):
+        page.address = f"{url}/ag-ui/desk"
+        assert page.run(text).type == "RUN_FINISHED"
+    assert page.run("approve").outcome.type == "interrupt"
+    page.address = f"{urls[1]}/ag-ui/desk"
+    assert page.resume({"approved": True}).outcome.type == "success"
+
+
+def test_a_tool_asks_at_one_server_and_is_answered_at_the_other(urls: list[str]) -> None:
+    for mode, (asks, answers) in zip(("auto", "legacy"), (urls, urls[::-1]), strict=True):
+        thread = call(asks, mode, "flow", {"topic": "ask"}).structured_content["thread_id"]
+        result = call(answers, mode, ANSWER, {"thread_id": thread, "answer": "Ann"})
+        assert result.structured_content["log"] == ["a", "Ann"]
+
+
+class Caller:
+    """A client that is done with a run only when it knows its end, whatever happens to the servers meanwhile."""
+
+    def __init__(self, places: list[str]) -> None:
+        self._places = cycle(places)
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """What some server answers."""
+        while True:
+            try:
+                answer = httpx.request(method, next(self._places) + path, json=body, timeout=60)
+                if answer.status_code < 500:
+                    return answer.raise_for_status().json()
+            except httpx.TransportError:
+                pass
+            time.sleep(0.5)  # what the dead server had sent to the database is done by then, or never
+
+    def run(self, thread: str, name: str, body: Any) -> None:
+        """One run to its end. A request whose answer was lost may have begun it."""
+        runs = f"/threads/{thread}/runs"
+        while True:
+            mine = [each for each in self.ask("GET", f"{runs}?limit=100") if each["metadata"].get("name") == name]
+            if mine:
+                self.ask("GET", f"{runs}/{mine[0]['run_id']}/join")
+                assert len(mine) == 1 and self.ask("GET", f"{runs}/{mine[0]['run_id']}")["status"] == "success"
+                return
+            try:
+                sent = {"assistant_id": "flow", "metadata": {"name": name}, **body}
+                httpx.post(next(self._places) + runs, json=sent, timeout=60)
+            except httpx.TransportError:
+                time.sleep(0.5)
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_servers_that_are_killed_under_load_lose_nothing(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, seed: int
+) -> None:
+    """Each thread has two questions, and has both answers, once each. On SQLite there is one server at a time."""
+    db, ports = str(tmp_path / "served.db"), [free_port()]
+    if kind == "postgres":
+        db, ports = as_url(request.getfixturevalue("postgres")), [free_port(), free_port()]
+    places = [f"http://127.0.0.1:{port}" for port in ports]
+    chance = random.Random(seed)
+
+    def converse(thread: str) -> list[str]:
+        caller = Caller(places if int(thread) % 2 else places[::-1])
+        caller.ask("POST", "/threads", {"thread_id": thread, "if_exists": "do_nothing"})
+        for n in range(2):
+            caller.run(thread, f"ask-{n}", {"input": {"log": [f"in-{n}"], "asks": True, "pace": 0.05}})
+            caller.run(thread, f"answer-{n}", {"command": {"resume": f"answer-{n}"}})
+        told = caller.ask("GET", f"/threads/{thread}")
+        assert told["status"] == "idle", told
+        return list(told["values"]["log"])
+
+    with ExitStack() as stack, ThreadPoolExecutor(8) as pool:
+        running = [stack.enter_context(process(tmp_path, db, port)) for port in ports]
+        talks = [pool.submit(converse, str(n)) for n in range(8)]
+        for _ in range(4):
+            time.sleep(chance.uniform(0.3, 1.5))
+            which = chance.randrange(len(ports))
+            running[which].send_signal(signal.SIGKILL)
+            running[which].wait(20)
+            running[which] = stack.enter_context(process(tmp_path, db, ports[which]))
+        logs = [each.result(240) for each in talks]
+    wanted = [part for n in range(2) for part in (f"in-{n}", "a", "b", f"answer-{n}", "d")]
+    assert logs == [wanted] * 8

@@ -1,0 +1,151 @@
+"""Nodes are replaced for a test: in a copy of the graph, or in the graph itself for a while."""
+
+from __future__ import annotations
+
+from operator import add
+from typing import Annotated, Any, TypedDict
+from unittest.mock import Mock
+
+import pytest
+from kit.drive import Drive
+
+from stategraph import (
+    END,
+    START,
+    CachePolicy,
+    Command,
+    InMemoryCache,
+    NodeError,
+    RetryPolicy,
+    Runtime,
+    StateGraph,
+)
+from stategraph.testing import replace, replaced
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], add]
+
+
+def forbidden(state: State) -> dict[str, Any]:
+    raise AssertionError("the real node has run")
+
+
+def end(state: State) -> dict[str, Any]:
+    return {"log": ["end"]}
+
+
+def build(**options: Any) -> Any:
+    graph = StateGraph(State).add_node("model", forbidden, **options).add_node(end)
+    return graph.add_edge(START, "model").add_edge("model", "end").compile(cache=InMemoryCache())
+
+
+APP = build()
+
+
+def test_a_node_returns_a_value_instead(drive: Drive) -> None:
+    assert drive.invoke(replace(APP, model={"log": ["fake"]}), {})["log"] == ["fake", "end"]
+
+
+def test_a_function_is_called_as_the_node_was(drive: Drive) -> None:
+    def fake(state: State, runtime: Runtime[str]) -> dict[str, Any]:
+        return {"log": [f"{len(state['log'])} {runtime.context}"]}
+
+    assert drive.invoke(replace(APP, model=fake), {"log": ["x"]}, context="c")["log"] == ["x", "1 c", "end"]
+
+
+def test_an_async_function_may_stand_for_a_sync_one() -> None:
+    import asyncio
+
+    async def fake(state: State) -> dict[str, Any]:
+        return {"log": ["async"]}
+
+    assert asyncio.run(replace(APP, model=fake).ainvoke({}))["log"] == ["async", "end"]
+
+
+def test_a_mock_remembers_its_calls(drive: Drive) -> None:
+    mock = Mock(side_effect=[{"log": ["one"]}, {"log": ["two"]}])
+    app = replace(APP, model=mock)
+    assert [drive.invoke(app, {})["log"][0] for _ in range(2)] == ["one", "two"]
+    assert mock.call_count == 2
+
+
+def test_an_exception_is_raised_and_meets_the_policies_of_the_node(drive: Drive) -> None:
+    def handle(state: State, error: NodeError) -> dict[str, Any]:
+        return {"log": [f"handled {error.error}"]}
+
+    fake = Mock(side_effect=[ConnectionError("down"), ConnectionError("still down")])
+    policy = RetryPolicy(max_attempts=2, initial_interval=0, jitter=False)
+    app = build(retry_policy=policy, error_handler=handle)
+    assert "handled still down" in drive.invoke(replace(app, model=fake), {})["log"]
+    assert fake.call_count == 2
+    with pytest.raises(TimeoutError, match="slow"):
+        drive.invoke(replace(APP, model=TimeoutError("slow")), {})
+
+
+def test_an_error_handler_may_be_left_as_it_is_beside_other_fakes(drive: Drive) -> None:
+    def handle(state: State, error: NodeError) -> Command:
+        return Command(update={"log": ["handled"]}, goto="end")
+
+    app = replace(build(error_handler=handle), {"model": ValueError("no"), "end": {"log": ["fake end"]}})
+    assert drive.invoke(app, {})["log"] == ["handled", "fake end"]
+
+
+def test_a_router_behind_a_fake_is_asked(drive: Drive) -> None:
+    graph = StateGraph(State).add_node("model", forbidden).add_node(end).add_edge(START, "model")
+    app = graph.add_conditional_edges("model", lambda state: END if "stop" in state["log"] else "end", ["end", END])
+    assert drive.invoke(replace(app.compile(), model={"log": ["stop"]}), {})["log"] == ["stop"]
+
+
+def test_a_fake_is_never_answered_from_the_cache_of_the_node(drive: Drive) -> None:
+    app = replace(build(cache_policy=CachePolicy()), model=Mock(side_effect=[{"log": ["1"]}, {"log": ["2"]}]))
+    assert [drive.invoke(app, {})["log"][0] for _ in range(2)] == ["1", "2"]
+
+
+def test_a_node_of_a_nested_graph_is_replaced_by_its_path(drive: Drive) -> None:
+    middle = StateGraph(State).add_node("inner", APP).add_edge(START, "inner").compile()
+    outer = StateGraph(State).add_node("middle", middle).add_edge(START, "middle").compile()
+    app = replace(outer, {"middle:inner:model": {"log": ["deep"]}, "middle:inner:end": {"log": ["down"]}})
+    assert drive.invoke(app, {})["log"] == ["deep", "down"]
+    assert [node.id for node in app.get_graph(xray=True).nodes.values()] == [
+        node.id for node in outer.get_graph(xray=True).nodes.values()
+    ]
+
+
+def test_a_whole_nested_graph_is_replaced(drive: Drive) -> None:
+    outer = StateGraph(State).add_node("inner", APP).add_edge(START, "inner").compile()
+    assert drive.invoke(replace(outer, inner={"log": ["flat"]}), {})["log"] == ["flat"]
+
+
+def test_the_graph_itself_stays_as_it_is() -> None:
+    program = APP.program
+    replace(APP, model={"log": []})
+    assert APP.program is program
+
+
+def test_the_graph_itself_is_changed_for_a_while(drive: Drive) -> None:
+    program = APP.program
+    with pytest.raises(RuntimeError, match="stop"), replaced(APP, model={"log": ["fake"]}) as app:
+        assert app is APP
+        assert drive.invoke(APP, {})["log"] == ["fake", "end"]
+        raise RuntimeError("stop")
+    assert APP.program is program
+
+
+def test_debug_watches_fakes(drive: Drive) -> None:
+    from stategraph import InPlaceEditError
+
+    def careless(state: State) -> dict[str, Any]:
+        state["log"].append("oops")
+        return {}
+
+    graph = StateGraph(State).add_node("model", forbidden).add_edge(START, "model")
+    with pytest.raises(InPlaceEditError):
+        drive.invoke(replace(graph.compile(debug=True), model=careless), {"log": []})
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(ValueError, match="has no node 'modle'; did you mean 'model'"):
+        replace(APP, modle={})
+    with pytest.raises(ValueError, match="holds no graph"):
+        replace(APP, {"model:inner": {}})

@@ -1,0 +1,64 @@
+"""`queue_clock`: planned times of a queue come when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from kit import cluster
+from kit.fleet import all_ended, counting, until, working
+
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.testing import QueueClock, queue_clock
+from stategraph.workers import Queue
+
+postgres = cluster.emptied
+ONE: Any = {"log": [], "left": 1}
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def clock(postgres: str) -> Iterator[QueueClock]:
+    with PostgresSaver.from_conn_string(postgres) as saver, Queue.from_conn_string(postgres, counting) as queue:
+        saver.setup()
+        queue.setup()
+    with queue_clock(postgres) as opened:
+        yield opened
+
+
+def test_schedules_and_delays_are_due_when_the_clock_has_come_to_them(clock: QueueClock, postgres: str) -> None:
+    pytest.importorskip("cronsim")
+    with Queue.from_conn_string(clock.url, counting) as queue, working(counting, clock.url):
+        queue.schedule("daily", "30 7 * * *", ONE, missed="all")
+        queue.submit("later", ONE, run_id="later", delay=4 * DAY)
+        planned = queue.schedules()[0].next_at
+        for _ in range(2):
+            clock.advance(DAY)
+            until(lambda: queue.schedules()[0].next_at > clock.now)
+        assert queue.schedules()[0].next_at == planned + 2 * DAY
+        assert queue.result("later", wait=0).status == "delayed"
+        clock.advance(2 * DAY)
+        assert queue.result("later", wait=30).status == "done"
+        until(lambda: all_ended(queue))
+        assert len([job for job in queue.jobs(["done"]) if job.run_id.startswith("daily@")]) == 4
+    with psycopg.connect(postgres) as real, psycopg.connect(clock.url) as moved:
+        times = [each.execute("SELECT now()").fetchone()[0] for each in (real, moved)]
+        assert times[1] - times[0] > 3 * DAY
+
+
+def test_time_does_not_go_back(clock: QueueClock) -> None:
+    before = clock.now
+    with pytest.raises(ValueError, match="must not go back, got -1"):
+        clock.advance(-1)
+    clock.advance(60)
+    assert clock.now - before >= timedelta(seconds=60)
+
+
+def test_nothing_is_left_of_it(clock: QueueClock, postgres: str) -> None:
+    with queue_clock(postgres):
+        pass
+    with psycopg.connect(postgres) as connection:
+        assert connection.execute("SELECT to_regnamespace('stategraph_clock')").fetchone() == (None,)

@@ -1,0 +1,114 @@
+"""The branches of a thread as a tree, and what is different between two of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kit import threads_told as told
+
+from stategraph import Command
+from stategraph.visualize import branches, compare
+from stategraph.visualize.runs.report import draw_report
+
+
+def labels(made: told.Told) -> list[str]:
+    return [node.label.replace("\n", " | ") for node in branches(*made).model.node_records]
+
+
+def test_a_thread_without_forks_is_one_branch() -> None:
+    assert labels(told.map_reduce(2, failing=())) == ["branch 1, the newest | steps 0 to 3 | input, plan, fetch, gather"]
+
+
+def test_a_fork_is_a_branch_that_leaves_where_it_was_made() -> None:
+    tree = branches(*told.forked())
+    assert labels(told.forked()) == [
+        "steps 0 to 1 | input, draft | next: ask, check",
+        "branch 1 | steps 2 to 3 | ask, check, publish",
+        "branch 2, the newest | steps 2 to 4 | update_state, ask, check, publish",
+    ]
+    stem, one, other = (node.id for node in tree.model.node_records)
+    assert [edge[:2] for edge in tree.edges] == [(stem, one), (stem, other)]
+
+
+def test_a_fork_of_a_fork_leaves_its_own_branch() -> None:
+    app, thread = told.forked()
+    tip = branches(app, thread).tips[2]
+    before = next(s for s in app.get_state_history(thread) if s.config == tip).parent_config
+    assert before is not None
+    app.invoke(None, app.update_state(before, {"log": ["third"]}, as_node="draft"))
+    tree = branches(app, thread)
+    assert sorted(tree.tips) == [1, 2, 3] and len(tree.model.node_records) == 5
+    parents = {edge.target: edge.source for edge in tree.edges}
+    [stem] = {*parents.values()} - parents.keys()
+    [inner] = {*parents.values()} - {stem}
+    assert [parents[inner], sorted(parents.values())] == [stem, sorted([stem, stem, inner, inner])]
+
+
+def test_a_branch_that_waits_says_what_comes_next() -> None:
+    assert labels(told.asked()) == ["branch 1, the newest | steps 0 to 1 | input, draft | next: ask, check"]
+
+
+def test_the_tips_are_configs_to_look_at_and_to_go_on_from() -> None:
+    app, thread = told.forked()
+    tips = branches(app, thread).tips
+    assert [app.get_state(tip).values["log"][-2] for tip in tips.values()] == ["checked", "checked"]
+    assert app.get_state(tips[2]).config == app.get_state(thread).config
+
+
+def test_a_tree_is_printed_with_characters() -> None:
+    lines = str(branches(*told.forked())).split("\n")
+    assert lines[1].split() == ["|", "steps", "0", "to", "1", "|"] and lines[3].endswith("| next: ask, check |")
+    assert lines[8].split("  ")[0] == "|" and "branch 1" in lines[8] and "branch 2, the newest" in lines[8]
+
+
+def test_a_comparison_tells_what_both_have_and_what_only_one() -> None:
+    app, thread = told.forked()
+    tips = branches(app, thread).tips
+    assert str(compare(app, tips[1], tips[2])) == "\n".join([
+        "both",
+        "  step 0: input",
+        "  step 1: draft",
+        "only the first",
+        "  step 2: ask, check",
+        "  step 3: publish",
+        "only the second",
+        "  step 2: update_state",
+        "  step 3: ask, check",
+        "  step 4: publish",
+        "state: from the first to the second",
+        "  ~ log[1]: 4 → 5",
+        "      - 'yes'",
+        "      + 'a new draft'",
+        "      + 'no'",
+    ])  # fmt: skip
+
+
+def test_a_branch_is_the_same_as_itself() -> None:
+    app, thread = told.forked()
+    text = str(compare(app, thread, thread))
+    assert text.count("  nothing") == 2 and text.endswith("no change")
+
+
+def test_two_threads_can_be_compared_too() -> None:
+    app, thread = told.asked("yes")
+    other: Any = {"configurable": {"thread_id": "another"}}
+    app.invoke({"log": []}, other)
+    app.invoke(Command(resume="no"), other)
+    found = compare(app, thread, other)
+    assert [(c.where, c.before, c.after) for c in found.changes] == [("log[1]", "'yes'", "'no'")]
+    assert "both\n  nothing" in str(found)
+
+
+def test_a_report_of_a_thread_with_branches_has_the_tree() -> None:
+    page = draw_report(*told.forked())
+    assert "branch 2, the newest</text>" in page
+    assert "branch 1" not in draw_report(*told.asked("yes"))
+
+
+def test_what_is_no_thread_is_refused() -> None:
+    app, _ = told.forked()
+    with pytest.raises(ValueError, match="nothing is stored for thread 'nobody'"):
+        branches(app, {"configurable": {"thread_id": "nobody"}})
+    with pytest.raises(TypeError, match="app must be a compiled graph"):
+        compare(app.builder, {}, {})  # type: ignore[arg-type]

@@ -1,0 +1,653 @@
+"""`watch` gives what `invoke` gives, and shows what happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import itertools
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+from operator import add
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import strategies as st
+from kit.described import Described, build, history, plain
+from kit.described import given as taken
+from kit.drive import Drive
+from kit.random_graphs import graphs
+from kit.watching import Seen
+from typing_extensions import TypedDict
+
+import stategraph
+from stategraph import (
+    END,
+    START,
+    Command,
+    GraphDrained,
+    InMemorySaver,
+    RetryPolicy,
+    RunControl,
+    Send,
+    StateGraph,
+    entrypoint,
+    interrupt,
+    task,
+)
+from stategraph.visualize.extract import extract
+from stategraph.visualize.labels import TIMES
+from stategraph.visualize.runs import live, live_view, run_events
+from stategraph.visualize.runs.live import watch
+from stategraph.visualize.runs.live_view import PERIOD
+from stategraph.visualize.runs.progress import Progress
+from stategraph.visualize.runs.tally import TaskEnded, TaskStarted
+
+THREAD = {"configurable": {"thread_id": "1"}}
+PATIENCE = 10.0  # seconds until a test that waits for a view gives up
+
+
+class State(TypedDict):
+    log: Annotated[list[str], add]
+
+
+def graph(*names: str, **bodies: Any) -> StateGraph[Any, Any, Any, Any]:
+    """A chain of nodes in the order of the alphabet: those that have no body log their name."""
+    builder = StateGraph(State)
+    chain = sorted([*names, *bodies])
+    for name in chain:
+        builder.add_node(name, bodies.get(name, lambda state, name=name: {"log": [name]}))
+    for start, end in zip([START, *chain], [*chain, END], strict=True):
+        builder.add_edge(start, end)
+    return builder
+
+
+def shown(drive: Drive, app: Any, value: Any, config: Any = None, **options: Any) -> tuple[Any, Seen]:
+    """What `watch` returns, and what the view has seen."""
+    seen = options.setdefault("view", Seen())
+    return drive.call(live, "watch", app, value, config, **options), seen
+
+
+# -- the run is the same --------------------------------------------------------------------------------------
+
+
+def format_error(drive: Drive, described: Described, owner: Any, method: str, **options: Any) -> Any:
+    """How each input ends on one thread, up to the first error, and the thread's history."""
+    app = build(described, stategraph, is_async=drive.is_async, saver=InMemorySaver())
+    config = {**THREAD, "recursion_limit": 7}  # nested graphs double what they are given
+    ends: list[Any] = []
+    for value in described["inputs"]:
+        call = (owner or app, method, *([app] if owner else []), taken(value, stategraph), config)
+        try:
+            ends.append(plain(drive.call(*call, **options)))
+        except Exception as error:
+            ends.append((type(error).__name__, str(error)))
+            break
+    return ends, history(app, config)
+
+
+@pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
+@settings(max_examples=max(1, settings.default.max_examples // 2), suppress_health_check=[*HealthCheck])
+@given(described=graphs(failures=True), xray=st.booleans())
+def test_watching_any_graph_gives_the_same_result_and_the_same_history(
+    drive: Drive, described: Described, xray: bool
+) -> None:
+    seen = Seen()
+    watched = format_error(drive, described, live, "watch", xray=xray, view=seen)
+    assert watched == format_error(drive, described, None, "invoke")
+    assert seen.progress.over and "running" not in seen.states.values()
+
+
+@pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
+@settings(max_examples=max(1, settings.default.max_examples // 2), suppress_health_check=[*HealthCheck])
+@given(described=graphs(), xray=st.booleans())
+def test_what_is_marked_as_done_is_what_was_called(drive: Drive, described: Described, xray: bool) -> None:
+    """Each node as often as its body was called; nodes of graphs that are not shown, for the node around them."""
+    calls: Counter[str] = Counter()
+    app = build(described, stategraph, is_async=drive.is_async, probe=lambda name, given: calls.update([name]))
+    seen = Seen()
+    try:
+        shown(drive, app, taken(described["inputs"][0], stategraph), {"recursion_limit": 7}, view=seen, xray=xray)
+    except Exception as error:
+        event(f"ends with {type(error).__name__}")
+    assume(seen.progress.state == "done")
+    bodies = {name.replace("/", ":") if xray else name.split("/")[0] for name in calls}
+    holders = {name.rpartition(":")[0] for name in bodies} - {""}
+    assert {id for id, state in seen.states.items() if state == "done"} == bodies | holders
+    rows = seen.progress.rows(0.0)
+    assert all(row.runs == calls[row.label] for row in rows if row.depth == 0 and calls[row.label])
+    assert not any(row.left for row in rows)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stream_mode": "updates"},
+        {"stream_mode": ["updates", "tasks"], "subgraphs": True, "version": "v2"},
+        {"version": "v2"},
+        {"output_keys": "log"},
+        {"interrupt_before": ["b"]},
+        {"durability": "exit"},
+    ],
+    ids=str,
+)
+def test_options_of_invoke_mean_the_same(drive: Drive, options: Any) -> None:
+    watched, _ = shown(drive, graph("a", "b").compile(checkpointer=InMemorySaver()), {"log": []}, THREAD, **options)
+    plain_app = graph("a", "b").compile(checkpointer=InMemorySaver())
+    invoked = drive.invoke(plain_app, {"log": []}, THREAD, **options)
+    if "tasks" in options.get("stream_mode", ()):
+        watched, invoked = [[(p["type"], p["ns"]) for p in parts] for parts in (watched, invoked)]
+    assert watched == invoked
+
+
+def test_a_lone_node_runs_on_the_thread_that_it_runs_on_without_a_view() -> None:
+    threads: list[Any] = []
+    app = graph(a=lambda state: threads.append(threading.current_thread())).compile()
+    watch(app, {"log": []}, view=Seen())
+    assert threads == [threading.current_thread()]
+
+
+def test_a_question_comes_back_as_from_invoke_and_is_shown(drive: Drive) -> None:
+    app = graph("b", a=lambda state: {"log": [interrupt("really?")]}).compile(checkpointer=InMemorySaver())
+    result, seen = shown(drive, app, {"log": []}, THREAD)
+    assert [question.value for question in result["__interrupt__"]] == ["really?"]
+    assert seen.states == {"a": "paused", "b": "waiting"}
+    assert seen.progress.notes() == ["a asks: really?"]
+    result, seen = shown(drive, app, Command(resume="yes"), THREAD)
+    assert result == {"log": ["yes", "b"]}
+    assert seen.states == {"a": "done", "b": "done"} and not seen.progress.notes()
+
+
+def test_an_error_is_raised_as_it_is_and_shown(drive: Drive) -> None:
+    wrong = ValueError("no luck")
+
+    def fail(state: State) -> None:
+        raise wrong
+
+    seen = Seen()
+    with pytest.raises(ValueError) as caught:
+        shown(drive, graph("b", a=fail).compile(), {"log": []}, view=seen)
+    assert caught.value is wrong
+    assert seen.marks[-1] == {"a": ("failed", "ValueError"), "b": ("waiting", "")}
+    assert seen.progress.state == "failed" and seen.progress.notes() == ["ValueError: no luck"]
+
+
+def test_ctrl_c_in_a_node_ends_the_run_and_the_view_says_so() -> None:
+    def stop(state: State) -> None:
+        raise KeyboardInterrupt
+
+    seen = Seen()
+    with pytest.raises(KeyboardInterrupt):
+        watch(graph("a", b=stop).compile(), {"log": []}, view=seen)
+    assert seen.progress.state == "stopped" and seen.marks[-1]["b"] == ("failed", "stopped")
+    assert seen.headlines[-1].startswith("stopped in superstep 2")
+    assert seen.progress.supersteps[-1].halted == {"b": "stopped"}
+
+
+def test_a_cancelled_run_is_shown_as_stopped() -> None:
+    seen = Seen()
+
+    async def run() -> None:
+        entered = asyncio.Event()
+
+        async def hang(state: State) -> None:
+            entered.set()
+            await asyncio.Event().wait()
+
+        watching = asyncio.create_task(live.awatch(graph(a=hang).compile(), {"log": []}, view=seen))
+        await entered.wait()
+        watching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await watching
+
+    asyncio.run(run())
+    assert seen.progress.state == "stopped" and seen.marks[-1]["a"][0] == "failed"
+
+
+def test_a_drained_run_is_shown_as_stopped(drive: Drive) -> None:
+    control = RunControl()
+    app = graph("b", a=lambda state: control.request_drain("enough")).compile()
+    seen = Seen()
+    with pytest.raises(GraphDrained):
+        shown(drive, app, {"log": []}, control=control, view=seen)
+    assert seen.progress.state == "stopped" and seen.states == {"a": "done", "b": "waiting"}
+
+
+def test_a_graph_watched_inside_a_node_pauses_the_graph_around_it() -> None:
+    inner = graph(ask=lambda state: {"log": [interrupt("really?")]}).compile()
+    seen = Seen()
+    outer = graph(a=lambda state: watch(inner, {"log": []}, view=seen)).compile(checkpointer=InMemorySaver())
+    assert outer.invoke({"log": []}, THREAD)["__interrupt__"][0].value == "really?"
+    assert seen.progress.state == "paused" and seen.progress.notes() == ["ask asks: really?"]
+    assert outer.invoke(Command(resume="yes"), THREAD) == {"log": ["yes"]}
+
+
+# -- what is shown --------------------------------------------------------------------------------------------
+
+
+def test_a_view_sees_a_node_while_it_runs(drive: Drive) -> None:
+    """The node waits until it has been drawn as running."""
+    drawn = threading.Event()
+    seen = Seen(lambda seen: drawn.set() if seen.marks[-1]["b"][0] == "running" else None)
+    app = graph("a", b=lambda state: {"log": [str(drawn.wait(PATIENCE))]}).compile()
+    result, _ = shown(drive, app, {"log": []}, view=seen)
+    assert result == {"log": ["a", "True"]}
+    assert {"a": ("done", seen.marks[-1]["a"][1]), "b": ("running", "")} in seen.marks
+
+
+def test_a_fan_out_is_counted_in_one_node(drive: Drive) -> None:
+    builder = StateGraph(State)
+    builder.add_node("count", lambda state: {"log": ["x"]})
+    builder.add_conditional_edges(START, lambda state: [Send("count", {"log": []})] * 3000, ["count"])
+    result, seen = shown(drive, builder.compile(), {"log": []})
+    assert len(result["log"]) == 3000
+    assert seen.marks[-1]["count"] == ("done", f"{TIMES}3,000")
+    assert seen.headlines[-1].startswith("done · 1 superstep · 3,000 tasks · ")
+
+
+def test_the_last_state_is_drawn_however_quick_the_run(drive: Drive) -> None:
+    result, seen = shown(drive, graph("a").compile(), {"log": []})
+    assert result == {"log": ["a"]}
+    assert seen.states == {"a": "done"} and seen.headlines[-1].startswith("done")
+
+
+def test_it_is_drawn_some_ten_times_a_second_and_no_more(drive: Drive) -> None:
+    builder = StateGraph(State)
+    builder.add_node("a", lambda state: {"log": ["x"]})
+    builder.add_edge(START, "a")
+    builder.add_conditional_edges("a", lambda state: "a" if len(state["log"]) < 2000 else END, ["a", END])
+    started = time.monotonic()
+    _, seen = shown(drive, builder.compile(), {"log": []})
+    assert len(seen.progress.supersteps) == 2000
+    assert len(seen.headlines) <= 3 + (time.monotonic() - started) / PERIOD
+
+
+def test_a_view_that_is_slow_to_draw_is_drawn_less_often() -> None:
+    def pause(seconds: float) -> float:
+        clock = itertools.count(0.0, seconds).__next__
+        show = live_view.ViewUpdater(extract(graph("a").compile()), Seen(), clock)
+        show.start()
+        show.end(None)
+        return show.pause
+
+    assert pause(0.001) == PERIOD
+    assert pause(0.5) == 0.5 / live_view.SHARE
+
+
+def test_the_first_picture_with_its_imports_does_not_hold_up_the_next() -> None:
+    clock = itertools.count(0.0, 0.5).__next__
+    seen = threading.Event()
+    show = live_view.ViewUpdater(extract(graph("a").compile()), Seen(lambda _: seen.set()), clock)
+    show._thread = threading.Thread()  # only the first picture
+    show.start()
+    assert seen.is_set() and show.pause == PERIOD
+
+
+def test_a_resume_tells_what_was_done_before_from_what_it_runs(drive: Drive) -> None:
+    lines = io.StringIO()
+    failing = [True]
+
+    def charge(state: Any) -> Any:
+        if state["log"] == ["2"] and failing:
+            raise ValueError("declined")
+        return {"log": ["paid"]}
+
+    builder = StateGraph(State)
+    builder.add_node("plan", lambda state: {"log": ["plan"]})
+    builder.add_node("charge", charge)
+    builder.add_edge(START, "plan")
+    builder.add_conditional_edges("plan", lambda s: [Send("charge", {"log": [str(n)]}) for n in range(3)], ["charge"])
+    app = builder.compile(checkpointer=InMemorySaver())
+    with pytest.raises(ValueError, match="declined"):
+        shown(drive, app, {"log": []}, THREAD)
+    failing.clear()
+    _, seen = shown(drive, app, None, THREAD)
+    assert seen.marks[0] == {"plan": ("done", "earlier"), "charge": ("waiting", "")}
+    assert seen.marks[-1] == {"plan": ("done", "earlier"), "charge": ("done", "2 kept")}
+    assert seen.headlines[-1].startswith("done · 1 superstep · 1 task · 2 kept")
+    live_view.Lines(lines).draw(seen.progress, 0.0)
+    assert lines.getvalue().startswith("superstep 1: charge (2 kept) (")
+
+
+def test_a_new_input_starts_with_all_nodes_waiting(drive: Drive) -> None:
+    app = graph("a").compile(checkpointer=InMemorySaver())
+    app.invoke({"log": []}, THREAD)
+    assert shown(drive, app, {"log": []}, THREAD)[1].marks[0] == {"a": ("waiting", "")}
+
+
+def test_time_goes_on_in_the_view_while_nothing_else_happens() -> None:
+    twice = threading.Event()
+    seen = Seen(lambda seen: twice.set() if sum("superstep 1" in line for line in seen.headlines) > 2 else None)
+    app = graph(a=lambda state: {"log": [str(twice.wait(PATIENCE))]}).compile()
+    assert watch(app, {"log": []}, view=seen) == {"log": ["True"]}
+
+
+NESTINGS = [(None, None), (True, None), (None, True), (True, True)]
+
+
+@pytest.mark.parametrize(("outer", "inner"), NESTINGS, ids=str)
+def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(
+    drive: Drive, outer: Any, inner: Any
+) -> None:
+    leaf = graph("leaf").compile(checkpointer=inner)
+    middle = graph(middle=leaf).compile(checkpointer=outer)
+    app = graph(top=middle).compile(checkpointer=InMemorySaver())
+    result, seen = shown(drive, app, {"log": []}, THREAD, xray=True)
+    assert result == {"log": ["leaf"]}
+    assert seen.states == {"top": "done", "top:middle": "done", "top:middle:leaf": "done"}
+    assert seen.progress.tasks == 3
+    again = {"configurable": {"thread_id": "2"}}
+    chunks = drive.stream(app, {"log": []}, again, stream_mode="tasks", subgraphs=True)
+    assert [run_events.place_of(ns) for ns, data in chunks if "triggers" in data] == [(), ("top",), ("top", "middle")]
+
+
+def test_a_stream_can_be_observed_beside_its_reader(drive: Drive) -> None:
+    events: list[Any] = []
+    observer = run_events.RunEvents(events.append, lambda: 0.0)
+    app = graph("a").compile()
+    assert drive.stream(app, {"log": []}, stream_mode="updates", observer=observer) == [{"a": {"log": ["a"]}}]
+    assert events == [TaskStarted(0.0, (), "a", 1), TaskEnded(0.0, (), "a")]
+
+
+def test_graphs_that_a_function_runs_are_shown_once_they_are_known() -> None:
+    first, second = graph("x").compile(), graph("y").compile()
+
+    def both(state: State) -> Any:
+        return {"log": first.invoke(state)["log"] + second.invoke(state)["log"]}
+
+    app = graph(both=both).compile()
+    seen = Seen()
+    watch(app, {"log": []}, xray=True, view=seen)
+    assert seen.states == {"both": "done"} and seen.progress.tasks == 3
+    watch(app, {"log": []}, xray=True, view=seen)
+    assert {id: state for id, state in seen.states.items() if id in ("both:x", "both|1:y")} == {
+        "both:x": "done",
+        "both|1:y": "done",
+    }
+
+
+@pytest.mark.parametrize("options", [{"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}], ids=str)
+def test_a_breakpoint_marks_the_nodes_that_it_holds(drive: Drive, options: Any) -> None:
+    result, seen = shown(drive, graph("a", "b", "c").compile(), {"log": []}, **options)
+    assert result == {"log": ["a"]}
+    assert seen.marks[-1]["b"] == ("paused", "breakpoint") and seen.states["c"] == "waiting"
+    assert seen.progress.state == "paused"
+
+
+def test_a_breakpoint_inside_marks_the_node_around_it_too(drive: Drive) -> None:
+    inner = graph("x", "y").compile(interrupt_before=["y"])
+    app = graph(sub=inner).compile(checkpointer=InMemorySaver())
+    _, seen = shown(drive, app, {"log": []}, THREAD, xray=True)
+    assert seen.states == {"sub": "paused", "sub:x": "done", "sub:y": "paused"}
+    assert seen.progress.state == "paused"
+
+
+def test_retries_and_handlers_are_shown(drive: Drive) -> None:
+    tries: list[int] = []
+
+    def flaky(state: State) -> Any:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ConnectionError
+        return {"log": ["flaky"]}
+
+    def fail(state: State) -> Any:
+        raise OSError("disk")
+
+    builder = StateGraph(State)
+    builder.add_node("flaky", flaky, retry_policy=RetryPolicy(initial_interval=0.001, jitter=False))
+    builder.add_node("fail", fail, error_handler=lambda state, error: {"log": ["handled"]})
+    builder.add_edge(START, "flaky")
+    builder.add_edge(START, "fail")
+    result, seen = shown(drive, builder.compile(), {"log": []})
+    assert sorted(result["log"]) == ["flaky", "handled"]
+    mark, told = seen.marks[-1]["flaky"]  # it tells the time, too, if the machine was slow
+    assert mark == "done" and told.endswith("2 retries")
+    assert seen.marks[-1]["fail"] == ("failed", "OSError")
+    assert seen.states["__error_handler__fail"] == "done"
+    assert seen.progress.state == "done" and len(seen.progress.supersteps) == 1
+
+
+def test_functions_that_an_entrypoint_calls_are_counted(drive: Drive) -> None:
+    if drive.is_async:
+
+        @task
+        async def square(n: int) -> int:
+            return n * n
+
+        @entrypoint()
+        async def total(ns: list[int]) -> int:
+            return sum(await asyncio.gather(*(square(n) for n in ns)))
+    else:
+
+        @task
+        def square(n: int) -> int:
+            return n * n
+
+        @entrypoint()
+        def total(ns: list[int]) -> int:
+            return sum(future.result() for future in [square(n) for n in ns])
+
+    result, seen = shown(drive, total, [1, 2, 3])
+    assert result == 14
+    assert [(row.label, row.runs) for row in seen.progress.rows(0.0)] == [("total", 1), ("square", 3)]
+
+
+# -- when the view breaks -------------------------------------------------------------------------------------
+
+
+def test_a_view_that_breaks_is_left_alone_with_one_warning(drive: Drive) -> None:
+    def broken(seen: Seen) -> None:
+        raise OSError("the screen is gone")
+
+    seen = Seen(broken)
+    with pytest.warns(RuntimeWarning, match="the view of this run failed.*OSError: the screen is gone") as caught:
+        result, _ = shown(drive, graph("a", "b").compile(), {"log": []}, view=seen)
+    assert result == {"log": ["a", "b"]}
+    assert len(seen.headlines) == 1 and len(caught) == 1
+
+
+def test_where_warnings_are_errors_a_broken_view_still_does_not_reach_the_run(drive: Drive) -> None:
+    class Broken:
+        def draw(self, progress: Progress, now: float) -> None:
+            raise OSError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert shown(drive, graph("a").compile(), {"log": []}, view=Broken())[0] == {"log": ["a"]}
+
+
+class Unspeakable:
+    """A value and an error that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+    __str__ = __repr__
+
+
+def test_values_and_errors_that_cannot_be_shown_are_named_by_their_type() -> None:
+    assert "Unspeakable" in run_events.format_question(Unspeakable())
+    assert run_events.format_error(type("Mute", (Exception,), {"__str__": Unspeakable.__repr__})()) == "Mute"
+
+
+# -- mistakes -------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_watched_is_refused_before_anything_runs() -> None:
+    with pytest.raises(TypeError, match=r"app must be a compiled graph, got a StateGraph: compile\(\) it first"):
+        watch(graph("a"), {"log": []})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match='view must be "notebook", "table", "lines" or an object with a draw method'):
+        watch(graph("a").compile(), {"log": []}, view="picture")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unknown option 'streem_mode'"):
+        watch(graph("a").compile(), {"log": []}, view=Seen(), streem_mode="values")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="watch has an observer of its own"):
+        watch(graph("a").compile(), {"log": []}, view=Seen(), observer=run_events.RunEvents(lambda event: None))
+
+
+def test_a_view_that_needs_what_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    with pytest.raises(ModuleNotFoundError, match=r'view="table" needs rich: pip install -e "\.\[rich\]"'):
+        watch(graph("a").compile(), {"log": []}, view="table")
+
+
+def test_outside_a_notebook_and_a_terminal_the_view_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert watch(graph("a", "b").compile(), {"log": []}) == {"log": ["a", "b"]}
+    out, err = capsys.readouterr()
+    assert out == "" and "\x1b" not in err
+    assert [line.split(" (")[0].split(" · ")[0] for line in err.splitlines()] == [
+        "superstep 1: a",
+        "superstep 2: b",
+        "done",
+    ]
+
+
+# -- invoke(progress=) ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """A view that keeps what it was given, in the place of plain lines."""
+    view = Seen()
+    monkeypatch.setitem(live_view.VIEWS, "lines", (lambda: view, "", ""))
+    return view
+
+
+def test_a_call_with_progress_is_shown_and_returns_the_same(drive: Drive, seen: Seen) -> None:
+    app = graph("a", "b").compile()
+    assert drive.invoke(app, {"log": []}, progress=True) == drive.invoke(app, {"log": []})
+    assert seen.states == {"a": "done", "b": "done"}
+    assert drive.stream(app, {"log": []}, progress="lines", stream_mode="updates") == [{"a": {"log": ["a"]}}, {"b": {"log": ["b"]}}]
+    assert drive.invoke(app, {"log": []}, progress="lines", stream_mode="updates", debug=True)[0] == {"a": {"log": ["a"]}}
+
+
+def test_a_map_reduce_tells_tasks_done_of_known_how_fast_and_what_is_left(drive: Drive, seen: Seen) -> None:
+    """The last ten tasks wait until it has been seen that the others have ended."""
+    told, paces = threading.Event(), []
+
+    def look(view: Seen) -> None:
+        if view.headlines[-1].startswith("superstep 1 · 40 of 50 tasks"):
+            paces.append(view.progress.pace(time.monotonic()))
+            if "left" in paces[-1]:
+                told.set()
+
+    def work(number: Any) -> Any:
+        if number >= 40:
+            assert told.wait(PATIENCE)
+        return {"log": [str(number)]}
+
+    seen.on_draw = look
+    builder = StateGraph(State).add_node("work", work)
+    builder.add_conditional_edges(START, lambda state: [Send("work", n) for n in range(50)], ["work"])
+    result = drive.invoke(builder.compile(), {"log": []}, {"max_concurrency": 50}, progress=True)
+    assert len(result["log"]) == 50
+    assert "/s · about " in paces[-1] and paces[-1].endswith(" left")
+
+
+def test_a_retry_is_counted_while_its_task_still_runs(drive: Drive, seen: Seen) -> None:
+    told, tries = threading.Event(), itertools.count()
+
+    def look(view: Seen) -> None:
+        if view.progress.pace(time.monotonic()).endswith("1 retry"):
+            told.set()
+
+    def work(number: Any) -> Any:
+        if number == 0 and next(tries) == 0:
+            raise ConnectionError
+        assert told.wait(PATIENCE)
+        return {"log": [str(number)]}
+
+    seen.on_draw = look
+    builder = StateGraph(State).add_node("work", work, retry_policy=RetryPolicy(initial_interval=0.001, jitter=False))
+    builder.add_conditional_edges(START, lambda state: [Send("work", n) for n in range(2)], ["work"])
+    assert len(drive.invoke(builder.compile(), {"log": []}, progress=True)["log"]) == 2
+    assert seen.marks[-1]["work"][1] == f"{TIMES}2 · 1 retry"
+
+
+def test_other_observers_of_the_call_are_told_as_well(drive: Drive, seen: Seen) -> None:
+    events: list[Any] = []
+    other = run_events.RunEvents(events.append, lambda: 0.0)
+    drive.invoke(graph("a").compile(), {"log": []}, progress=True, observer=other)
+    assert [type(event) for event in events] == [TaskStarted, TaskEnded] and seen.states == {"a": "done"}
+
+
+def test_a_resume_with_progress_shows_what_was_done_before(drive: Drive, seen: Seen) -> None:
+    app = graph("a", b=lambda state: {"log": [interrupt("ok?")]}).compile(checkpointer=InMemorySaver())
+    assert "__interrupt__" in drive.invoke(app, {"log": []}, THREAD, progress=True)
+    assert seen.states == {"a": "done", "b": "paused"}
+    assert drive.invoke(app, Command(resume="yes"), THREAD, progress=True, multitask="reject") == {"log": ["a", "yes"]}
+    assert seen.marks[-1] == {"a": ("done", "earlier"), "b": ("done", seen.marks[-1]["b"][1])}
+
+
+def test_a_reader_who_leaves_early_ends_the_view(drive: Drive, seen: Seen) -> None:
+    app = graph("a", "b").compile()
+    assert drive.stream(app, {"log": []}, progress=True, stream_mode="updates", take=1) == [{"a": {"log": ["a"]}}]
+    assert seen.progress.state == "stopped"
+
+
+def test_a_batch_is_shown_as_a_whole_with_its_inputs_counted(drive: Drive, seen: Seen) -> None:
+    def choose(state: State) -> State:
+        if state["log"] == ["7"]:
+            raise ValueError("no luck")
+        return {"log": ["x"]}
+
+    app = graph("a", b=lambda state: choose({"log": state["log"][:1]})).compile()
+    results = drive.batch(app, [{"log": [str(n)]} for n in range(20)], progress=True, return_exceptions=True)
+    assert [type(each) for each in results].count(ValueError) == 1 and results[0] == {"log": ["0", "a", "x"]}
+    assert seen.headlines[-1].startswith("done · 20 of 20 inputs · 1 failed · ")
+    assert seen.states == {"inputs": "failed", "inputs:a": "done", "inputs:b": "failed"}
+    assert seen.marks[-1]["inputs:a"][1].startswith(f"{TIMES}20")
+    assert seen.progress.supersteps[0].failed == 1
+
+
+def test_a_batch_of_graphs_with_graphs_inside_counts_its_inputs_only(drive: Drive, seen: Seen) -> None:
+    inner = graph("x", "y").compile()
+    app = StateGraph(State).add_node("sub", inner).add_edge(START, "sub").compile()
+    drive.batch(app, [{"log": []}] * 5, progress=True)
+    assert seen.headlines[-1].startswith("done · 5 of 5 inputs · ")
+    drive.batch(app, [], progress=True)
+    assert seen.headlines[-1].startswith("done · ")
+
+
+def test_the_questions_of_a_batch_are_shown(drive: Drive, seen: Seen) -> None:
+    app = graph(a=lambda state: {"log": [interrupt("ok?")]}).compile(checkpointer=InMemorySaver())
+    drive.batch(app, [{"log": []}] * 2, [{"configurable": {"thread_id": str(n)}} for n in range(2)], progress=True)
+    assert seen.headlines[-1].startswith("paused · 2 of 2 inputs · 2 questions · ")
+
+
+def test_a_view_that_does_not_exist_is_refused_before_anything_runs(drive: Drive) -> None:
+    app = graph("a").compile()
+    for call in (drive.invoke, drive.batch):
+        with pytest.raises(ValueError, match='progress must be True, False, "notebook", "table" or "lines", got \'bar\''):
+            call(app, [{"log": []}], progress="bar")
+
+
+def test_a_batch_in_a_terminal_is_a_table_of_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+
+    class Terminal(io.StringIO):
+        encoding = "utf-8"
+
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    graph("a").compile().batch([{"log": []}] * 3, progress=True)
+    text = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert "done · 3 of 3 inputs" in text and "━" in text
+
+
+def test_progress_that_is_off_loads_nothing() -> None:
+    program = (
+        "import sys; from stategraph import START, StateGraph; from typing import TypedDict\n"
+        "S = TypedDict('S', {'n': int})\n"
+        "app = StateGraph(S).add_node('a', lambda s: {'n': 1}).add_edge(START, 'a').compile()\n"
+        "app.invoke({'n': 0}, progress=False); list(app.stream({'n': 0})); app.batch([{'n': 0}], progress=None)\n"
+        "print([m for m in sys.modules if 'visualize.runs' in m or 'observing' in m])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

@@ -1,0 +1,33 @@
+"""Timelines made of plain records, for tests of what is read from them and of how they are drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stategraph import Interrupt
+from stategraph.checkpoint.base import UNDER_WAY
+from stategraph.visualize.runs.timeline import Timeline, build_timeline
+from stategraph.visualize.runs.trace import Source, TaskState, Trace, TraceStep, TraceTask
+
+QUESTION = Interrupt("ok?", "q1")
+
+
+def task(node: str, *spans: tuple[float, float], state: TaskState = "done", **kwargs: Any) -> TraceTask:
+    waits = (kwargs.pop("wait", 0.0),) * len(spans)
+    return TraceTask(kwargs.pop("id", node), node, node.rpartition(":")[2], state, spans, waits, **kwargs)
+
+
+def step(number: int, *tasks: TraceTask, source: Source = "loop", at: float | None = None, **kwargs: Any) -> TraceStep:
+    return TraceStep(number, source, tasks, None if source == "open" else f"c{number}", at, **kwargs)
+
+
+def told_of(*steps: TraceStep) -> Timeline:
+    return build_timeline(Trace("graph", "t", "", "c", steps))
+
+
+START = step(0, task("__start__", (100.0, 0.0)), source="input")
+
+
+def overlapping(number: int, *tasks: TraceTask, **kwargs: Any) -> TraceStep:
+    """A step after which other tasks go on."""
+    return step(number, *tasks, metadata={UNDER_WAY: True, **kwargs.pop("metadata", {})}, **kwargs)

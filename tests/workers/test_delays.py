@@ -1,0 +1,378 @@
+"""Jobs that wait for a time: claimed when the database's clock says so, and by nobody before."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from kit import cluster
+from kit.fleet import all_ended, counting, until, working
+
+from stategraph.__main__ import main
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.workers import Queue, tables
+from stategraph.workers.jobs import JobEnd
+from stategraph.workers.session import MOST_WOKEN, Terms, WorkerSession
+
+postgres = cluster.emptied
+TERMS = Terms("counting", "tester", 3, 20)
+DAY = timedelta(days=1)
+LONG: Any = {"poll": 300.0}
+"""No looks in between: whatever wakes the worker is a notice or its own timer."""
+
+
+def one(**more: Any) -> dict[str, Any]:
+    """An input of one step."""
+    return {"log": [], "left": 1, **more}
+
+
+@pytest.fixture
+def queue(postgres: str) -> Iterator[Queue]:
+    with Queue.from_conn_string(postgres, counting) as opened:
+        opened.setup()
+        yield opened
+
+
+@pytest.fixture
+def session(postgres: str, queue: Queue) -> Iterator[WorkerSession]:
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        saver.setup()
+    opened = WorkerSession(postgres, TERMS).open()
+    yield opened
+    opened.close()
+
+
+def let_pass(url: str, run_id: str, seconds: float = 0) -> None:
+    """As if so much time had passed: a job is due that many seconds from now."""
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(
+            "UPDATE stategraph_jobs SET run_at = now() + make_interval(secs => %s) "
+            "WHERE run_id = %s", [seconds, run_id.encode()],
+        )  # fmt: skip
+
+
+def claims(session: WorkerSession, room: int = 10) -> list[str]:
+    return [job.name.run_id for job in session.claim(room)]
+
+
+def test_a_delayed_job_is_claimed_when_its_time_has_come_and_not_before(
+    drive: Any, postgres: str, queue: Queue, session: WorkerSession
+) -> None:
+    drive.call(queue, "submit", "t", one(), run_id="soon", delay=60)
+    drive.call(queue, "submit", "u", one(), run_id="late", at=datetime.now(UTC) + DAY)
+    assert claims(session) == []
+    session.watch()
+    assert claims(session) == []
+    found = queue.result("t", wait=0)
+    assert found.status == "delayed" and found.open and found.run_at is not None
+    assert timedelta() < found.run_at - datetime.now(UTC) <= timedelta(seconds=60)
+    let_pass(postgres, "soon")
+    session.watch()
+    assert claims(session) == ["soon"]
+    assert queue.counts() == {"counting": {"delayed": 1, "running": 1}}
+
+
+@pytest.mark.parametrize("when", [{"delay": 0}, {"at": datetime(2020, 1, 1, tzinfo=UTC)}])
+def test_a_time_that_is_over_means_at_once(when: Any, queue: Queue, postgres: str) -> None:
+    with working(counting, postgres, **LONG):
+        queue.submit("t", one(), **when)
+        assert queue.result("t", wait=30).status == "done"
+
+
+def test_a_worker_is_woken_in_time_though_it_looks_for_work_every_five_minutes(
+    postgres: str, queue: Queue
+) -> None:
+    with working(counting, postgres, **LONG):
+        queue.submit("now", one())
+        assert queue.result("now", wait=30).status == "done"
+        queue.submit("t", one(), delay=0.3)
+        queue.submit("u", one(), at=datetime.now(UTC) + timedelta(seconds=0.2))
+        assert queue.result("t", wait=30).status == "done"
+        assert queue.result("u", wait=30).status == "done"
+
+
+def test_a_worker_that_starts_later_knows_what_is_delayed(postgres: str, queue: Queue) -> None:
+    queue.submit("t", one(), delay=0.3)
+    with working(counting, postgres, **LONG):
+        assert queue.result("t", wait=30).status == "done"
+
+
+def test_a_worker_that_waits_for_a_time_asks_the_database_nothing_meanwhile(
+    session: WorkerSession, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.submit("t", one(), delay=0.3)
+    sent: list[str] = []
+    run = WorkerSession._rows
+    monkeypatch.setattr(
+        WorkerSession, "_rows", lambda self, name, *values: sent.append(name) or run(self, name, *values)
+    )
+    near, far = socket.socketpair()
+    assert claims(session) == []
+    while not (found := claims(session)):
+        session.wait(near, 300.0)
+    near.close()
+    far.close()
+    assert len(found) == 1
+    assert len(sent) <= 8, sent
+
+
+def test_a_backlog_does_not_keep_a_delayed_job_from_its_turn(
+    postgres: str, queue: Queue, session: WorkerSession
+) -> None:
+    """While each claim finds work, no claim asks whose time has come; the look does."""
+    queue.submit("t", one(), run_id="timed", delay=60, priority=1)
+    queue.submit_many([(f"u{number}", one()) for number in range(4)], run_ids=list("abcd"))
+    first = session.claim(1)
+    session.watch()
+    let_pass(postgres, "timed")
+    session.watch()  # no claim has asked since the last look
+    ended = [JobEnd(job.id, job.attempt, "cancelled") for job in first]
+    assert [job.name.run_id for job in session.end_and_claim(ended, 1)] == ["timed"]
+
+
+def test_a_full_worker_makes_jobs_ready_for_others_and_does_not_spin(
+    postgres: str, queue: Queue, session: WorkerSession
+) -> None:
+    other = WorkerSession(postgres, Terms("counting", "other", 3, 20)).open()
+    near, far = socket.socketpair()
+    try:
+        assert claims(session) == [] and claims(other) == []
+        queue.submit("t", one(), delay=0.2)
+        until(lambda: (session.wait(near, 0.5), queue.counts()["counting"].get("waiting"))[1])
+        other.wait(near, 300.0)  # it is notified
+        assert len(claims(other)) == 1
+    finally:
+        near.close()
+        far.close()
+        other.close()
+
+
+def test_one_that_is_delayed_holds_up_no_other_job_of_its_thread(
+    postgres: str, queue: Queue, session: WorkerSession
+) -> None:
+    queue.submit("t", one(), run_id="later", delay=60)
+    queue.submit("t", one(), run_id="now")
+    (now,) = session.claim(10)
+    assert now.name.run_id == "now"
+    let_pass(postgres, "later")
+    session.watch()
+    assert claims(session) == [], "they still run one after the other"
+    session.end([JobEnd(now.id, now.attempt, "cancelled")])
+    assert claims(session) == ["later"]
+
+
+def test_those_that_are_due_go_by_priority_then_as_submitted(
+    postgres: str, queue: Queue, session: WorkerSession
+) -> None:
+    queue.submit("t", one(), run_id="first", delay=90)
+    queue.submit("u", one(), run_id="second", delay=60)
+    queue.submit("v", one(), run_id="urgent", delay=120, priority=5)
+    for run_id in ("second", "urgent", "first"):
+        let_pass(postgres, run_id)
+    session.watch()
+    assert claims(session) == ["urgent", "first", "second"]
+
+
+def test_a_job_is_put_back_until_a_time_and_its_thread_waits(
+    postgres: str, queue: Queue, session: WorkerSession
+) -> None:
+    queue.submit("t", one(), run_id="sleeper")
+    queue.submit("t", one(), run_id="behind")
+    (job,) = session.claim(10)
+    wake_at = datetime.now(UTC) + DAY
+    session.end([JobEnd(job.id, job.attempt, "sleeping", run_at=wake_at.timestamp())])
+    found = queue.result("t", run_id="sleeper", wait=0)
+    assert (found.status, found.open, found.run_at) == ("sleeping", True, wake_at)
+    assert claims(session) == []
+    queue.submit("t", one(), run_id="urgent", priority=1)
+    (urgent,) = session.claim(10)
+    assert urgent.name.run_id == "urgent", "a higher priority goes before one that has begun, as ever"
+    session.end([JobEnd(urgent.id, urgent.attempt, "cancelled")])
+    let_pass(postgres, "sleeper")
+    session.watch()
+    (job,) = session.claim(10)
+    assert (job.name.run_id, job.attempt) == ("sleeper", 2)
+
+
+def test_a_sleeper_that_is_due_at_once_goes_on_though_its_worker_looks_seldom(
+    postgres: str, queue: Queue, session: WorkerSession
+) -> None:
+    """The timer of the session that put it back."""
+    queue.submit("t", one(), run_id="sleeper")
+    (job,) = session.claim(10)
+    wake_at = datetime.now(UTC) + timedelta(seconds=0.2)
+    session.end([JobEnd(job.id, job.attempt, "sleeping", run_at=wake_at.timestamp())])
+    near, far = socket.socketpair()
+    while not (found := claims(session)):
+        session.wait(near, 300.0)
+    near.close()
+    far.close()
+    assert found == ["sleeper"]
+
+
+@pytest.mark.parametrize("state", ["delayed", "sleeping"])
+def test_a_job_that_waits_for_its_time_can_be_cancelled(
+    state: str, queue: Queue, session: WorkerSession
+) -> None:
+    queue.submit("t", one(), run_id="r", delay=60 if state == "delayed" else None)
+    for job in session.claim(1):
+        later = (datetime.now(UTC) + DAY).timestamp()
+        session.end([JobEnd(job.id, job.attempt, "sleeping", run_at=later)])
+    assert queue.result("t", wait=0).status == state
+    assert queue.cancel("r")
+    assert queue.result("t", wait=30).status == "cancelled"
+
+
+def test_a_job_cancelled_while_it_ran_does_not_go_to_sleep(queue: Queue, session: WorkerSession) -> None:
+    queue.submit("t", one(), run_id="r")
+    (job,) = session.claim(1)
+    assert queue.cancel("r")
+    later = (datetime.now(UTC) + DAY).timestamp()
+    session.end([JobEnd(job.id, job.attempt, "sleeping", run_at=later)])
+    assert queue.result("t", wait=0).status == "cancelled"
+
+
+def test_more_than_are_woken_at_once_are_all_woken(
+    queue: Queue, session: WorkerSession, monkeypatch: pytest.MonkeyPatch, postgres: str
+) -> None:
+    monkeypatch.setattr("stategraph.workers.session.MOST_WOKEN", 2)
+    queue.submit_many([(f"t{number}", one()) for number in range(5)], delay=0.05)
+    with working(counting, postgres):
+        until(lambda: all_ended(queue) and queue.counts() == {"counting": {"done": 5}})
+    assert MOST_WOKEN > 100
+
+
+# -- debounce ---------------------------------------------------------------------------------------
+
+
+def test_a_newer_input_takes_the_place_of_one_that_waits_and_is_run_once(
+    drive: Any, postgres: str, queue: Queue
+) -> None:
+    first = drive.call(queue, "submit", "t", one(log=["old"]), debounce=60)
+    due = queue.result("t", wait=0).run_at
+    again = drive.call(queue, "submit", "t", one(log=["new"], left=2), debounce=0.1, priority=7)
+    assert again == first, "all submissions that it stands for have its run id"
+    (job,) = queue.jobs()
+    assert (job.status, job.priority) == ("delayed", 7)
+    assert job.run_at is not None and due is not None and job.run_at < due
+    with working(counting, postgres, **LONG):
+        assert queue.result("t", run_id=first, wait=30).unwrap()["log"] == ["new", 1]
+    assert queue.counts() == {"counting": {"done": 1}}
+
+
+def test_however_many_follow_it_runs_after_debounce_max(postgres: str, queue: Queue) -> None:
+    queue.submit("t", one(), debounce=5, debounce_max=60)
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        for passed, status in ((56, "delayed"), (61, "waiting")):
+            admin.execute(
+                "UPDATE stategraph_jobs SET debounced_since = now() - make_interval(secs => %s)",
+                [passed],
+            )
+            queue.submit("t", one(), debounce=50, debounce_max=60)
+            (job,) = queue.jobs()
+            assert job.status == status
+            assert job.run_at is not None and job.run_at < datetime.now(UTC) + timedelta(seconds=5)
+
+
+def test_only_one_that_waits_for_a_newer_input_and_was_not_started_is_replaced(
+    postgres: str, queue: Queue, session: WorkerSession
+) -> None:
+    plain = queue.submit("t", one(), delay=60)
+    other = queue.submit("u", one(), debounce=60)
+    with Queue.from_conn_string(postgres, "another") as foreign:
+        foreign.submit("t", one(), debounce=60)
+    first = queue.submit("t", one(), debounce=60)
+    assert len({plain, other, first, queue.submit("t", one(), debounce=60)}) == 3
+    let_pass(postgres, first)
+    session.watch()
+    (started,) = session.claim(10)
+    assert started.name.run_id == first
+    second = queue.submit("t", one(), debounce=60)
+    assert second != first, "that one has been started"
+    session.end([JobEnd(started.id, started.attempt, "waiting")])
+    assert queue.submit("t", one(), debounce=60) == second, "and so it has when it was given back"
+
+
+def test_inputs_that_come_at_once_are_one_job(postgres: str, queue: Queue) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        runs = [*pool.map(lambda number: queue.submit("t", one(log=[number]), debounce=60), range(40))]
+    assert len(set(runs)) == 1
+    assert len(queue.jobs()) == 1
+
+
+@pytest.mark.parametrize("more", [
+    {"run_id": "r"}, {"delay": 1}, {"at": datetime(2030, 1, 1, tzinfo=UTC)}, {"debounce_max": 1}, {"debounce": -1},
+    {"debounce": None, "debounce_max": 5},
+])  # fmt: skip
+def test_what_cannot_be_debounced_is_told_at_once(more: Any, queue: Queue) -> None:
+    with pytest.raises(ValueError, match="must"):
+        queue.submit("t", one(), **{"debounce": 5, **more})
+    assert queue.counts() == {}
+
+
+# -- mistakes, notices, tables ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("when", "told"), [
+    ({"delay": -1}, "delay must be 0 seconds or more"),
+    ({"delay": float("nan")}, "delay must be 0 seconds or more"),
+    ({"delay": "5"}, "delay must be a number of seconds or a timedelta, got '5'"),
+    ({"at": datetime(2030, 1, 1)}, "at must have a time zone"),
+    ({"at": "tomorrow"}, "at must be a datetime, got 'tomorrow'"),
+    ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "got both"),
+])  # fmt: skip
+def test_a_time_that_cannot_be_is_told_at_once(when: Any, told: str, queue: Queue) -> None:
+    with pytest.raises((TypeError, ValueError), match=told):
+        queue.submit("t", one(), **when)
+    assert queue.counts() == {}
+
+
+@pytest.mark.parametrize("payload", ["+nan", "+-inf", "+", "+soon", "+1e400", "+-5"])
+def test_a_notice_that_anybody_may_send_keeps_no_worker_busy(
+    payload: str, postgres: str, queue: Queue, session: WorkerSession
+) -> None:
+    queue.submit("t", one(), delay=60)
+    assert claims(session) == []
+    before = session._next_wake
+    session._on_notice(session._channel + payload.encode())
+    assert session._next_wake == before
+
+
+def test_tables_without_times_are_brought_up_to_date(postgres: str) -> None:
+    """A queue of an earlier version: its jobs wait for no time."""
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        with Queue.from_conn_string(postgres, counting) as queue:
+            queue.submit("t", one())
+        admin.execute("DROP INDEX stategraph_jobs_live, stategraph_jobs_timed, stategraph_jobs_debounced")
+        admin.execute("DROP TABLE stategraph_schedules, stategraph_chunks")
+        admin.execute("ALTER TABLE stategraph_jobs DROP COLUMN run_at, DROP COLUMN debounced_since")
+        admin.execute(
+            "CREATE INDEX stategraph_jobs_live ON stategraph_jobs (lane) "
+            "WHERE state IN ('waiting', 'running', 'parked')"
+        )
+        admin.execute("DELETE FROM stategraph_migrations WHERE part = 'workers' AND version > 2")
+        with Queue.from_conn_string(postgres, counting) as queue:
+            (found,) = queue.jobs()
+            assert (found.status, found.run_at) == ("waiting", None)
+            queue.submit("u", one(), delay=0.1)
+            with working(counting, postgres):
+                assert queue.result("t", wait=30).status == "done"
+                assert queue.result("u", wait=30).status == "done"
+
+
+def test_the_command_line_shows_when_a_job_is_due(queue: Queue, postgres: str, capsys: Any) -> None:
+    queue.submit("t", one(), run_id="r", at=datetime(2100, 1, 2, 3, 4, 5, tzinfo=UTC))
+    assert main(["queue", "--db", postgres]) == 0
+    shown = capsys.readouterr().out
+    assert "counting: 1 delayed" in shown
+    assert "r\tcounting\tt\tdelayed\tpriority 0\tat 2100-01-02T03:04:05+00:00" in shown
+
+
+def test_delayed_jobs_however_many_are_in_no_index_that_a_claim_reads() -> None:
+    waiting = [text for group in tables.MIGRATIONS for text in group if "jobs_waiting" in text]
+    assert all("state = 'waiting'" in text for text in waiting)

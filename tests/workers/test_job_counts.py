@@ -1,0 +1,522 @@
+"""What a job takes of the database, counted; and that what it does not ask it need not know."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+import pytest
+from kit import cluster
+from kit.fleet import State, until, working
+from psycopg import errors
+
+from stategraph import START, Command, Pregel, Runtime, StateGraph, interrupt
+from stategraph.checkpoint import postgres as saver_module
+from stategraph.checkpoint.errors import StorageError
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.checkpoint.sql import postgres_tables
+from stategraph.checkpoint.sql.postgres_prepared import PreparedStatements
+from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
+from stategraph.checkpoint.sql.postgres_wire import Patient, Wire
+from stategraph.pregel.drivers import journal
+from stategraph.workers import Queue, tables
+from stategraph.workers.jobs import Job, JobName, hash_name
+from stategraph.workers.saver import WorkerSaver
+from stategraph.workers.session import Terms, WorkerSession
+
+postgres = cluster.emptied
+NAMES = {text: name for texts in (tables.STATEMENTS, postgres_tables.STATEMENTS) for name, text in texts.items()}
+ALONE: Any = {"concurrency": 1, "poll": 300.0}
+"""One job after the other, and no looks in between."""
+
+
+def chain(nodes: int, last: Callable[[], None] = lambda: None, name: str = "counted") -> Pregel:
+    """A graph of so many nodes; it says when its last one runs."""
+
+    def step(state: State) -> Any:
+        return {"log": [len(state["log"])]}
+
+    def final(state: State) -> Any:
+        last()
+        return step(state)
+
+    builder = StateGraph(State)
+    before = START
+    for number in range(nodes):
+        builder.add_node(f"n{number}", final if number == nodes - 1 else step)
+        builder.add_edge(before, f"n{number}")
+        before = f"n{number}"
+    return builder.compile(name=name)
+
+
+class Watch:
+    """What was sent, while jobs run: names of statements, and marks between jobs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[str] = []
+        self.trips = 0
+        bind, wait = PreparedStatements._bind, Patient.wait
+
+        def watched(statements: PreparedStatements, text: str, values: Any) -> Any:
+            self.seen.append(NAMES.get(text, text))
+            return bind(statements, text, values)
+
+        def counted(connection: Patient, *args: Any, **options: Any) -> Any:
+            self.trips += 1
+            return wait(connection, *args, **options)
+
+        monkeypatch.setattr(PreparedStatements, "_bind", watched)
+        monkeypatch.setattr(Patient, "wait", counted)
+
+    def mark(self) -> None:
+        """A job's last node runs."""
+        self.seen.append(f"-- {self.trips}")
+
+    def jobs(self) -> list[tuple[list[str], int]]:
+        """Statements and round trips from each mark to the next."""
+        marks = [at for at, name in enumerate(self.seen) if name.startswith("--")]
+        return [
+            (self.seen[a + 1 : b], int(self.seen[b][3:]) - int(self.seen[a][3:]))
+            for a, b in pairwise(marks)
+        ]
+
+
+def hold_for_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held is stored with what comes next, and not by itself after a moment."""
+    monkeypatch.setattr(journal.HELD, "submit", lambda entry, store: None)
+
+
+@pytest.mark.parametrize(("nodes", "durability", "taken"), [
+    (1, None, ["create_first_rows", "end", "claim_with_ends"]),
+    (3, "sync", ["append_row", "end", "claim_with_ends", "create_first_rows", "append_row"]),
+    (3, "exit", ["create_row", "end", "claim_with_ends"]),
+])  # fmt: skip
+def test_a_job_takes_one_commit_for_each_node_and_one_for_its_end(
+    postgres: str, monkeypatch: pytest.MonkeyPatch, nodes: int, durability: Any, taken: list[str]
+) -> None:
+    """The input goes with the first node, the claim with the end of the job before. Nothing is looked up, and each
+    round trip is one transaction (PERFORMANCE P28, P36)."""
+    hold_for_as_long_as_it_takes(monkeypatch)
+    watch = Watch(monkeypatch)
+    graph = chain(nodes, watch.mark)
+    with Queue.from_conn_string(postgres, graph, durability=durability) as queue:
+        queue.submit_many([(f"t{number}", {"log": []}) for number in range(16)])
+        with working(graph, postgres, **ALONE):
+            until(lambda: len(watch.jobs()) == 15)  # nothing is asked of the server meanwhile
+            until(lambda: queue.counts() == {"counted": {"done": 16}})
+    for statements, trips in watch.jobs()[8:14]:  # by then all is prepared
+        assert statements == taken
+        assert trips == len(taken) - 1, "the end and the claim are one"
+
+
+def test_a_job_on_a_thread_that_has_had_others_looks_once(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(monkeypatch)
+    graph = chain(1, watch.mark)
+    with Queue.from_conn_string(postgres, graph) as queue:
+        queue.submit_many([("t", {"log": []}) for _ in range(16)])
+        with working(graph, postgres, **ALONE):
+            until(lambda: queue.counts() == {"counted": {"done": 16}})
+        assert queue.result("t").unwrap()["log"] == [*range(16)]
+    taken = ["append_row", "end", "claim_with_ends", "look", "append_row", "append_row"]
+    looks = [[name for name in statements if name != "counts"] for statements, _ in watch.jobs()[8:14]]
+    assert [names for names in looks if names != taken] in ([], [[*taken, "values"]] * len(looks))
+
+
+@pytest.mark.parametrize("size", [1, 100, 3_000])
+def test_a_thread_looks_the_same_whether_a_job_or_a_call_made_it(postgres: str, size: int) -> None:
+    """Short and long values, and writes that have a row of their own."""
+    graph = chain(2)
+    given = {"log": ["x" * size]}
+    with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
+        with working(graph, postgres):
+            queue.submit("job", given, run_id="r")
+            queue.result("job", wait=30)
+        app = graph.copy({"checkpointer": saver})
+        app.invoke(given, {"configurable": {"thread_id": "call"}, "run_id": "r"})
+
+        def history(thread: str) -> list[Any]:
+            found = app.get_state_history({"configurable": {"thread_id": thread}})
+            return [(s.values, s.next, s.metadata["source"], s.metadata["step"], s.metadata["run_id"]) for s in found]
+
+        assert len(history("job")) == 4
+        assert history("job") == history("call")
+        # What was stored can be built on.
+        log = app.invoke({"log": ["y"]}, {"configurable": {"thread_id": "job"}})["log"]
+        assert log == [*given["log"], 1, 2, "y", 4, 5]
+
+
+@contextmanager
+def run_past(graph: Pregel, postgres: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Somebody runs each job's thread past the queue, once, after it was claimed and before it begins."""
+    running = WorkerSaver.running
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        app = graph.copy({"checkpointer": saver})
+
+        def late(self: WorkerSaver, job: Any, *, trusted: bool) -> Any:
+            if trusted:
+                app.invoke({"log": ["past"]}, {"configurable": {"thread_id": job.name.thread_id}})
+            return running(self, job, trusted=trusted)
+
+        monkeypatch.setattr(WorkerSaver, "running", late)
+        yield
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_what_a_claim_has_told_may_be_wrong_by_the_time_the_run_begins(
+    postgres: str, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    graph = chain(1)
+    with Queue.from_conn_string(postgres, graph) as queue:
+        with working(graph, postgres):
+            for _ in range(before):
+                queue.submit("t", {"log": []})
+                queue.result("t", wait=30)
+        with run_past(graph, postgres, monkeypatch), working(graph, postgres):
+            queue.submit("t", {"log": ["job"]})
+            log = queue.result("t", wait=30).unwrap()["log"]
+    assert log == [*range(before), "past", before + 1, "job", before + 3]
+
+
+def test_a_job_forgotten_and_submitted_again_under_its_run_id_is_done_once(postgres: str) -> None:
+    graph = chain(1)
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        for run_id in ("first", "second"):
+            queue.submit("t", {"log": []}, run_id=run_id)
+            queue.result("t", run_id=run_id, wait=30)
+        queue.forget()
+        queue.submit("t", {"log": []}, run_id="first")
+        assert queue.result("t", run_id="first", wait=30).unwrap()["log"] == [0], "what it came to then"
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        app = graph.copy({"checkpointer": saver})
+        assert app.get_state({"configurable": {"thread_id": "t"}}).values["log"] == [0, 1]
+
+
+def test_a_connection_lost_after_the_first_commits_does_not_store_them_twice(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, lost = saver_module.store_first, []
+
+    def answer_lost(*args: Any) -> Any:
+        stored(*args)
+        lost.append(True)
+        raise ConnectionLostError("the connection broke")
+
+    monkeypatch.setattr(saver_module, "store_first", answer_lost)
+    graph = chain(2)
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        queue.submit("t", {"log": []})
+        assert queue.result("t", wait=30).unwrap()["log"] == [0, 1]
+    assert lost
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        assert len([*saver.list({"configurable": {"thread_id": "t"}})]) == 4
+
+
+def test_a_first_node_that_is_done_again_has_the_same_idempotency_key(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker dies in it, and nothing of the thread is stored yet."""
+    hold_for_as_long_as_it_takes(monkeypatch)
+    keys, begun, release = [], threading.Event(), threading.Event()
+
+    def step(state: State, runtime: Runtime) -> Any:
+        keys.append(runtime.idempotency_key)
+        if len(keys) == 1:
+            begun.set()
+            assert release.wait(60)
+        return {"log": [0]}
+
+    builder = StateGraph(State)
+    builder.add_node("step", step)
+    builder.add_edge(START, "step")
+    graph = builder.compile(name="keyed")
+    with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
+        queue.submit("t", {"log": []})
+        with working(graph, postgres):
+            assert begun.wait(60)
+            assert saver.get_tuple({"configurable": {"thread_id": "t"}}) is None
+            take_from_its_worker(postgres)
+            try:
+                assert queue.result("t", wait=30).unwrap()["log"] == [0]
+            finally:
+                release.set()
+        queue.submit("other", {"log": []})
+        with working(graph, postgres):
+            queue.result("other", wait=30)
+    assert keys[0] == keys[1] != keys[2]
+
+
+def take_from_its_worker(postgres: str) -> None:
+    """Give the job that runs to whoever claims it next, as if its worker were dead."""
+    with psycopg.connect(postgres) as admin:
+        admin.execute("UPDATE stategraph_jobs SET state = 'waiting', worker = NULL WHERE state = 'running'")
+        admin.execute("SELECT pg_notify('stategraph_work', %s)", (str(hash_name("keyed")),))
+
+
+def test_a_first_node_that_takes_long_has_its_input_stored_meanwhile(postgres: str) -> None:
+    release = threading.Event()
+    graph = chain(1, lambda: release.wait(60))
+    thread: Any = {"configurable": {"thread_id": "t"}}
+    with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
+        app = graph.copy({"checkpointer": saver})
+        with working(graph, postgres):
+            queue.submit("t", {"log": ["given"]})
+            until(lambda: app.get_state(thread).next == ("n0",))
+            assert app.get_state(thread).values == {"log": ["given"]}
+            release.set()
+            assert queue.result("t", wait=30).unwrap()["log"] == ["given", 1]
+
+
+def test_a_first_node_that_extends_a_long_value_stores_what_it_adds(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one transaction: the value before gets its number there."""
+    hold_for_as_long_as_it_takes(monkeypatch)
+    graph = chain(1)
+    given = [f"{number:0100}" for number in range(100)]
+    with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
+        with working(graph, postgres):
+            queue.submit("t", {"log": given})
+            assert queue.result("t", wait=30).unwrap()["log"] == [*given, 100]
+        app = graph.copy({"checkpointer": saver})
+        history = [*app.get_state_history({"configurable": {"thread_id": "t"}})]
+        assert [len(each.values.get("log", ())) for each in history] == [101, 100, 0]
+        with psycopg.connect(postgres) as admin:
+            found = admin.execute("SELECT sum(length(data)) FROM stategraph_values").fetchone()
+        assert found is not None and found[0] < 2.1 * len("".join(given))
+
+
+def test_a_run_that_asks_at_its_first_node_has_its_input_stored(postgres: str) -> None:
+    builder = StateGraph(State)
+    builder.add_node("ask", lambda state: {"log": [interrupt("what?")]})
+    builder.add_edge(START, "ask")
+    graph = builder.compile(name="asks")
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        queue.submit("t", {"log": ["given"]})
+        assert queue.result("t", wait=30).status == "paused"
+        queue.submit("t", Command(resume="that"))
+        assert queue.result("t", wait=30).unwrap()["log"] == ["given", "that"]
+
+
+def test_a_router_that_fails_before_the_first_node_leaves_the_input_stored(postgres: str) -> None:
+    def route(state: State) -> str:
+        raise ValueError("no way")
+
+    builder = StateGraph(State)
+    builder.add_node("step", lambda state: {"log": [1]})
+    builder.add_conditional_edges(START, route, ["step"])
+    graph = builder.compile(name="lost")
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        queue.submit("t", {"log": ["given"]})
+        assert queue.result("t", wait=30).status == "failed"
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        found = saver.get_tuple({"configurable": {"thread_id": "t"}})
+        assert found is not None and found.metadata["source"] == "input"
+
+
+# -- the end and the claim ----------------------------------------------------------------------------------------
+
+
+def test_a_claim_that_meets_another_does_not_lose_the_ends_beside_it(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+
+    def meet(self: Wire, *calls: Any) -> Any:
+        refused.append(calls)
+        raise errors.UniqueViolation("another worker took a job of the same thread at this moment")
+
+    monkeypatch.setattr(Wire, "rows_together", meet)
+    graph = chain(1)
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres, **ALONE):
+        queue.submit_many([(f"t{number}", {"log": []}) for number in range(5)])
+        assert [queue.result(f"t{number}", wait=30).status for number in range(5)] == ["done"] * 5
+    assert refused
+
+
+def test_a_notice_that_is_refused_does_not_lose_the_claims_beside_it(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+
+    def full(self: WorkerSession, stored: list[Any], rows: list[Any]) -> None:
+        refused.append(stored)
+        raise errors.ProgramLimitExceeded("too many notifications in the NOTIFY queue")
+
+    monkeypatch.setattr(WorkerSession, "_notify_ended", full)
+    graph = chain(1)
+    with Queue.from_conn_string(postgres, graph) as queue:
+        queue.submit_many([(f"t{number}", {"log": []}) for number in range(5)])
+        with working(graph, postgres, **ALONE):
+            until(lambda: queue.counts() == {"counted": {"done": 5}})
+    assert len(refused) == 5
+
+
+def test_statements_sent_together_are_one_transaction(postgres: str) -> None:
+    insert, divide = "INSERT INTO numbers VALUES ($1::bigint) RETURNING n", "SELECT 1 / $1::bigint"
+    with Patient.connect(postgres, autocommit=True) as connection:
+        connection.execute("CREATE TABLE numbers (n BIGINT)")
+        wire = Wire(connection)
+        for number in range(4):  # at first by a cursor, then prepared
+            assert wire.rows_together((insert, number), (divide, 1)) == [[(number,)], [(1,)]]
+            with pytest.raises(errors.DivisionByZero):
+                wire.rows_together((insert, 100), (divide, 0))
+        assert connection.execute("SELECT array_agg(n ORDER BY n) FROM numbers").fetchone() == ([0, 1, 2, 3],)
+
+
+def test_a_thread_s_next_job_is_claimed_as_the_one_before_ends(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    claimed = []
+    real = WorkerSession.end_and_claim
+
+    def watched(self: WorkerSession, ended: Any, room: int) -> Any:
+        found = real(self, ended, room)
+        claimed.append((len(ended), len(found)))
+        return found
+
+    monkeypatch.setattr(WorkerSession, "end_and_claim", watched)
+    graph = chain(1)
+    with Queue.from_conn_string(postgres, graph) as queue:
+        queue.submit_many([("t", {"log": []}) for _ in range(4)])
+        with working(graph, postgres, **ALONE):
+            until(lambda: queue.counts() == {"counted": {"done": 4}})
+    assert claimed == [(1, 1), (1, 1), (1, 1), (1, 0)]
+
+
+# -- what was held, and lost -------------------------------------------------------------------------------------
+
+
+def test_a_job_whose_input_alone_was_stored_comes_to_the_same_idempotency_keys(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The moment for which the input is held has passed before START has ended, and the worker dies while START's
+    checkpoint is held in its turn: the first node has run, and runs again."""
+    held: list[Any] = []
+
+    def store_the_input(entry: Any, store: Any) -> None:
+        if not held:
+            store.__self__._drain()
+        held.append(entry)
+
+    def die(self: Any, commits: Any) -> None:
+        if len(held) > 1:
+            raise StorageError("the worker has died")
+        PostgresSaver.commit_all(self, commits)
+
+    def note(state: State, runtime: Runtime) -> Any:
+        keys.append(runtime.idempotency_key)
+        return {"log": [0]}
+
+    keys: list[str] = []
+    builder = StateGraph(State).add_node("note", note).add_edge(START, "note")
+    job = Job(1, 1, 1, True, JobName("counted", "t", "r"), b"")
+    config: Any = {"configurable": {"thread_id": "t"}, "run_id": "r"}
+    with WorkerSaver.from_conn_string(postgres) as saver:
+        saver.setup()
+        graph = builder.compile(checkpointer=saver)
+        with saver.running(job, trusted=False), monkeypatch.context() as patch:
+            patch.setattr(journal.HELD, "submit", store_the_input)
+            patch.setattr(WorkerSaver, "commit_all", die)
+            with pytest.raises(StorageError, match="died"):
+                graph.invoke({"log": []}, config)
+        assert [each.metadata["source"] for each in saver.list(config)] == ["input"]
+        with saver.running(job, trusted=False):
+            assert graph.invoke({"log": []}, config) == {"log": [0]}
+    assert len(keys) == 2 and len({*keys}) == 1
+
+
+def test_an_effect_of_a_job_s_first_node_is_recorded_though_the_checkpoint_before_it_was_held(postgres: str) -> None:
+    charged: list[str] = []
+
+    def pay(state: State, runtime: Runtime) -> Any:
+        runtime.once("charge", charged.append, "book")
+        if not died:
+            died.append(True)
+            raise ConnectionError
+        return {"log": [0]}
+
+    died: list[bool] = []
+    builder = StateGraph(State).add_node("pay", pay).add_edge(START, "pay")
+    job = Job(1, 1, 1, True, JobName("counted", "t", "r"), b"")
+    config: Any = {"configurable": {"thread_id": "t"}, "run_id": "r"}
+    with WorkerSaver.from_conn_string(postgres) as saver:
+        saver.setup()
+        graph = builder.compile(checkpointer=saver)
+        with saver.running(job, trusted=False), pytest.raises(ConnectionError):
+            graph.invoke({"log": []}, config)
+        with saver.running(job, trusted=False):
+            assert graph.invoke({"log": []}, config) == {"log": [0]}
+    assert charged == ["book"]
+
+
+# -- a job that its worker has lost, and claims again -------------------------------------------------------------
+
+
+def test_a_job_that_was_lost_ends_beside_its_next_attempt_in_the_same_worker(postgres: str) -> None:
+    def claimed(attempt: int) -> Job:
+        return Job(1, attempt, 1, True, JobName("counted", "t", "r"), b"")
+
+    with WorkerSaver(postgres) as saver:
+        lost, again = (saver.running(claimed(attempt), trusted=False) for attempt in (1, 2))
+        lost.__enter__()
+        with again:
+            lost.__exit__(None, None, None)
+            assert saver.keeps_input("t", "r")
+        assert not saver.keeps_input("t", "r")
+
+
+def test_an_answer_is_not_given_before_it_is_bound(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker has another session meanwhile, so that the claim bears another name. Unbound, the answer would reach
+    the next question if the worker then died."""
+    builder = StateGraph(State)
+    builder.add_node("ask", lambda state: {"log": [interrupt("what?")]})
+    builder.add_edge(START, "ask")
+    graph = builder.compile(name="asks")
+    real, bound = Queue.bind, []
+
+    def late(self: Queue, job: Job, task: bytes) -> None:
+        worker = job.worker
+        if not bound:
+            job.worker = 0
+        bound.append(task)
+        try:
+            real(self, job, task)
+        finally:
+            job.worker = worker
+
+    monkeypatch.setattr(Queue, "bind", late)
+    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+        queue.submit("t", {"log": []})
+        queue.result("t", wait=30)
+        queue.submit("t", Command(resume="that"))
+        assert queue.result("t", wait=30).unwrap()["log"] == ["that"]
+    assert len(bound) == 2
+
+
+def test_a_death_in_the_first_step_counts_whether_its_input_was_stored_by_then_or_not(postgres: str) -> None:
+    graph, thread = chain(2), {"configurable": {"thread_id": "t"}}
+
+    def die() -> int:
+        """A worker dies that has claimed the job; of how many it has died at this step."""
+        with psycopg.connect(postgres) as admin:
+            admin.execute("""
+                WITH dead AS (
+                    INSERT INTO stategraph_workers (graph, name, backend) VALUES ('counted', 'dead', 0) RETURNING id
+                )
+                UPDATE stategraph_jobs SET state = 'running', worker = dead.id, begun = true FROM dead
+            """)
+        session.watch()
+        with psycopg.connect(postgres) as admin:
+            ((deaths,),) = admin.execute("SELECT deaths FROM stategraph_jobs").fetchall()
+        return int(deaths)
+
+    with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
+        queue.submit("t", {"log": []})
+        app, session = graph.copy({"checkpointer": saver}), WorkerSession(postgres, Terms("counted", "bench", 9, 30)).open()
+        try:
+            saver.setup()
+            assert die() == 1
+            app.invoke({"log": []}, thread, interrupt_before=["n0"])  # its input and START
+            assert [die(), die()] == [2, 3]
+            app.invoke(None, thread, interrupt_before=["n1"])
+            assert [die(), die()] == [1, 2]
+        finally:
+            session.close()

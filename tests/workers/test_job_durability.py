@@ -1,0 +1,100 @@
+"""How often a job's run stores is the user's choice: of the queue, or of the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import cluster, fleet
+from kit.fleet import Fleet, counting, until, working
+
+from stategraph import Command
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.workers import Queue
+
+postgres = cluster.emptied
+STEPS = 3
+
+
+def given(**more: Any) -> dict[str, Any]:
+    return {"log": [], "left": STEPS, **more}
+
+
+def stored(postgres: str, thread: str) -> int:
+    """How many checkpoints a thread has."""
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        return len([*saver.list({"configurable": {"thread_id": thread}})])
+
+
+@pytest.mark.parametrize(("of_queue", "of_job", "checkpoints"), [
+    (None, None, STEPS + 2), ("sync", None, STEPS + 2), ("async", None, STEPS + 2), ("exit", None, 1),
+    ("exit", "sync", STEPS + 2), (None, "exit", 1),
+])  # fmt: skip
+def test_a_job_s_durability_is_its_own_or_that_of_the_queue(
+    drive: Any, postgres: str, of_queue: Any, of_job: Any, checkpoints: int
+) -> None:
+    with Queue.from_conn_string(postgres, counting, durability=of_queue) as queue, working(counting, postgres):
+        drive.call(queue, "submit", "t", given(), durability=of_job)
+        assert drive.call(queue, "result", "t", wait=30).unwrap()["log"] == [0, 1, 2]
+    assert stored(postgres, "t") == checkpoints
+
+
+def test_a_durability_that_does_not_exist_is_refused_where_it_is_given(postgres: str) -> None:
+    wrong: Any = "never"
+    match = r"durability must be one of 'sync', 'async', 'exit', got 'never'"
+    with pytest.raises(ValueError, match=match):
+        Queue(postgres, counting, durability=wrong)
+    with Queue.from_conn_string(postgres, counting) as queue:
+        with pytest.raises(ValueError, match=match):
+            queue.submit("t", given(), durability=wrong)
+        with pytest.raises(ValueError, match=match):
+            queue.submit_many([("t", given())], durability=wrong)
+        assert queue.counts() == {}
+
+
+@pytest.mark.parametrize(("durability", "repeated"), [("sync", {1}), ("exit", {0, 1})])
+def test_a_killed_worker_s_job_goes_on_from_its_last_step_or_starts_again(
+    postgres: str, tmp_path: Path, durability: Any, repeated: set[int]
+) -> None:
+    """Killed amid the second step. With "exit" nothing was stored, so the first is done again too; either way the
+    thread has each step once."""
+    with Queue.from_conn_string(postgres, counting) as queue, Fleet(postgres, tmp_path) as workers:
+        queue.setup()
+        first = workers.start()
+        queue.submit("t", given(pause=0.5), durability=durability)
+        until(lambda: len(workers.notes.read()) == 2)
+        workers.kill(first)
+        workers.start()
+        found = queue.result("t", wait=30)
+        assert (found.unwrap()["log"], found.attempts) == ([0, 1, 2], 2)
+        notes = workers.notes.read()
+    done = [number for _, number, _ in notes]
+    assert {number for number in done if done.count(number) == 2} == repeated
+    keys = {number: {key for _, each, key in notes if each == number} for number in range(STEPS)}
+    changed = {number for number, each in keys.items() if len(each) > 1}
+    assert changed == (repeated if durability == "exit" else set()), "a receiver can drop what has one key"
+
+
+def test_a_worker_that_stops_in_good_order_stores_what_an_exit_job_has_done(postgres: str, tmp_path: Path) -> None:
+    with Queue.from_conn_string(postgres, counting) as queue, Fleet(postgres, tmp_path) as workers:
+        queue.setup()
+        first = workers.start()
+        queue.submit("t", given(pause=0.5), durability="exit")
+        until(lambda: len(workers.notes.read()) == 1)
+        first.terminate()
+        first.join()
+        workers.start()
+        assert queue.result("t", wait=30).unwrap()["log"] == [0, 1, 2]
+        assert [number for _, number, _ in workers.notes.read()] == [0, 1, 2]
+
+
+def test_an_answer_to_a_job_that_stores_at_its_end_reaches_its_question(postgres: str) -> None:
+    graph = fleet.asking()
+    with Queue.from_conn_string(postgres, graph, durability="exit") as queue, working(graph, postgres):
+        queue.submit("t", {"log": []})
+        for answer, question in (("a", "first"), ("b", "second"), ("c", "third")):
+            paused = queue.result("t", wait=30)
+            assert (paused.status, [each.value for each in paused.interrupts]) == ("paused", [question])
+            queue.submit("t", Command(resume=answer))
+        assert queue.result("t", wait=30).unwrap()["log"] == ["a", "b", "c"]

@@ -1,0 +1,139 @@
+"""A job that was begun and whose thread somebody else has moved since: its worker died, it sleeps, or it was cut short."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit.fleet import job_of
+
+from stategraph import START, InMemorySaver, Runtime, StateGraph
+from stategraph.checkpoint import CheckpointConflictError
+from stategraph.checkpoint.integrity import Integrity
+from stategraph.checkpoint.serde import Serializer
+from stategraph.pregel.clock import CLOCK
+from stategraph.workers.jobs import Job, JobCodec
+from stategraph.workers.runner import JobRunner
+
+THREAD: Any = {"configurable": {"thread_id": "t"}}
+FORM = JobCodec(Serializer(), Integrity())
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+class World:
+    """A graph of two nodes on a thread with a past, and a job of it. Something happens in its second node."""
+
+    def __init__(self) -> None:
+        self.ahead: list[Callable[[World], Any]] = []
+        self.naps = False
+        builder = StateGraph(State).add_node("first", self.first).add_node("second", self.second)
+        builder.add_edge(START, "first").add_edge("first", "second")
+        self.app = builder.compile(checkpointer=InMemorySaver())
+        self.app.invoke({"log": ["past"]}, THREAD)
+        self.runner = JobRunner(self.app, FORM, lambda job, task: None)
+
+    def first(self, state: State) -> Any:
+        return {"log": ["first"]}
+
+    def second(self, state: State, runtime: Runtime) -> Any:
+        if self.ahead:
+            self.ahead.pop()(self)
+        if self.naps:
+            runtime.sleep(timedelta(days=1))
+        return {"log": ["second"]}
+
+    def run(self, attempt: int = 1) -> tuple[str, Any]:
+        """How the job ends, and its value or its error."""
+        job: Job = job_of(FORM, {"log": ["job"]}, attempt)
+        end = self.runner.run(job)
+        if end.status == "waiting":
+            return end.status, None
+        value, _, error = FORM.read("outcome", job.name, end.outcome)
+        return end.status, error or value
+
+    @property
+    def log(self) -> list[str]:
+        """What the thread holds after its past."""
+        log: list[str] = self.app.get_state(THREAD).values["log"]
+        return log[log.index("past") + 3 :]
+
+
+def edit(world: World) -> None:
+    """The state is changed; what was to run still is."""
+    world.app.update_state(THREAD, {"log": ["edit"]}, as_node="first")
+
+
+def finish_by_hand(world: World) -> None:
+    """The edit leaves nothing to do."""
+    world.app.update_state(THREAD, {"log": ["edit"]}, as_node="second")
+
+
+def call(world: World) -> None:
+    """Another run drops what was to do."""
+    world.app.invoke({"log": ["call"]}, THREAD)
+
+
+def die(world: World) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_run_that_is_edited_at_work_goes_on_from_the_edit(world: World) -> None:
+    world.ahead = [edit]
+    status, value = world.run()
+    assert (status, value["log"][-1]) == ("done", "second")
+    assert world.log == ["job", "first", "edit", "second"]
+
+
+@pytest.mark.parametrize("edits", [1, 2])
+def test_a_job_whose_worker_died_goes_on_from_an_edit(world: World, edits: int) -> None:
+    world.ahead = [die]
+    assert world.run()[0] == "failed"
+    for _ in range(edits):
+        edit(world)
+    assert world.run(attempt=2)[0] == "done"
+    assert world.log == ["job", "first", *["edit"] * edits, "second"]
+    assert world.run(attempt=3)[0] == "done", "and then nothing is done again"
+    assert world.log == ["job", "first", *["edit"] * edits, "second"]
+
+
+def test_a_job_that_sleeps_goes_on_from_an_edit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.naps = True
+    assert world.run()[0] == "sleeping"
+    world.app.update_state(THREAD, {"log": ["edit"]})
+    assert world.app.get_state(THREAD).next == ("second",)
+    later = CLOCK.time() + timedelta(days=2).total_seconds()
+    monkeypatch.setattr(CLOCK, "time", lambda: later)
+    assert world.run(attempt=2)[0] == "done"
+    assert world.log == ["job", "first", "edit", "second"]
+
+
+@pytest.mark.parametrize("happens", [call, finish_by_hand])
+@pytest.mark.parametrize("dead", [True, False])
+def test_a_job_whose_work_was_dropped_does_not_count_as_done(world: World, happens: Any, dead: bool) -> None:
+    world.ahead = [die if dead else happens]
+    ended = world.run()
+    if dead:
+        happens(world)
+        ended = world.run(attempt=2)
+    assert ended[0] == "failed" and isinstance(ended[1], CheckpointConflictError)
+    assert world.log in (["job", "first", "call", "first", "second"], ["job", "first", "edit"])
+
+
+@pytest.mark.parametrize("happens", [call, edit, finish_by_hand])
+def test_a_job_that_had_ended_shows_what_it_had(world: World, happens: Any) -> None:
+    assert world.run()[0] == "done"
+    happens(world)
+    before = world.log
+    assert world.run(attempt=2) == ("done", {"log": ["past", "first", "second", "job", "first", "second"]})
+    assert world.log == before

@@ -1,0 +1,260 @@
+"""Neighbors cannot stop a fleet: a role of the database without rights on the tables, a local process without the key,
+a node's own child that holds what was its worker's."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from multiprocessing import get_context
+from multiprocessing.connection import Client
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from kit.fleet import counting, until, working
+
+from stategraph import START, StateGraph
+from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.executors import pools
+from stategraph.workers import Queue
+from stategraph.workers import session as session_module
+from stategraph.workers import waiting as waiting_module
+from stategraph.workers.session import Terms, WorkerSession
+
+TERMS = Terms("counting", "tester", 3, 20)
+GIVEN = {"log": [], "left": 2}
+
+
+@pytest.fixture
+def neighbor(postgres: str) -> Iterator[psycopg.Connection[Any]]:
+    """A role that may connect, and nothing else."""
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute("DO $$ BEGIN CREATE ROLE neighbor LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    with psycopg.connect(f"{postgres} user=neighbor", autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def queue(postgres: str) -> Iterator[Queue]:
+    with PostgresSaver.from_conn_string(postgres) as saver, Queue.from_conn_string(postgres, counting) as opened:
+        saver.setup()
+        opened.setup()
+        yield opened
+
+
+def test_the_neighbor_has_no_rights(queue: Queue, neighbor: psycopg.Connection[Any]) -> None:
+    with pytest.raises(psycopg.errors.Error):
+        neighbor.execute("SELECT * FROM stategraph_jobs")
+
+
+def test_notices_of_others_wake_nobody_and_end_nothing(
+    postgres: str, queue: Queue, neighbor: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(waiting_module, "POLL", 300.0)
+    with working(counting, postgres, poll=300.0):
+        until(queue.workers)
+        for number, payload in enumerate(["", "x", "-", "9" * 7000, "1.5", "ü", "7"]):
+            woken = threading.Event()
+            with queue._listener.notify(10_000 + number, woken.set):
+                neighbor.execute("SELECT pg_notify('stategraph_ended', %s), pg_notify('stategraph_work', %s)", [payload] * 2)
+                neighbor.execute("SELECT pg_notify('stategraph_ended', %s)", [str(10_000 + number)])
+                assert woken.wait(30), f"nobody listens any more after {payload!r}"
+            queue.submit("t", GIVEN)
+            assert queue.result("t", wait=30).status == "done"
+    assert "did not come from a worker" in caplog.text
+
+
+def test_a_job_that_is_claimed_while_somebody_begins_to_wait_for_it_is_not_slept_over(
+    postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever begins to wait holds the job's row for a moment, and a claim passes over rows that are held."""
+    monkeypatch.setattr(waiting_module, "POLL", 300.0)
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute("CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(2); RETURN NULL; END $$")
+        admin.execute("""CREATE TRIGGER slow AFTER UPDATE ON stategraph_jobs FOR EACH ROW
+            WHEN (NEW.awaited AND NOT OLD.awaited) EXECUTE FUNCTION dawdle()""")
+        queue.submit("t", GIVEN)
+        found: list[str] = []
+        waiter = threading.Thread(target=lambda: found.append(queue.result("t", wait=30).status))
+        waiter.start()
+        held = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
+        until(lambda: admin.execute(held).fetchone() == (1,))
+        with working(counting, postgres, poll=300.0):
+            waiter.join()
+    assert found == ["done"]
+
+
+def test_a_notice_that_came_with_an_answer_is_not_slept_over(postgres: str, queue: Queue) -> None:
+    """libpq has read it behind the answer to a statement, so the socket has nothing more to read."""
+    wake, waker = socket.socketpair()
+    with wake, waker, closing(WorkerSession(postgres, TERMS).open()) as session:
+        assert session.claim(1) == [], "from now on it knows that nothing comes due"
+        queue.submit("t", GIVEN)
+        connection = session._connection
+        assert connection is not None and select.select([connection.pgconn.socket], [], [], 30)[0]
+        connection.pgconn.consume_input()
+        late = threading.Timer(5, waker.send, [b"!"])
+        late.start()
+        session.wait(wake, 60)
+        late.cancel()
+        assert not select.select([wake], [], [], 0)[0], "it was slept over"
+
+
+def test_a_lock_that_a_neighbor_holds_is_not_waited_for(
+    postgres: str, queue: Queue, neighbor: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    neighbor.execute("SELECT pg_advisory_lock(4711)")
+    keys = iter([4711, 4711, 4712])
+    monkeypatch.setattr(session_module, "randbits", lambda bits: next(keys))
+    with closing(WorkerSession(postgres, TERMS).open()) as session:
+        assert session.worker and "chooses another" in caplog.text
+
+
+def test_a_neighbor_that_waits_for_a_workers_lock_does_not_inherit_its_claims(
+    postgres: str, queue: Queue, neighbor: psycopg.Connection[Any]
+) -> None:
+    queue.submit("t", GIVEN)
+    dead = WorkerSession(postgres, TERMS).open()
+    assert len(dead.claim(1)) == 1
+    with psycopg.connect(postgres, autocommit=True) as admin, closing(WorkerSession(postgres, TERMS).open()) as other:
+        ((key,),) = admin.execute("SELECT key FROM stategraph_workers WHERE id = %s", [dead.worker]).fetchall()
+        thread = threading.Thread(target=neighbor.execute, args=("SELECT pg_advisory_lock(%s)", [key]))
+        thread.start()
+        until(lambda: admin.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall())
+        assert other.watch() == 0, "it lives"
+        dead._connection.close()
+        thread.join(30)
+        assert until(other.watch) == 1
+        assert len(other.claim(1)) == 1
+
+
+def test_every_lock_of_other_sessions_may_be_held_while_tables_are_made_and_limited_jobs_run(
+    postgres: str, neighbor: psycopg.Connection[Any]
+) -> None:
+    """The keys that were used before: a neighbor knows them from the source."""
+    neighbor.execute("SELECT pg_advisory_lock(7290817265301847)")
+    with Queue.from_conn_string(postgres, counting, timeout=5) as queue:
+        queue.setup()
+        held = neighbor.execute(
+            "SELECT pg_advisory_lock(c.oid::integer, n) FROM pg_class AS c, pg_namespace AS s, generate_series(1, 20) n "
+            "WHERE relname IN ('stategraph_workers', 'stategraph_limits') AND c.relnamespace = s.oid "
+            "AND nspname = current_setting('search_path')"
+        )
+        assert held.rowcount == 40
+        queue.limit(1)
+        with working(counting, postgres):
+            queue.submit("t", GIVEN)
+            assert queue.result("t", wait=30).status == "done"
+
+
+def test_many_that_make_the_tables_at_once_make_them_once(postgres: str) -> None:
+    gate, failed = threading.Barrier(12), []
+
+    def start(number: int) -> None:
+        maker: Any = Queue(postgres, "any") if number % 2 else PostgresSaver(postgres)
+        gate.wait()
+        try:
+            maker.setup()
+        except Exception as error:
+            failed.append(error)
+        maker.close()
+
+    threads = [threading.Thread(target=start, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failed
+    with psycopg.connect(postgres) as admin:
+        rows = admin.execute("SELECT part, count(*) FROM stategraph_migrations GROUP BY part").fetchall()
+    assert len(rows) == 2
+
+
+def test_an_evicted_worker_that_is_gone_takes_no_innocent_session_with_it(postgres: str, queue: Queue) -> None:
+    """Its backend's number may be that of another session by now."""
+    with psycopg.connect(postgres, autocommit=True) as innocent, closing(WorkerSession(postgres, TERMS).open()) as session:
+        with psycopg.connect(postgres, autocommit=True) as admin:
+            admin.execute("UPDATE stategraph_workers SET backend = %s", [innocent.info.backend_pid])
+        queue.evict(session.worker)
+        assert innocent.execute("SELECT 1").fetchone() == (1,)
+
+
+# -- the mailbox of pools ---------------------------------------------------------------------------------------
+
+
+def speaks(state: dict[str, Any], writer: Any) -> Any:
+    writer("hello")
+    return {"n": 1}
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="a mailbox is a socket of the file system")
+def test_a_connection_that_says_nothing_or_nonsense_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = pools.open_mailbox().address
+    silent, babbling = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    builder = StateGraph(dict).add_node("speaks", speaks).add_edge(START, "speaks")
+    with closing(silent), closing(babbling), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        silent.connect(address)
+        babbling.connect(address)
+        babbling.sendall(b"\0\0\0\5hello")
+        with pytest.raises(Exception):  # noqa: B017  # what it is depends on the version of Python
+            Client(address, authkey=b"wrong")
+        app = builder.compile(executor=pool)
+        assert [*app.stream({}, stream_mode="custom")] == ["hello"]
+        until(lambda: "it has no key" in caplog.text)
+    monkeypatch.setattr(pools, "SECONDS_FOR_KEY", 0.01)
+    with caplog.at_level(logging.WARNING), closing(socket.socket(socket.AF_UNIX)) as late:
+        late.connect(address)
+        until(lambda: "no answer within" in caplog.text)
+
+
+# -- children of nodes ------------------------------------------------------------------------------------------
+
+FORKS = """
+import os, signal, sys, time
+from kit import fleet
+from stategraph.workers import Worker
+
+def step(state):
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    with open(sys.argv[2] + ".new", "w") as file:
+        file.write(str(child))
+    os.rename(sys.argv[2] + ".new", sys.argv[2])
+    time.sleep(600)
+
+Worker(fleet.looped(step), sys.argv[1], poll=0.05).run()
+"""
+
+
+def test_a_child_that_a_node_forked_does_not_keep_its_dead_workers_claims(
+    postgres: str, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    queue.submit("t", GIVEN)
+    noted = tmp_path / "child"
+    with subprocess.Popen([sys.executable, "-c", FORKS, postgres, str(noted)], start_new_session=True) as process:
+        until(noted.exists)
+        child = int(noted.read_text())
+        try:
+            process.kill()
+            process.wait(30)
+            os.kill(child, 0)  # it lives
+            with working(counting, postgres):
+                assert queue.result("t", wait=30).status == "done"
+        finally:
+            os.kill(child, signal.SIGKILL)

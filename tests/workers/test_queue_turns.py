@@ -1,0 +1,198 @@
+"""`Queue.submit(multitask=)`: what a job does that finds its thread busy."""
+
+from __future__ import annotations
+
+import operator
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import pytest
+from kit import cluster
+from typing_extensions import TypedDict
+
+from stategraph import START, Runtime, StateGraph, ThreadBusyError
+from stategraph.workers import JobOpenError, Queue, Worker
+
+postgres = cluster.emptied
+
+
+class Log(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    waits: bool
+
+
+class Gate:
+    def __init__(self) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+
+def make_flow(gate: Gate) -> Any:
+    """a → b → c; b waits at the gate, if the input says so, or until its run is asked to stop."""
+
+    def b(state: Log, runtime: Runtime) -> Log:
+        if state.get("waits"):
+            gate.reached.set()
+            until = time.monotonic() + 30
+            while not gate.opened.is_set() and not runtime.drain_requested and time.monotonic() < until:
+                time.sleep(0.002)
+        return {"log": ["b"]}
+
+    graph = StateGraph(Log)
+    graph.add_node("a", lambda state: {"log": ["a"]})
+    graph.add_node("b", b)
+    graph.add_node("c", lambda state: {"log": ["c"]})
+    for one, two in [(START, "a"), ("a", "b"), ("b", "c")]:
+        graph.add_edge(one, two)
+    return graph.compile(name="flow")
+
+
+@contextmanager
+def working(flow: Any, url: str) -> Iterator[None]:
+    worker = Worker(flow, url, poll=0.02)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join(30)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def busy(postgres: str, gate: Gate) -> Iterator[tuple[Any, Queue]]:
+    """A queue with a job of the thread `t` that stands at the gate, behind one that is done."""
+    flow = make_flow(gate)
+    with Queue.from_conn_string(postgres, flow) as queue, working(flow, postgres):
+        queue.submit("t", {"log": ["0"]})
+        queue.result("t", wait=30)
+        queue.submit("t", {"log": ["1"], "waits": True}, run_id="first")
+        assert gate.reached.wait(30)
+        try:
+            yield flow, queue
+        finally:
+            gate.opened.set()
+
+
+def log_of(queue: Queue, run_id: str) -> list[str]:
+    return list(queue.result("t", run_id=run_id, wait=30).unwrap()["log"])
+
+
+def test_reject_refuses_a_busy_thread_and_takes_a_free_one(busy: Any, gate: Gate) -> None:
+    _, queue = busy
+    with pytest.raises(ThreadBusyError, match="'first'"):
+        queue.submit("t", {"log": ["2"]}, multitask="reject")
+    assert queue.submit("other", {"log": ["2"]}, multitask="reject", run_id="x") == "x"
+    gate.opened.set()
+    assert log_of(queue, "first") == ["0", "a", "b", "c", "1", "a", "b", "c"]
+    queue.submit("t", {"log": ["2"], "waits": False}, run_id="second", multitask="reject")
+    assert log_of(queue, "second")[-4:] == ["2", "a", "b", "c"]
+
+
+def test_interrupt_ends_the_running_job_at_its_barrier_and_drops_the_waiting_one(busy: Any, gate: Gate) -> None:
+    _, queue = busy
+    queue.submit("t", {"log": ["2"]}, run_id="waits")
+    queue.submit("t", {"log": ["3"], "waits": False}, run_id="last", multitask="interrupt")
+    assert log_of(queue, "last") == ["0", "a", "b", "c", "1", "a", "b", "3", "a", "b", "c"]
+    for run_id in ("first", "waits"):
+        assert queue.result("t", run_id=run_id, wait=30).status == "cancelled"
+
+
+def test_rollback_starts_before_the_input_of_what_it_takes_back(busy: Any, gate: Gate) -> None:
+    _, queue = busy
+    queue.submit("t", {"log": ["2"], "waits": False}, run_id="last", multitask="rollback")
+    assert log_of(queue, "last") == ["0", "a", "b", "c", "2", "a", "b", "c"]
+
+
+def test_rollback_of_the_first_job_of_a_thread_starts_from_nothing(postgres: str, gate: Gate) -> None:
+    flow = make_flow(gate)
+    with Queue.from_conn_string(postgres, flow) as queue, working(flow, postgres):
+        queue.submit("t", {"log": ["1"], "waits": True}, run_id="first")
+        assert gate.reached.wait(30)
+        queue.submit("t", {"log": ["2"], "waits": False}, run_id="last", multitask="rollback")
+        gate.opened.set()
+        assert log_of(queue, "last") == ["2", "a", "b", "c"]
+
+
+def test_rollback_of_a_job_that_has_not_begun_takes_its_place(postgres: str, gate: Gate) -> None:
+    flow = make_flow(gate)
+    with Queue.from_conn_string(postgres, flow) as queue:
+        queue.submit("t", {"log": ["1"]}, run_id="first")
+        queue.submit("t", {"log": ["2"]}, run_id="last", multitask="rollback")
+        with working(flow, postgres):
+            assert log_of(queue, "last") == ["2", "a", "b", "c"]
+            with pytest.raises(JobOpenError, match="cancelled"):
+                queue.result("t", run_id="first").unwrap()
+
+
+def test_jobs_of_other_graphs_on_the_thread_count(postgres: str, gate: Gate) -> None:
+    flow = make_flow(gate)
+    with Queue.from_conn_string(postgres, flow) as queue, Queue.from_conn_string(postgres, "other") as other:
+        other.submit("t", {"log": ["1"]}, run_id="first")
+        with pytest.raises(ThreadBusyError, match="'first'"):
+            queue.submit("t", {"log": ["2"]}, multitask="reject")
+        for how in ("interrupt", "rollback"):
+            with pytest.raises(ValueError, match="belongs to the graph 'other'"):
+                queue.submit("t", {"log": ["2"]}, run_id="first", multitask=how)  # type: ignore[arg-type]
+        assert other.result("t", run_id="first", wait=0).status == "waiting"
+        queue.submit("t", {"log": ["2"]}, run_id="last", multitask="rollback")
+        assert other.result("t", run_id="first", wait=0).status == "cancelled"
+        assert queue.replaced_by("last", thread_id="t") == ["first"]
+        with working(flow, postgres):
+            assert log_of(queue, "last") == ["2", "a", "b", "c"]
+
+
+def test_a_job_knows_which_jobs_it_has_taken_back(postgres: str, gate: Gate) -> None:
+    with Queue.from_conn_string(postgres, make_flow(gate)) as queue:
+        queue.submit("t", {"log": ["1"]}, run_id="later", delay=3600)
+        queue.submit("t", {"log": ["2"]}, run_id="first")
+        for _ in range(2):  # the second time nothing is stored
+            queue.submit("t", {"log": ["3"]}, run_id="last", multitask="rollback")
+            assert queue.replaced_by("last", thread_id="t") == ["first"]
+        assert queue.replaced_by("first", thread_id="t") == queue.replaced_by("none", thread_id="t") == []
+        assert queue.result("t", run_id="later", wait=0).status == "delayed"
+
+
+@pytest.mark.parametrize("how", ["reject", "interrupt", "rollback"])
+def test_what_is_submitted_twice_under_one_name_is_one_job(postgres: str, gate: Gate, how: Any) -> None:
+    flow = make_flow(gate)
+    with Queue.from_conn_string(postgres, flow) as queue:
+        for _ in range(2):
+            queue.submit("t", {"log": ["1"]}, run_id="only", multitask=how)
+        with working(flow, postgres):
+            assert log_of(queue, "only") == ["1", "a", "b", "c"]
+            queue.submit("t", {"log": ["1"]}, run_id="only", multitask=how)
+            assert queue.counts() == {"flow": {"done": 1}}
+
+
+def test_of_many_that_reject_at_the_same_time_one_gets_in(postgres: str, gate: Gate) -> None:
+    flow = make_flow(gate)
+    with Queue.from_conn_string(postgres, flow) as queue, ThreadPoolExecutor(8) as pool:
+
+        def submit(number: int) -> bool:
+            try:
+                queue.submit("t", {"log": [str(number)]}, multitask="reject")
+            except ThreadBusyError:
+                return False
+            return True
+
+        assert sum(pool.map(submit, range(24))) == 1
+        assert queue.counts() == {"flow": {"waiting": 1}}
+
+
+@pytest.mark.parametrize("time", [{"delay": 1}, {"debounce": 1}])
+def test_a_job_that_does_not_enqueue_has_no_time(postgres: str, gate: Gate, time: Any) -> None:
+    with Queue.from_conn_string(postgres, make_flow(gate)) as queue:
+        with pytest.raises(ValueError, match="must have no"):
+            queue.submit("t", {}, multitask="reject", **time)
+        with pytest.raises(ValueError, match='got "wait"|got \'wait\''):
+            queue.submit("t", {}, multitask="wait")  # type: ignore[arg-type]
+        assert queue.counts() == {}

@@ -1,0 +1,115 @@
+"""Jobs whose runs sleep: put back until their time has come, and gone on with by whichever worker is there then."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated, Any, TypedDict
+
+import psycopg
+import pytest
+from kit import cluster
+from kit.fleet import until, working
+
+from stategraph import START, Command, Runtime, StateGraph, interrupt
+from stategraph.pregel.clock import CLOCK
+from stategraph.workers import Queue
+
+postgres = cluster.emptied
+DAY = timedelta(days=1)
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+RAN: list[str] = []
+
+
+def nap(state: State, runtime: Runtime) -> Any:
+    RAN.append("nap")
+    runtime.sleep(DAY)
+    return {"log": ["woke"]}
+
+
+def ask(state: State) -> Any:
+    return {"log": [interrupt("content?")]}
+
+
+napping = StateGraph(State).add_node("nap", nap).add_edge(START, "nap").compile(name="napping")
+asking = (
+    StateGraph(State).add_node("nap", nap).add_node("ask", ask).add_edge(START, "nap").add_edge(START, "ask")
+).compile(name="asking")
+
+
+@pytest.fixture
+def queue(postgres: str) -> Iterator[Queue]:
+    RAN.clear()
+    with Queue.from_conn_string(postgres, napping) as opened:
+        opened.setup()
+        yield opened
+
+
+def let_a_day_pass(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the engine and, as far as jobs that wait for a time are concerned, for the database."""
+    ahead = CLOCK.time() + 2 * DAY.total_seconds()
+    monkeypatch.setattr(CLOCK, "time", lambda: ahead)
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("UPDATE stategraph_jobs SET run_at = now() WHERE state IN ('sleeping', 'delayed')")
+
+
+def test_a_job_that_sleeps_is_gone_on_with_by_another_worker(
+    postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with working(napping, postgres):
+        queue.submit("t", {})
+        asleep = until(lambda: (found := queue.result("t", wait=0)).status == "sleeping" and found)
+    assert asleep.open and asleep.run_at == napping_state(postgres).wake_at
+    assert asleep.value == {"log": []} and RAN == ["nap"]
+    with working(napping, postgres):
+        assert queue.result("t", wait=0).status == "sleeping", "no worker takes it before its time"
+    let_a_day_pass(postgres, monkeypatch)
+    with working(napping, postgres):
+        ended = queue.result("t", wait=60)
+    assert (ended.status, ended.value, RAN) == ("done", {"log": ["woke"]}, ["nap", "nap"])
+
+
+def napping_state(url: str, thread_id: str = "t") -> Any:
+    from stategraph.checkpoint.postgres import PostgresSaver
+
+    with PostgresSaver.from_conn_string(url) as saver:
+        app = napping.copy({"checkpointer": saver})
+        return app.get_state({"configurable": {"thread_id": thread_id}})
+
+
+def test_a_worker_whose_clock_is_behind_puts_it_back(
+    postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database says that it is time. The run itself looks at the clock of its process."""
+    with working(napping, postgres):
+        queue.submit("t", {})
+        until(lambda: queue.result("t", wait=0).status == "sleeping")
+        with psycopg.connect(postgres, autocommit=True) as admin:
+            admin.execute("UPDATE stategraph_jobs SET run_at = now()")
+        until(lambda: queue.result("t", wait=0).attempts == 2)
+        again = until(lambda: (found := queue.result("t", wait=0)).status == "sleeping" and found)
+        assert again.run_at == napping_state(postgres).wake_at and RAN == ["nap"]
+        let_a_day_pass(postgres, monkeypatch)
+        assert queue.result("t", wait=60).value == {"log": ["woke"]}
+
+
+def test_a_question_beside_a_sleep_is_answered_while_that_goes_on(
+    postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Queue.from_conn_string(postgres, asking) as jobs, working(asking, postgres):
+        jobs.submit("t", {}, run_id="first")
+        first = until(lambda: (found := jobs.result("t", run_id="first", wait=0)).status == "delayed" and found)
+        assert [question.value for question in first.interrupts] == ["content?"]
+        jobs.submit("t", Command(resume="yes"), run_id="answer")
+        until(lambda: jobs.result("t", run_id="answer", wait=0).status == "sleeping")
+        let_a_day_pass(postgres, monkeypatch)
+        ended = [jobs.result("t", run_id=each, wait=60) for each in ("first", "answer")]
+    assert [each.status for each in ended] == ["done", "done"]
+    assert {"log": ["yes", "woke"]} in [{"log": sorted(each.value["log"], reverse=True)} for each in ended]
+    assert RAN == ["nap", "nap"], "it has gone on once"
