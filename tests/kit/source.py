@@ -28,3 +28,9 @@ FILES = {name_of(path): path for folder in FOLDERS for path in sorted(folder.glo
 def tree_of(name: str) -> ast.Module:
     """A file's syntax tree. Not read at import: each worker of pytest-xdist imports this file, one runs its tests."""
     return ast.parse(FILES[name].read_text(), str(FILES[name]))
+
+
+if __name__ == "__main__":  # `make map`
+    for name in FILES:
+        told = (ast.get_docstring(tree_of(name)) or "").partition("\n\n")[0]
+        print(f"{FILES[name].relative_to(ROOT)}: {' '.join(told.split())}")

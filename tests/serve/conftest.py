@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.drive import forget_modules
 from serving import opened
 
 
@@ -16,3 +17,10 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[st
     place = tmp_path / "served.db" if request.param.startswith("sqlite") else request.getfixturevalue("postgres")
     with opened(request.param, place) as options:
         yield options
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(tmp_path: Path) -> Iterator[None]:
+    """Servers, clients and receivers have tasks and threads that end by themselves; modules do not."""
+    yield
+    forget_modules(tmp_path)

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+import pytest
 from serving import Gates
 from typing_extensions import TypedDict
 
@@ -128,6 +129,7 @@ def make_forgetful() -> Any:
 
 def make_langchain() -> Any:
     """An agent with LangChain's messages inside another graph. Its model calls a tool, in pieces, and says "Done."."""
+    pytest.importorskip("langchain_core", reason="needs langchain_core: make compat")
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import AIMessageChunk, AnyMessage, ToolMessage
     from langchain_core.messages.tool import tool_call_chunk

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from kit.cluster import free_port
 
 GRAPH = """
@@ -81,7 +82,7 @@ def wait_for(port: int, running: subprocess.Popen[bytes], log: Path) -> None:
 @contextmanager
 def served(tmp_path: Path, db: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], Any, Path]]:
     """The process of a server, a client of it, and its log."""
-    from langgraph_sdk import get_sync_client
+    get_sync_client = pytest.importorskip("langgraph_sdk", reason="needs langgraph_sdk: make compat").get_sync_client
 
     (tmp_path / "flows.py").write_text(GRAPH)
     port, log = free_port(), tmp_path / "log"
@@ -114,7 +115,7 @@ def worker(tmp_path: Path, db: str) -> Iterator[subprocess.Popen[bytes]]:
 @contextmanager
 def server(tmp_path: Path, db: str, port: int | None = None) -> Iterator[tuple[subprocess.Popen[bytes], Any]]:
     """A server without workers, and a client of it."""
-    from langgraph_sdk import get_sync_client
+    get_sync_client = pytest.importorskip("langgraph_sdk", reason="needs langgraph_sdk: make compat").get_sync_client
 
     port = port or free_port()
     place = f"http://127.0.0.1:{port}"

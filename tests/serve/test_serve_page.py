@@ -19,6 +19,7 @@ FENCE = re.compile(r"^```(?P<kind>python|output)\n(?P<code>.*?)^```", re.MULTILI
 
 
 def test_the_page_runs_as_one_program(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("langgraph_sdk", reason="needs langgraph_sdk: make compat")
     names: dict[str, object] = {"__name__": "page"}
     shown = ""
     text = PAGE.read_text().replace("2024", str(free_port()))

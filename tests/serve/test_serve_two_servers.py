@@ -18,7 +18,8 @@ import psycopg
 import pytest
 from ag_ui_page import Page
 from kit.cluster import free_port
-from served_agents import call, make_desk
+from mcp_calls import call
+from served_agents import make_desk
 from served_processes import process
 from serving import Gates, as_url, make_flow, serving
 

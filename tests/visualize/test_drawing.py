@@ -252,6 +252,7 @@ def test_a_functional_graph_shows_itself() -> None:
     assert "| work |" in work._repr_mimebundle_()[PLAIN]
 
 
+@pytest.mark.trial
 def test_ipython_takes_every_form() -> None:
     formatters = pytest.importorskip("IPython.core.formatters")
     formatter = formatters.DisplayFormatter()
@@ -262,6 +263,7 @@ def test_ipython_takes_every_form() -> None:
     assert list(data) == [PLAIN]
 
 
+@pytest.mark.trial
 def test_a_notebook_shows_a_graph() -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")

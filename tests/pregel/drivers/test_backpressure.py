@@ -110,7 +110,7 @@ def test_a_coroutine_with_a_time_limit_waits_as_well() -> None:
 def test_tasks_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it(drive: Any, is_coroutine: bool) -> None:
     says = Says()
     if is_coroutine and not drive.is_async:
-        return
+        pytest.skip("a coroutine needs an async run")
     inner = build(says.coroutine if is_coroutine else says.function)
     chunks = read_slowly(build(inner), says, drive.is_async, subgraphs=True)
     assert [chunk for _, chunk in chunks] == list(range(MANY))

@@ -98,5 +98,5 @@ def test_the_page_says_what_the_code_decides(table: Callable[[], str]) -> None:
     [(_, written, _)] = re.findall(pattern, text, re.DOTALL)
     if os.environ.get("STATEGRAPH_RENEW"):
         PAGE.write_text(re.sub(pattern, lambda found: f"{found[1]}\n{table()}\n\n{found[3]}", text, flags=re.DOTALL))
-        return
+        pytest.skip("the page was written anew")
     assert written.strip() == table(), "write it anew: STATEGRAPH_RENEW=1 make test ARGS=tests/pregel/program/test_start.py"

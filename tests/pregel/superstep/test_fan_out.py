@@ -65,7 +65,7 @@ def test_what_could_be_started_together_is_started_though_the_first_fails(
 ) -> None:
     """All of them, or the first `max_concurrency`: what they did is kept, and only the others run on a resume."""
     if is_coroutine and not drive.is_async:
-        return
+        pytest.skip("a coroutine needs an async run")
     body = Fails(slow=not is_coroutine)
     app = fan_out(coroutine(body) if is_coroutine else body)
     config = CONFIG if limit is None else {**CONFIG, "max_concurrency": limit}
