@@ -111,6 +111,14 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """Make what was printed and logged fit for pytest-xdist, which sends no lone surrogates."""
+    report = yield
+    report.sections = [(title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections]
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Collect no garbage meanwhile: it is a third of the time that collecting the tests takes. What was made stays to
     the end, some 600,000 objects, and is kept out of every later collection."""
