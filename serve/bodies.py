@@ -23,6 +23,7 @@ from .body_fields import (
     Config,
     Few,
     Many,
+    Metadata,
     Modes,
     NoTtl,
     Order,
@@ -83,7 +84,7 @@ class AssistantBody(Body):
     assistant_id: str | None = None
     config: Config = {}
     context: Many = {}
-    metadata: Many = {}
+    metadata: Metadata = {}
     if_exists: Literal["raise", "do_nothing"] | None = None
     name: str | None = None
     description: str | None = None
@@ -95,7 +96,7 @@ class AssistantChange(Body):
     graph_id: str | None = None
     config: Config | None = None
     context: Many | None = None
-    metadata: Many | None = None
+    metadata: Metadata | None = None
     name: str | None = None
     description: str | None = None
 
@@ -103,7 +104,7 @@ class AssistantChange(Body):
 class AssistantSearch(Page):
     """Searches assistants."""
 
-    metadata: Many | None = None
+    metadata: Metadata | None = None
     graph_id: str | None = None
     name: str | None = None
 
@@ -175,7 +176,7 @@ class ThreadSearch(Page):
     """Searches threads."""
 
     ids: Few[str] | None = None
-    metadata: Many | None = None
+    metadata: Metadata | None = None
     values: Many | None = None
     status: Literal["idle", "busy", "interrupted", "error"] | None = None
     extract: Paths | None = None
@@ -222,7 +223,7 @@ class HistoryBody(Body):
 
     limit: int = Field(10, ge=1, le=1000)
     before: str | Many | None = None
-    metadata: Many | None = None
+    metadata: Metadata | None = None
     select: StateFields | None = None
     checkpoint: Many | None = None
 
@@ -255,7 +256,7 @@ class RunBody(Body):
     stream_mode: Modes = ["values"]
     stream_subgraphs: bool = False
     stream_resumable: bool = False
-    metadata: Many | None = None
+    metadata: Metadata | None = None
     config: Config | None = None
     context: Many | None = None
     checkpoint: Place | None = None
@@ -330,7 +331,7 @@ class CronChange(Body):
     timezone: str | None = None
     end_time: str | None = None
     enabled: bool | None = None
-    metadata: Many | None = None
+    metadata: Metadata | None = None
     input: Any = None
     config: Config | None = None
     context: Many | None = None
@@ -380,7 +381,7 @@ class CronSearch(Page):
     assistant_id: str | None = None
     thread_id: str | None = None
     enabled: bool | None = None
-    metadata: Many | None = None
+    metadata: Metadata | None = None
 
 
 class CancelBody(Body):

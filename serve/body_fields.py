@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args
@@ -33,6 +34,8 @@ Few = Annotated[list[Each], Field(max_length=10_000, fail_fast=True)]
 _MOST_COMPARED: Final = 100
 """How many unknown names of one request are compared with the known ones."""
 _SETTINGS: Final = (*RunnableConfig.__annotations__,)
+MOST_SETTINGS = 128 * 1024
+"""The greatest length of metadata, and of a config, as JSON."""
 LATEST_SECONDS = 100 * 365 * 24 * 3600.0
 """The longest delay of a run: a hundred years, which every clock and database can represent."""
 
@@ -52,6 +55,13 @@ def _check_channel(channel: str) -> str:
         offered = ", ".join([*CHANNELS, f"{CUSTOM}NAME"])
         raise ValueError(f"the channel {channel!r} is not offered; offered are: {offered}")
     return channel
+
+
+def _check_size(settings: Many) -> Many:
+    """Refuse metadata or a config that takes long to look at: most of that is done on the loop."""
+    if len(json.dumps(settings)) > MOST_SETTINGS:
+        raise ValueError(f"must have at most {MOST_SETTINGS} characters as JSON")
+    return settings
 
 
 def _check_graph_id(metadata: Many) -> Many:
@@ -83,6 +93,7 @@ def _check_config(config: Many, info: ValidationInfo) -> Many:
     """Check the names of the settings in a config, and the types of those that a run reads. A name
     in the form of JavaScript (`recursionLimit`) is translated, and null means the default. Other
     keys are ignored, since newer clients may send more."""
+    _check_size(config)
     spelling = Spelling.of(info)
     named = {_name_setting(name, config, spelling): value for name, value in config.items()}
     config = {name: value for name, value in named.items() if value is not None}
@@ -175,5 +186,6 @@ Paths = Annotated[dict[str, str], BeforeValidator(check_number), AfterValidator(
 StateFields = Annotated[Few[str], AfterValidator(check_state_fields)]
 Place = Annotated[Many, AfterValidator(_check_place)]
 """Names a checkpoint of the thread."""
-ThreadMetadata = Annotated[Many, AfterValidator(_check_graph_id)]
+Metadata = Annotated[Many, AfterValidator(_check_size)]
+ThreadMetadata = Annotated[Metadata, AfterValidator(_check_graph_id)]
 """Metadata of a thread; `graph_id` names the graph whose state the thread has."""

@@ -172,4 +172,4 @@ def test_it_runs_as_a_command(here: Path) -> None:
 
 
 def test_an_example_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "| plan |" in draw(capsys, "stategraph.examples.index_library:build")
+    assert "count" in draw(capsys, "stategraph.examples.map_reduce:build")

@@ -11,7 +11,7 @@ from kit.chat_server import events, server, whole
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TESTED = {
-    "approval", "demo", "functional", "index_library", "map_reduce", "newton", "research", "supervisor", "tool_agent",
+    "approval", "demo", "functional", "map_reduce", "newton", "research", "supervisor", "tool_agent",
 }  # fmt: skip
 QUIET = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}  # no test asks outside
 
@@ -32,13 +32,6 @@ def run(name: str, *words: str, cwd: Path, **settings: str) -> str:
 
 def test_every_example_is_tested() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} - {"__init__"} == TESTED
-
-
-def test_index_library(tmp_path: Path) -> None:
-    (tmp_path / "one.py").write_text("import os\n")
-    shown = run("index_library", ".", cwd=tmp_path)
-    assert "modules            1\n" in shown
-    assert (tmp_path / "index_library.mmd").exists()
 
 
 def test_map_reduce(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from stategraph.examples import (
     approval,
     demo,
     functional,
-    index_library,
     map_reduce,
     newton,
     research,
@@ -59,7 +58,6 @@ EXAMPLES = {
         lambda: demo.build().compile(name="demo"), lambda folder: {"folder": str(folder)}, lambda question: "lines"
     ),
     "functional": Example(functional.build, lambda _: ["Oslo", "Rome"]),
-    "index_library": Example(index_library.build, lambda folder: {"folder": folder}),
     "map_reduce": Example(map_reduce.build, lambda folder: {"files": sorted(folder.glob("*.py"))}),
     "newton": Example(newton.build, lambda _: {"number": 2.0, "guess": 1.0}),
     "research": Example(research.build, lambda _: {"words": ["tides", "waves"], "sent": 0}),
