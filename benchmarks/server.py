@@ -22,7 +22,7 @@ def made(durable: bool = False) -> Iterator[Any]:
     """A server, as durable as it comes or as quick; None where its programs are missing."""
     sys.path.append(str(ROOT / "tests"))
     try:
-        import cluster
+        from kit import cluster
     except ImportError:  # no dev tools here
         yield None
         return
