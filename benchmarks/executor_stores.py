@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-import cluster
+from kit import cluster
 
 from stategraph import START, StateGraph, get_store
 from stategraph.executors import ProcessExecutor

@@ -23,8 +23,10 @@ import fleets
 import psycopg
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-import cluster
-import fleet
+from kit import (
+    cluster,
+    fleet,
+)
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.workers import Queue

@@ -175,7 +175,7 @@ def test_an_async_run_is_cancelled_when_its_worker_fails(postgres: str) -> None:
         until(lambda: not any(each.name == "stategraph-job" for each in threading.enumerate()))
 
 
-PLAIN = "import sys, fleet, stategraph.workers as w; w.Worker(fleet.counting, sys.argv[1], poll=0.05).run()"
+PLAIN = "import sys, stategraph.workers as w; from kit import fleet; w.Worker(fleet.counting, sys.argv[1], poll=0.05).run()"
 WAYS = {
     "Ctrl-C where nobody handles signals": ([sys.executable, "-c", PLAIN], [signal.SIGINT]),
     "SIGTERM twice": ("work", [signal.SIGTERM, signal.SIGTERM]),
