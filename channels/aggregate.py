@@ -194,16 +194,16 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         """The operator."""
         return self.operator
 
-    def from_checkpoint(self, stored: Value | Missing) -> Self:
-        """A live channel that holds `stored`, or a fresh initial value."""
+    def from_checkpoint(self, checkpoint: Value | Missing) -> Self:
+        """A live channel that holds `checkpoint`, or a fresh initial value."""
         new = self.copy()
         if self.folding is not None:
             new.folding = make_folding(self.operator)  # the template's is not the live channel's
         # Not the one of the template: nodes of several runs would be given the same list.
-        if stored is MISSING and self.make is not None:
+        if checkpoint is MISSING and self.make is not None:
             new.value = self.make()
         else:
-            new.value = stored
+            new.value = checkpoint
         return new
 
     def update(self, values: Sequence[Any]) -> bool:

@@ -238,7 +238,7 @@ class BaseChannel(Generic[Value, Update, Stored]):
         except EmptyChannelError:
             return MISSING
 
-    def from_checkpoint(self, stored: Stored | Missing) -> Self:
+    def from_checkpoint(self, checkpoint: Stored | Missing) -> Self:
         """Make a live channel from this template and what `checkpoint` returned (or `MISSING`)."""
         raise NotImplementedError(f"{type(self).__name__} must define from_checkpoint()")
 

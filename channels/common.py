@@ -52,10 +52,10 @@ class SingleValue(BaseChannel[Value, Any, Value]):
         """The value itself, or `MISSING`."""
         return self.value
 
-    def from_checkpoint(self, stored: Value | Missing) -> Self:
-        """A live channel that holds `stored`."""
+    def from_checkpoint(self, checkpoint: Value | Missing) -> Self:
+        """A live channel that holds `checkpoint`."""
         new = self.copy()
-        new.value = stored
+        new.value = checkpoint
         return new
 
     def copy(self) -> Self:

@@ -121,7 +121,7 @@ class UntrackedValue(SingleValue[Value]):
         """Always `MISSING`."""
         return MISSING
 
-    def from_checkpoint(self, stored: Value | Missing) -> Self:
+    def from_checkpoint(self, checkpoint: Value | Missing) -> Self:
         """An empty channel, whatever was stored."""
         return super().from_checkpoint(MISSING)
 
@@ -210,10 +210,10 @@ class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):
         value = self.value
         return MISSING if value is MISSING else (value, self.finished)
 
-    def from_checkpoint(self, stored: Sequence[Any] | Missing) -> Self:
+    def from_checkpoint(self, checkpoint: Sequence[Any] | Missing) -> Self:
         """A live channel made from a pair (value, finished)."""
         new = self.copy()
-        new.value, new.finished = (MISSING, False) if stored is MISSING else stored
+        new.value, new.finished = (MISSING, False) if checkpoint is MISSING else checkpoint
         return new
 
     def copy(self) -> Self:

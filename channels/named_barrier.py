@@ -138,10 +138,10 @@ class NamedBarrierValue(Barrier[Value, set[Value]]):
         """A new set of the names seen."""
         return set(self.seen)
 
-    def from_checkpoint(self, stored: Iterable[Value] | Missing) -> Self:
-        """A live channel that has seen `stored`. Unknown names are left out."""
+    def from_checkpoint(self, checkpoint: Iterable[Value] | Missing) -> Self:
+        """A live channel that has seen `checkpoint`. Unknown names are left out."""
         new = self.copy()
-        new.seen = frozenset() if stored is MISSING else self.names.intersection(stored)
+        new.seen = frozenset() if checkpoint is MISSING else self.names.intersection(checkpoint)
         return new
 
     def copy(self) -> Self:
@@ -205,10 +205,10 @@ class NamedBarrierValueAfterFinish(Barrier[Value, tuple[set[Value], bool]]):
         """The pair (new set of the names seen, finished)."""
         return set(self.seen), self.finished
 
-    def from_checkpoint(self, stored: Sequence[Any] | Missing) -> Self:
+    def from_checkpoint(self, checkpoint: Sequence[Any] | Missing) -> Self:
         """A live channel made of a pair (names seen, finished). Unknown names are left out."""
         new = self.copy()
-        seen, finished = ((), False) if stored is MISSING else stored
+        seen, finished = ((), False) if checkpoint is MISSING else checkpoint
         new.seen = self.names.intersection(seen)
         new.finished = finished
         return new
@@ -324,10 +324,10 @@ class WaveBarrier(Barrier[Value, tuple[list[Value], bool, list[str | int]]]):
             return MISSING
         return sorted(self.seen, key=str), self.opened, sorted(self.late, key=str)
 
-    def from_checkpoint(self, stored: Sequence[Any] | Missing) -> Self:
+    def from_checkpoint(self, checkpoint: Sequence[Any] | Missing) -> Self:
         """A live channel made of what `checkpoint` has returned. Unknown names are left out."""
         new = self.copy()
-        seen, opened, late = ((), False, ()) if stored is MISSING else stored
+        seen, opened, late = ((), False, ()) if checkpoint is MISSING else checkpoint
         new.seen = self.names.intersection(seen)
         new.opened, new.late = opened and bool(new.seen), frozenset(late)
         return new

@@ -70,6 +70,11 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
             raise empty_error(self)
         return list(self.items)
 
+    @property
+    def values(self) -> list[Value]:
+        """A new list of the items, empty if there are none."""
+        return list(self.items)
+
     def is_available(self) -> bool:
         """Whether there are any items."""
         return bool(self.items)
@@ -108,10 +113,10 @@ class Topic(BaseChannel[Sequence[Value], Any, list[Value]]):
         """A new list of the items, `[]` if there are none."""
         return list(self.items)
 
-    def from_checkpoint(self, stored: Sequence[Value] | Missing) -> Self:
-        """A live channel with the items of `stored`."""
+    def from_checkpoint(self, checkpoint: Sequence[Value] | Missing) -> Self:
+        """A live channel with the items of `checkpoint`."""
         new = self.copy()
-        new.items = () if stored is MISSING else tuple(stored)
+        new.items = () if checkpoint is MISSING else tuple(checkpoint)
         return new
 
     def copy(self) -> Self:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from types import GenericAlias
+from typing import Any, ClassVar
 
 from .errors import CheckpointConflictError
 from .optional import OptionalMethods
@@ -96,12 +97,20 @@ class BaseCheckpointSaver(OptionalMethods):
     """Whether a commit is quick and dies with the process: then nothing is gained by recording
     early finishers of a superstep, or by storing in the background."""
 
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
+    """Some write `BaseCheckpointSaver[str]`, after the type of their versions."""
+
     def __init__(self, *, serde: Serializer | None = None) -> None:
         self.serde: Serializer = serde or Serializer()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         honour_overrides(cls)
+
+    def for_call(self, config: RunnableConfig) -> BaseCheckpointSaver:
+        """Return the saver for a call of a graph with this config: itself, as what the engine
+        passes names all that a saver needs."""
+        return self
 
     # -- read --------------------------------------------------------------------------------------
 

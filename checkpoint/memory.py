@@ -228,8 +228,8 @@ class InMemorySaver(MemoryRecords):
             cast(CheckpointMetadata, _copy_metadata(record.metadata)),
             None if parent_id is None else address(thread_id, checkpoint_ns, parent_id),
             [(task_id, name, loads(blob)) for task_id, name, blob in collect_writes(tasks)],
-            spans_of(tasks),
-            revision,
+            spans=spans_of(tasks),
+            revision=revision,
         )
 
     # -- write --------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 from uuid import UUID
 
 from typing_extensions import TypedDict
@@ -114,20 +114,48 @@ Span = tuple[float, float]
 took"""
 
 
-class CheckpointTuple(NamedTuple):
-    """A stored checkpoint with its pending writes.
+class WithAttributes:
+    """Laid over a named tuple: what it has beside its items are attributes, with defaults in the
+    class. They are set and replaced by name, and are no part of its length, order and `repr`."""
 
-    `pending_writes` are ordered by task path, task id, position. `spans` says when the tasks that
-    wrote them ran: task id → one (began, took) per attempt, in seconds since the epoch and seconds;
-    None from savers that do not keep it. `revision` changes whenever something is recorded beside
-    the checkpoint, for `claim`.
-    """
+    def __new__(cls, *items: Any, **named: Any) -> Self:
+        """Make one of its items, by position or name, and attributes."""
+        tuple_class: Any = cls
+        further = {
+            name: named.pop(name)
+            for name in [*named]
+            if name not in tuple_class._fields and hasattr(cls, name)
+        }
+        made = super().__new__(cls, *items, **named)
+        made.__dict__.update(further)
+        return made
 
+    def _replace(self, **changes: Any) -> Self:
+        """A copy with other items or attributes."""
+        record: Any = self
+        items = dict(zip(record._fields, record, strict=True))
+        return type(self)(**items | self.__dict__ | changes)
+
+
+class _CheckpointItems(NamedTuple):
     config: RunnableConfig
     checkpoint: Checkpoint
     metadata: CheckpointMetadata
     parent_config: RunnableConfig | None = None
     pending_writes: list[PendingWrite] | None = None
+
+
+class CheckpointTuple(WithAttributes, _CheckpointItems):
+    """A stored checkpoint with its pending writes: five items, as in LangGraph.
+
+    `pending_writes` are ordered by task path, task id, position.
+
+    Attributes:
+        spans: when the tasks that wrote them ran: task id → one (began, took) per attempt, in
+            seconds since the epoch and seconds; None from savers that do not keep it.
+        revision: changes whenever something is recorded beside the checkpoint, for `claim`.
+    """
+
     spans: Mapping[str, Sequence[Span]] | None = None
     revision: int | None = None
 

@@ -113,7 +113,18 @@ class NodeTimeoutError(StateGraphError):
         idle_timeout: that limit if it was the one for silence, else None.
     """
 
-    def __init__(self, node: str, elapsed: float, kind: str, timeout: float) -> None:
+    def __init__(
+        self,
+        node: str,
+        elapsed: float,
+        kind: str,
+        timeout: float | None = None,
+        *,
+        run_timeout: float | None = None,
+        idle_timeout: float | None = None,
+    ) -> None:
+        if timeout is None:
+            timeout = (run_timeout if kind == "run" else idle_timeout) or 0.0
         super().__init__(
             f"node {node!r}: {kind} timeout of {timeout:g} s exceeded after {elapsed:.3f} s"
         )
@@ -129,8 +140,10 @@ class NodeTimeoutError(StateGraphError):
 class NodeCancelledError(StateGraphError):
     """A node raised `asyncio.CancelledError` though its run was not cancelled."""
 
-    def __init__(self, node: str) -> None:
-        super().__init__(f"node {node!r} raised CancelledError though its run was not cancelled")
+    def __init__(self, node: str, message: str | None = None) -> None:
+        super().__init__(
+            message or f"node {node!r} raised CancelledError though its run was not cancelled"
+        )
         self.node = node
 
 

@@ -39,7 +39,10 @@ class Portable:
     def set_serializer(self) -> None:
         """Take the saver's serializer, or one of its own, which knows no types yet."""
         saver = self.checkpointer
-        self.serde = saver.serde if isinstance(saver, BaseCheckpointSaver) else Serializer()
+        if isinstance(saver, BaseCheckpointSaver):
+            self.serde = saver.for_call({}).serde
+        else:
+            self.serde = Serializer()
         self.types = ()
 
     def register_types(self, *hints: Any) -> None:

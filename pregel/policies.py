@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, NamedTuple
+from types import GenericAlias
+from typing import Any, ClassVar, Literal, NamedTuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +48,15 @@ class TimeoutPolicy:
             raise ValueError(f"refresh_on must be 'auto' or 'heartbeat', got {self.refresh_on!r}")
 
     @classmethod
-    def coerce(cls, timeout: float | timedelta | TimeoutPolicy | None) -> TimeoutPolicy | None:
+    def coerce(cls, value: float | timedelta | TimeoutPolicy | None) -> TimeoutPolicy | None:
         """A policy from seconds or a timedelta, which set `run_timeout`; None for one without
         limits."""
-        if timeout is None:
+        if value is None:
             return None
-        if not isinstance(timeout, TimeoutPolicy):
-            return cls(run_timeout=timeout)  # type: ignore[arg-type]
-        limited = timeout.run_timeout is not None or timeout.idle_timeout is not None
-        return timeout if limited else None
+        if not isinstance(value, TimeoutPolicy):
+            return cls(run_timeout=value)  # type: ignore[arg-type]
+        limited = value.run_timeout is not None or value.idle_timeout is not None
+        return value if limited else None
 
 
 _NOT_RETRIED = (
@@ -64,16 +65,16 @@ _NOT_RETRIED = (
 )  # fmt: skip
 
 
-def default_retry_on(error: Exception) -> bool:
+def default_retry_on(exc: Exception) -> bool:
     """Whether another attempt may help: after lost connections, HTTP 5xx and unknown errors, but
     not after errors that programming mistakes raise."""
-    if isinstance(error, ConnectionError):
+    if isinstance(exc, ConnectionError):
         return True
-    response = getattr(error, "response", None)
+    response = getattr(exc, "response", None)
     status = getattr(response, "status_code", None)  # httpx and requests agree on this name
     if isinstance(status, int):
         return status >= 500
-    return not isinstance(error, _NOT_RETRIED)
+    return not isinstance(exc, _NOT_RETRIED)
 
 
 class RetryPolicy(NamedTuple):
@@ -113,6 +114,8 @@ class CachePolicy:
             input.
         ttl: for how many seconds a result is used; None for ever.
     """
+
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
 
     key_func: Callable[..., str | bytes] | None = None
     ttl: float | None = None

@@ -7,7 +7,7 @@ starts, waits or stores.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Annotated, Any, ClassVar, Generic, ParamSpec, Protocol, overload
@@ -68,6 +68,10 @@ class ExecutionInfo:
     run_id: str | None = None
     node_attempt: int = 1
     node_first_attempt_time: float | None = None
+
+    def patch(self, **changes: Any) -> ExecutionInfo:
+        """Return a copy with some attributes replaced."""
+        return replace(self, **changes)
 
 
 class ServerUser(dict[str, Any]):
@@ -149,9 +153,9 @@ class Runtime(Generic[ContextT_co]):
     previous: Any = None
     execution_info: ExecutionInfo | None = None
     control: RunControl | None = None
-    idempotency_key: str = ""
+    idempotency_key: str = field(default="", repr=False)
     heartbeat: Callable[[], None] = _no_op
-    joined: tuple[str, ...] = ()
+    joined: tuple[str, ...] = field(default=(), repr=False)
     server_info: ServerInfo | None = None
 
     @property
@@ -360,6 +364,21 @@ class Runtime(Generic[ContextT_co]):
     def override(self, **changes: Any) -> Runtime[ContextT_co]:
         """Return a copy with some attributes replaced."""
         return replace(self, **changes)
+
+    def merge(self, other: Runtime[Any]) -> Runtime[ContextT_co]:
+        """Return a copy with the attributes of another one, where these are set."""
+        given = ((each.name, getattr(other, each.name), each.default) for each in fields(self))
+        return replace(self, **{name: value for name, value, unset in given if value is not unset})
+
+    def patch_execution_info(self, **changes: Any) -> Runtime[ContextT_co]:
+        """Return a copy whose `execution_info` has some attributes replaced.
+
+        Raises:
+            RuntimeError: it has none: it is not a running node's.
+        """
+        if self.execution_info is None:
+            raise RuntimeError("patch_execution_info() needs an execution_info, got None")
+        return replace(self, execution_info=self.execution_info.patch(**changes))
 
 
 class Running(Protocol):

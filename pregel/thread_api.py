@@ -394,8 +394,9 @@ class StoredThreads(Generic[ValuesT]):
             raise ValueError(
                 "no checkpointer set: compile(checkpointer=...) to store and inspect threads"
             )
-        where = address(*coordinates(merge_configs(self.config, normalize(config))))
-        return self._saver_at(self.checkpointer, where), where
+        merged = merge_configs(self.config, normalize(config))
+        where = address(*coordinates(merged))
+        return self._saver_at(self.checkpointer, where).for_call(merged), where
 
     def _memory(
         self, config: AnyConfig, subgraph: Subgraph | None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -16,6 +16,8 @@ from typing_extensions import TypeVar
 from ..channels.aggregate import Overwrite
 from ..channels.base import MISSING, Missing
 from ..checkpoint.base import CheckpointMetadata, RunnableConfig
+from ..checkpoint.digest import blake2b
+from ..checkpoint.records import WithAttributes
 from ..checkpoint.serde.registry import register
 from .names import PARENT
 from .policies import CachePolicy, RetryPolicy, TimeoutPolicy
@@ -283,6 +285,11 @@ class Interrupt(Generic[ValueT]):
     id: str
     response_schema: Any = None
 
+    @classmethod
+    def from_ns(cls, value: Any, ns: str, *, response_schema: Any = None) -> Interrupt[Any]:
+        """Return a question of a task that is known by its namespace."""
+        return cls(value, blake2b(ns.encode(), digest_size=16).hexdigest(), response_schema)
+
 
 class StateUpdate(NamedTuple):
     """One update of `bulk_update_state`: write `values` as if node `as_node` had returned it."""
@@ -292,8 +299,18 @@ class StateUpdate(NamedTuple):
     task_id: str | None = None
 
 
-class PregelTask(NamedTuple):
-    """A task in a snapshot.
+class _TaskItems(NamedTuple):
+    id: str
+    name: str
+    path: tuple[Any, ...]
+    error: BaseException | None = None
+    interrupts: tuple[Interrupt, ...] = ()
+    state: Any = None
+    result: Any = None
+
+
+class PregelTask(WithAttributes, _TaskItems):
+    """A task in a snapshot: a tuple of seven items, as in LangGraph, with further attributes.
 
     Attributes:
         id: the same whenever the same checkpoint runs again.
@@ -312,13 +329,6 @@ class PregelTask(NamedTuple):
         lost: whether another task won its race (`Send(..., race=...)`), so that it does not count.
     """
 
-    id: str
-    name: str
-    path: tuple[Any, ...]
-    error: BaseException | None = None
-    interrupts: tuple[Interrupt, ...] = ()
-    state: Any = None
-    result: Any = None
     spans: tuple[tuple[float, float], ...] = ()
     input: Any = None
     wake_at: datetime | None = None
@@ -326,8 +336,20 @@ class PregelTask(NamedTuple):
     lost: bool = False
 
 
-class StateSnapshot(NamedTuple, Generic[StateT]):
-    """A thread at one of its checkpoints.
+class _SnapshotItems(NamedTuple, Generic[StateT]):
+    values: StateT
+    next: tuple[str, ...]
+    config: RunnableConfig
+    metadata: CheckpointMetadata | None
+    created_at: str | None
+    parent_config: RunnableConfig | None
+    tasks: tuple[PregelTask, ...]
+    interrupts: tuple[Interrupt, ...]
+
+
+class StateSnapshot(WithAttributes, _SnapshotItems[StateT]):
+    """A thread at one of its checkpoints: a tuple of eight items, as in LangGraph, with further
+    attributes.
 
     Attributes:
         values: the state.
@@ -345,14 +367,6 @@ class StateSnapshot(NamedTuple, Generic[StateT]):
             of `get_state` without a checkpoint, of a graph with `inbox=True`.
     """
 
-    values: StateT
-    next: tuple[str, ...]
-    config: RunnableConfig
-    metadata: CheckpointMetadata | None
-    created_at: str | None
-    parent_config: RunnableConfig | None
-    tasks: tuple[PregelTask, ...]
-    interrupts: tuple[Interrupt, ...]
     wake_at: datetime | None = None
     posts: tuple[Any, ...] = ()
 
@@ -370,7 +384,7 @@ class GraphOutput(Generic[ValueT]):
 
     value: ValueT
     interrupts: tuple[Interrupt, ...] = ()
-    wake_at: datetime | None = None
+    wake_at: datetime | None = field(default=None, repr=False)
 
 
 def _parts_of_send(send: Send) -> tuple[Any, ...]:

@@ -53,10 +53,12 @@ class TTLConfig(TypedDict, total=False):
     `default_ttl` applies to puts without a `ttl` (absent or None: for ever). If `refresh_on_read`
     is true (the default), a read that does not say otherwise restarts an item's time. With
     `sweep_interval_minutes`, a put that long after the last sweep also removes expired items;
-    without it, call `sweep_ttl`. Expired items are never returned, swept or not.
+    without it, call `sweep_ttl`. Expired items are never returned, swept or not, whatever
+    `omit_expired` says.
     """
 
     default_ttl: float | None
+    omit_expired: bool
     refresh_on_read: bool
     sweep_interval_minutes: float | None
 
@@ -88,28 +90,34 @@ class IndexConfig(TypedDict, total=False):
 class Item:
     """One stored value. It is a copy: changing it does not change the store. Times are in UTC."""
 
-    value: Value
-    key: str
     namespace: Namespace
+    key: str
+    value: Value
     created_at: datetime
     updated_at: datetime
 
     def dict(self) -> Value:
         """The item as plain JSON data; times in ISO 8601, the namespace as a list."""
         return {
-            "value": self.value,
-            "key": self.key,
             "namespace": list(self.namespace),
+            "key": self.key,
+            "value": self.value,
             "created_at": self.created_at.isoformat(),
             "updated_at": self.updated_at.isoformat(),
         }
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class SearchItem(Item):
     """An item that a search found. `score` is its cosine similarity to the query, at best 1.0; None
     if the search had no query or the item has no vector."""
 
+    # Again, as these are taken by position, too.
+    namespace: Namespace
+    key: str
+    value: Value
+    created_at: datetime
+    updated_at: datetime
     score: float | None = None
 
     def dict(self) -> Value:
@@ -186,6 +194,11 @@ class BaseStore(Closable):
 
     is_stategraph_store = True
     """By this the engine knows a parameter that takes the store, without loading this module."""
+
+    supports_ttl = False
+    """Whether items may expire."""
+    ttl_config: TTLConfig | None = None
+    index_config: IndexConfig | None = None
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Execute several ops at once and return their results in the same order.

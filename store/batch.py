@@ -123,12 +123,15 @@ class LocalStore(BaseStore, ABC):
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._options: dict[str, Any] = {"index": index, "ttl": ttl, "clock": clock}
+        self.index_config, self.ttl_config = index, ttl
         self._index = Index(index) if index else None
         self._ttl = _check_ttl_config(ttl or {})
         self._clock = clock
         self._lock: AbstractContextManager[Any] = threading.Lock()
         self._swept = clock()
         self._sweeper = Sweeper(self.sweep_ttl)
+
+    supports_ttl = True
 
     _keeps_rows = False
     """Whether the rows that a subclass answers are those that it keeps, so that callers get

@@ -11,6 +11,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import GenericAlias
+from typing import Any, ClassVar
 
 from ..checkpoint.keys import canonical_key, function_identity
 from ..checkpoint.sql.sqlite_database import Database, Target
@@ -42,6 +44,9 @@ class BaseCache(AsyncCaller):
 
     The async twins call these on threads of the cache's own, unless overridden.
     """
+
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
+    """Some write `BaseCache[T]`, after the type of what it keeps."""
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, Blob]:
         """Return the blobs of these keys; missing keys are left out."""

@@ -87,7 +87,7 @@ class Index(AsyncCaller):
         found = chain.from_iterable(
             walk(value, path) for path in (self.paths if paths is None else paths)
         )
-        return list(dict.fromkeys(filter(None, map(_text, found))))
+        return list(dict.fromkeys(filter(None, map(text_of, found))))
 
     def embed(self, documents: Iterable[str], queries: Iterable[str]) -> Vectors:
         """Embed; an async function runs to its end in a loop of its own.
@@ -164,7 +164,8 @@ def parse_fields(fields: object) -> list[Path]:
     return [parse(field) for field in fields]
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """The text that is embedded for a value; "" for None."""
     if value is None or isinstance(value, str):
         return value or ""
     return to_json(value, sort_keys=True)

@@ -188,8 +188,8 @@ class SqlReader(BuiltinSaver):
             cast(CheckpointMetadata, loads(body.metadata)),
             None if row.parent_id is None else address(*where, row.parent_id),
             [(task_id, name, loads(blob)) for task_id, name, blob in collect_writes(found.tasks)],
-            spans_of(found.tasks),
-            state.revision,
+            spans=spans_of(found.tasks),
+            revision=state.revision,
         )
 
     def _whole(self, blob: Blob) -> Blob:

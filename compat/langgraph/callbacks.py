@@ -1,5 +1,7 @@
 """The peer's handlers of pauses, under its name."""
 
+from typing import Any, TypeAlias
+
 from ..langchain.pauses import (
     GraphCallbackHandler,
     GraphInterruptEvent,
@@ -10,8 +12,12 @@ from ..langchain.pauses import (
 
 __all__ = [
     "GraphCallbackHandler",
+    "GraphCallbacks",
     "GraphInterruptEvent",
     "GraphLifecycleEvent",
     "GraphLifecycleStatus",
     "GraphResumeEvent",
 ]
+
+GraphCallbacks: TypeAlias = Any
+"""A handler, handlers or a manager of them."""

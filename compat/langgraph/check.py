@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NamedTuple
 
-from .finder import ROOT, SEPARATE
-from .table import ABSENT, MODULES, public_names
+from .finder import ROOT, SEPARATE, SHARED, find_real
+from .table import MODULES, look_up
 
 
 class Missing(NamedTuple):
@@ -81,21 +80,22 @@ def _why_missing(module: str, name: str) -> str | None:
         return None
     if module not in MODULES:
         return f"there is no module {module}"
-    if name in ABSENT.get(module, ()):
-        return f"it has no counterpart: {ABSENT[module][name]}"
-    return None if name in public_names(module) else f"{module} has no such name here"
+    found = look_up(module, name)
+    if isinstance(found, str):
+        return f"it has no counterpart: {found}"
+    return f"{module} has no such name here" if found is None else None
 
 
 def _is_ours(module: str) -> bool:
     """Whether the table serves a module; distributions of their own are used as they are."""
-    root, _, below = module.partition(".")
-    top = below.partition(".")[0]
-    return root == ROOT and (top not in SEPARATE or _is_absent(top))
-
-
-def _is_absent(separate: str) -> bool:
-    places = [f"{entry}/{ROOT}" for entry in sys.path]
-    return PathFinder.find_spec(f"{ROOT}.{separate}", places) is None
+    name, *below = module.split(".")
+    if name != ROOT:
+        return False
+    for part in below:
+        parent, name = name, f"{name}.{part}"
+        if part in SEPARATE or (parent in SHARED and name not in MODULES):
+            return find_real(name) is None
+    return True
 
 
 def _modules_of(node: ast.AST) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from langchain_core.runnables.config import RunnableConfig as RunnableConfig
 from langchain_core.runnables.config import ensure_config as _ensure
 from langchain_core.runnables.config import merge_configs as _merge
 from langchain_core.runnables.config import patch_config as _patch

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+CACHE_NS_WRITES: Final = "__pregel_ns_writes"
 CONF: Final = "configurable"
 CONFIG_KEY_CACHE: Final = "__pregel_cache"
 CONFIG_KEY_CALL: Final = "__pregel_call"

@@ -15,6 +15,8 @@ from .table import MODULES, find_name, public_names
 ROOT: Final = "langgraph"
 SEPARATE: Final = ("prebuilt",)
 """Packages below `langgraph` that come in distributions of their own, and are used as they are."""
+SHARED: Final = (ROOT, f"{ROOT}.cache", f"{ROOT}.checkpoint", f"{ROOT}.store")
+"""Packages in which others publish modules: what the table does not have there is theirs."""
 
 
 class TableLoader(Loader):
@@ -27,8 +29,8 @@ class TableLoader(Loader):
         path = module.__name__
         names = public_names(path)
 
-        def look_up(name: str) -> Any:
-            if name.startswith("__"):
+        def get(name: str) -> Any:
+            if name.startswith("__") and name not in names:
                 raise AttributeError(name)
             value = find_name(path, name)
             setattr(module, name, value)
@@ -36,12 +38,12 @@ class TableLoader(Loader):
 
         module.__doc__ = f"The public names of {path}, served by stategraph."
         module.__all__ = names  # type: ignore[attr-defined]
-        module.__getattr__ = look_up  # type: ignore[method-assign]
+        module.__getattr__ = get  # type: ignore[method-assign]
         module.__dir__ = lambda: [*names]  # type: ignore[method-assign]
 
 
 class Finder(MetaPathFinder):
-    """Serves the modules of the table, and the real packages of `SEPARATE`."""
+    """Serves the modules of the table, and the real packages of `SEPARATE` and in `SHARED`."""
 
     def find_spec(
         self,
@@ -52,16 +54,22 @@ class Finder(MetaPathFinder):
         root, _, below = fullname.partition(".")
         if root != ROOT:
             return None
-        top = below.partition(".")[0]
-        if top in SEPARATE:
-            if below == top:
-                path = [f"{entry}/{ROOT}" for entry in sys.path]
-            real = PathFinder.find_spec(fullname, path)
+        parent = fullname.rpartition(".")[0]
+        if below.partition(".")[0] in SEPARATE or (parent in SHARED and fullname not in MODULES):
+            real = find_real(fullname, path)
             if real is not None or fullname not in MODULES:
                 return real
         if fullname in MODULES:
             return spec_from_loader(fullname, TableLoader(), is_package=True)
         return None
+
+
+def find_real(fullname: str, path: Sequence[str] | None = None) -> ModuleSpec | None:
+    """Find an installed module; those in a package of the table lie in any folder of the path."""
+    parent = fullname.rpartition(".")[0]
+    if parent in SHARED:
+        path = [f"{entry}/{parent.replace('.', '/')}" for entry in sys.path]
+    return PathFinder.find_spec(fullname, path)
 
 
 _FINDER = Finder()

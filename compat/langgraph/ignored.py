@@ -15,6 +15,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "pipeline": _FEW_ROUND_TRIPS,
     "pool_config": "give pool_size= instead",
     "deserializer": _JSON,
+    "ann_index_config": "a search compares the query with all vectors",
     "factory": "to store checkpoints elsewhere, inherit from BaseCheckpointSaver",
     "transformers": "event streams of version v3 are not served; read stream() or astream()",
     "trace_policy": "tracers record what the node is given and returns; LANGSMITH_HIDE_INPUTS=true "

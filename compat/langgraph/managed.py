@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeGuard
 
 from ...pregel.runtime import ManagedValue
 
 ManagedValueSpec: TypeAlias = type[ManagedValue]
 ManagedValueMapping: TypeAlias = Mapping[str, ManagedValueSpec]
+
+
+def is_managed_value(value: Any) -> TypeGuard[ManagedValueSpec]:
+    """Whether a value is a class of managed values."""
+    return isinstance(value, type) and issubclass(value, ManagedValue)
 
 
 class IsLastStepManager(ManagedValue):

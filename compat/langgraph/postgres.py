@@ -6,9 +6,11 @@ from __future__ import annotations
 from asyncio import to_thread
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from ...checkpoint.postgres import PostgresSaver as _PostgresSaver
 from ...store.postgres import PostgresStore as _PostgresStore
-from .savers import PeerSaver, PeerStore
+from .savers import AsyncStore, PeerSaver, PeerStore
 
 
 class PostgresSaver(PeerSaver, _PostgresSaver):
@@ -16,6 +18,14 @@ class PostgresSaver(PeerSaver, _PostgresSaver):
 
     def __init__(self, conn: Any, pipe: Any = None, serde: Any = None, **options: Any) -> None:
         super().__init__(conn, serde=serde, pipe=pipe, **options)
+
+
+class PoolConfig(TypedDict, total=False):
+    """The peer's settings of a pool of connections."""
+
+    min_size: int
+    max_size: int | None
+    kwargs: dict[str, Any]
 
 
 class PostgresStore(PeerStore, _PostgresStore):
@@ -30,9 +40,5 @@ class AsyncPostgresSaver(PostgresSaver):
         await to_thread(super().setup)
 
 
-class AsyncPostgresStore(PostgresStore):
+class AsyncPostgresStore(AsyncStore, _PostgresStore):  # type: ignore[misc]
     """`PostgresStore` under the peer's name: our stores have both faces."""
-
-    async def setup(self) -> None:  # type: ignore[override]
-        """Make the tables."""
-        await to_thread(super().setup)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from ...pregel.runtime import Runtime
 from ...pregel.runtime import get_runtime as _get_runtime
 
+DEFAULT_RUNTIME: Final[Runtime[Any]] = Runtime()
 
+
+@runtime_checkable
 class BaseUser(Protocol):
     """Who makes a request."""
 

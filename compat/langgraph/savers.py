@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta
+from asyncio import to_thread
 from collections.abc import Collection
-from typing import Any, Self
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from ...checkpoint import BaseCheckpointSaver as _BaseCheckpointSaver
+from ...checkpoint import CheckpointTuple, RunnableConfig, Serializer
 from ...checkpoint import InMemorySaver as _InMemorySaver
-from ...checkpoint import Serializer
+from ...pregel.run.config import COORDINATES
+from ...pregel.run.settings import find_run_id
 from ...store import BaseCache as _BaseCache
 from ...store import InMemoryCache as _InMemoryCache
+from ...store import InMemoryStore as _InMemoryStore
 from ...store import SqliteCache as _SqliteCache
 from .ignored import take_ignored
+from .serde import CODEC, JsonPlusSerializer
+from .stores import ensure_embeddings
+
+Namespace: TypeAlias = tuple[str, ...]
+FullKey: TypeAlias = tuple[Namespace, str]
 
 
 def check_serde(where: str, serde: Any) -> Serializer | None:
@@ -21,6 +33,8 @@ def check_serde(where: str, serde: Any) -> Serializer | None:
     """
     if serde is None or isinstance(serde, Serializer):
         return serde
+    if isinstance(serde, JsonPlusSerializer):
+        return CODEC
     raise TypeError(
         f"{where}: serde must be a JsonPlusSerializer, got {type(serde).__name__}: values are "
         "stored by the serializer of stategraph. stategraph.register(YourClass, ...) says how a "
@@ -28,22 +42,35 @@ def check_serde(where: str, serde: Any) -> Serializer | None:
     )
 
 
-class PeerSaver:
-    """Laid over a saver of ours."""
+class PeerMethods(_BaseCheckpointSaver if TYPE_CHECKING else object):  # type: ignore[misc]
+    """What savers of the peer have beside the methods of ours."""
 
-    def __init__(self, *args: Any, serde: Any = None, **options: Any) -> None:
-        name = type(self).__name__
-        super().__init__(  # type: ignore[call-arg]
-            *args, serde=check_serde(name, serde), **take_ignored(name, options)
-        )
+    __slots__ = ()
+
+    @property
+    def config_specs(self) -> list[Any]:
+        """The fields of `configurable` that it reads, for LangChain; none."""
+        return []
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """The version that follows another one; the engine counts for itself."""
+        return 1 if current is None else current + 1
+
+    def get_delta_channel_history(self, *, config: Any, channels: Any) -> Any:
+        """What `DeltaChannel`s hold: as here a checkpoint has whole values, no writes go on top."""
+        return _as_seeds(self.get_tuple(config), channels)
+
+    async def aget_delta_channel_history(self, *, config: Any, channels: Any) -> Any:
+        """`get_delta_channel_history` for coroutines."""
+        return _as_seeds(await self.aget_tuple(config), channels)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread whole; see `BaseCheckpointSaver.copy_thread`."""
-        super().copy_thread(source_thread_id, target_thread_id)  # type: ignore[misc]
+        super().copy_thread(source_thread_id, target_thread_id)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """`copy_thread` for coroutines."""
-        await super().acopy_thread(source_thread_id, target_thread_id)  # type: ignore[misc]
+        await super().acopy_thread(source_thread_id, target_thread_id)
 
     def prune(
         self,
@@ -61,9 +88,9 @@ class PeerSaver:
             ValueError: there is no such strategy.
         """
         for thread_id in _to_delete(thread_ids, strategy):
-            self.delete_thread(thread_id)  # type: ignore[attr-defined]
+            self.delete_thread(thread_id)
         if strategy != "delete":
-            super().prune(thread_ids, **options)  # type: ignore[misc]
+            super().prune(thread_ids, **options)
 
     async def aprune(
         self,
@@ -74,9 +101,9 @@ class PeerSaver:
     ) -> None:
         """`prune` for coroutines."""
         for thread_id in _to_delete(thread_ids, strategy):
-            await self.adelete_thread(thread_id)  # type: ignore[attr-defined]
+            await self.adelete_thread(thread_id)
         if strategy != "delete":
-            await super().aprune(thread_ids, **options)  # type: ignore[misc]
+            await super().aprune(thread_ids, **options)
 
     def with_allowlist(self, extra_allowlist: Collection[Any]) -> Self:
         """The saver itself: which classes are stored is said by `stategraph.register`."""
@@ -84,10 +111,110 @@ class PeerSaver:
         return self
 
 
+def _as_seeds(found: CheckpointTuple | None, channels: Any) -> Any:
+    values = {} if found is None else found.checkpoint["channel_values"]
+    return {
+        name: {"writes": [], **({"seed": values[name]} if name in values else {})}
+        for name in channels
+    }
+
+
 def _to_delete(thread_ids: Collection[str] | None, strategy: str) -> Collection[str]:
     if strategy not in ("keep_latest", "delete"):
         raise ValueError(f'strategy must be "keep_latest" or "delete", got {strategy!r}')
     return (thread_ids or ()) if strategy == "delete" else ()
+
+
+class _Contract(ABCMeta):
+    """Counts every saver of ours as one of the peer's."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        ours = cls is BaseCheckpointSaver and isinstance(instance, _BaseCheckpointSaver)
+        return ours or super().__instancecheck__(instance)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        ours = cls is BaseCheckpointSaver and issubclass(subclass, _BaseCheckpointSaver)
+        return ours or super().__subclasscheck__(subclass)
+
+
+class BaseCheckpointSaver(PeerMethods, _BaseCheckpointSaver, metaclass=_Contract):
+    """The contract of a saver of someone's own, written for the peer.
+
+    Args:
+        serde: any serializer, with which the saver makes bytes of checkpoints.
+    """
+
+    def __init__(self, *, serde: Any = None) -> None:
+        self.serde: Any = serde or JsonPlusSerializer()
+
+    def for_call(self, config: RunnableConfig) -> _BaseCheckpointSaver:
+        """The saver with the whole config of a call, of which it may read more than the thread."""
+        return CallSaver(self, config)
+
+
+def _own(method: FunctionType) -> FunctionType:
+    """The same method as another object: who compares it with that of a saver of ours, as the
+    conformance suite does, finds that ours has its own."""
+    copied = FunctionType(
+        method.__code__,
+        method.__globals__,
+        method.__name__,
+        method.__defaults__,
+        method.__closure__,
+    )
+    copied.__kwdefaults__ = method.__kwdefaults__
+    return copied
+
+
+for _name in (
+    *("aget_tuple", "alist", "aput", "aput_writes"),
+    *("adelete_thread", "adelete_for_runs", "aprune", "acopy_thread"),
+):
+    setattr(BaseCheckpointSaver, _name, _own(getattr(BaseCheckpointSaver, _name)))
+
+
+class CallSaver(_BaseCheckpointSaver):
+    """A saver of someone's own during a call, whose config it is given: tenants, users and tokens
+    stand in `configurable`."""
+
+    def __init__(self, saver: BaseCheckpointSaver, config: RunnableConfig) -> None:
+        configurable = config.get("configurable", {})
+        self._saver, self.serde = saver, CODEC
+        self._config: Any = {**config, "metadata": dict(config.get("metadata") or {})}
+        self._own = {key: configurable[key] for key in configurable if key not in COORDINATES}
+        run_id = find_run_id(config)
+        if run_id is not None:
+            self._config["metadata"]["run_id"] = run_id
+        self._acall = saver._acall  # type: ignore[method-assign]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_saver"], name)
+
+    def _whole(self, where: RunnableConfig | None) -> Any:
+        if where is None:
+            return None
+        return {**self._config, "configurable": {**self._own, **where["configurable"]}}
+
+
+def _with_whole_config(name: str) -> Any:
+    return lambda self, config, *args, **options: getattr(self._saver, name)(
+        self._whole(config), *args, **options
+    )
+
+
+for _name in ("get_tuple", "list", "put", "put_writes"):
+    setattr(CallSaver, _name, _with_whole_config(_name))
+    setattr(CallSaver, f"a{_name}", _with_whole_config(f"a{_name}"))
+
+
+class PeerSaver(PeerMethods):
+    """Laid over a saver of ours."""
+
+    def __init__(self, *args: Any, serde: Any = None, **options: Any) -> None:
+        name = type(self).__name__
+        super().__init__(
+            *args, serde=check_serde(name, serde), **take_ignored(name, options)
+        )
 
 
 class InMemorySaver(PeerSaver, _InMemorySaver):
@@ -101,7 +228,40 @@ class PeerStore:
     """Laid over a store of ours."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **take_ignored(type(self).__name__, options))
+        name = type(self).__name__
+        if options.get("index"):
+            options["index"] = take_ignored(f"index of {name}", options["index"])
+        super().__init__(*args, **take_ignored(name, options))
+
+    @property
+    def embeddings(self) -> Any:
+        """What embeds texts for a search by meaning, or None."""
+        index = self.index_config  # type: ignore[attr-defined]
+        return None if index is None else ensure_embeddings(index["embed"])
+
+
+class InMemoryStore(PeerStore, _InMemoryStore):
+    """`InMemoryStore` with the peer's attributes."""
+
+
+class AsyncStore(PeerStore):
+    """Laid over a store of ours whose asynchronous methods are the peer's."""
+
+    async def setup(self) -> None:
+        """Make the tables."""
+        await to_thread(super().setup)  # type: ignore[misc]
+
+    async def sweep_ttl(self) -> int:
+        """Remove what has expired; how many items."""
+        return await to_thread(super().sweep_ttl)  # type: ignore[misc]
+
+    async def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Any:
+        """Remove what has expired from time to time; a future that ends with it."""
+        return super().start_ttl_sweeper(sweep_interval_minutes)  # type: ignore[misc]
+
+    async def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
+        """Stop it; whether it has stopped."""
+        return await to_thread(super().stop_ttl_sweeper, timeout)  # type: ignore[misc]
 
 
 class BaseCache(_BaseCache):
@@ -109,6 +269,7 @@ class BaseCache(_BaseCache):
 
     def __init__(self, *args: Any, serde: Any = None, **options: Any) -> None:
         check_serde(type(self).__name__, serde)
+        self.serde: Any = serde or JsonPlusSerializer()
         super().__init__(*args, **options)
 
 

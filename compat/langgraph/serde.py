@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Final, Protocol, Self, runtime_checkable
 
 from ...checkpoint import Serializer
 from .ignored import take_ignored
@@ -15,11 +17,33 @@ class UntypedSerializerProtocol(Protocol):
     def loads(self, data: bytes) -> Any: ...
 
 
+@runtime_checkable
 class SerializerProtocol(Protocol):
     """Makes bytes of values, and says of which kind they are."""
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]: ...
     def loads_typed(self, data: tuple[str, bytes]) -> Any: ...
+
+
+class SerializerCompat:
+    """Types the bytes of a serializer that does not."""
+
+    def __init__(self, serde: UntypedSerializerProtocol) -> None:
+        self.serde = serde
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """The bytes of a value, and the name of its class."""
+        return type(obj).__name__, self.serde.dumps(obj)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """The value of such bytes."""
+        return self.serde.loads(data[1])
+
+
+def maybe_add_typed_methods(serde: Any) -> SerializerProtocol:
+    """The serializer itself if it has typed methods, else one that adds them."""
+    typed: SerializerProtocol = serde if hasattr(serde, "loads_typed") else SerializerCompat(serde)
+    return typed
 
 
 class CipherProtocol(Protocol):
@@ -29,27 +53,36 @@ class CipherProtocol(Protocol):
     def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes: ...
 
 
-class JsonPlusSerializer(Serializer):
-    """Our serializer under the peer's name. No value is pickled, and no class is loaded by a name
+CODEC: Final = Serializer()
+"""Knows the types of all graphs of the process whose savers or caches are not ours."""
+
+
+class JsonPlusSerializer:
+    """Makes bytes of values as ours does. No value is pickled, and no class is loaded by a name
     that was stored; so its options set nothing.
 
     Raises:
         TypeError: there is no such option.
     """
 
+    pickle_fallback = False
+
     def __init__(self, **options: Any) -> None:
         unknown = sorted(take_ignored("JsonPlusSerializer", options))
         if unknown:
             raise TypeError(f"JsonPlusSerializer has no options {unknown}")
-        super().__init__()
+
+    @cached_property
+    def _reviver(self) -> Any:  # the serializer of langgraph-checkpoint-redis calls it
+        return import_module("langchain_core.load.load").Reviver()
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """The bytes of a value, and of which kind they are."""
-        return super().dumps_typed(obj)
+        return CODEC.dumps_typed(obj)
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """The value of such bytes."""
-        return super().loads_typed(data)
+        return CODEC.loads_typed(tuple(data))  # type: ignore[arg-type]
 
     def with_msgpack_allowlist(self, extra_allowlist: Any) -> Self:
         """The serializer itself: which classes are stored is said by `stategraph.register`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...checkpoint.sqlite import SqliteSaver as _SqliteSaver
 from ...store.sqlite import SqliteStore as _SqliteStore
-from .savers import PeerSaver, PeerStore
+from .savers import AsyncStore, PeerSaver, PeerStore
 
 
 class SqliteSaver(PeerSaver, _SqliteSaver):
@@ -32,7 +32,7 @@ class AsyncSqliteSaver(SqliteSaver):
         """Nothing to do: the tables are made when it opens."""
 
 
-class AsyncSqliteStore(SqliteStore):
+class AsyncSqliteStore(AsyncStore, _SqliteStore):  # type: ignore[misc]
     """`SqliteStore` under the peer's name: our stores have both faces.
 
     Raises:
@@ -41,9 +41,6 @@ class AsyncSqliteStore(SqliteStore):
 
     def __init__(self, conn: Any, **options: Any) -> None:
         super().__init__(_refuse_aiosqlite(type(self).__name__, conn), **options)
-
-    async def setup(self) -> None:  # type: ignore[override]
-        """Nothing to do: the tables are made when it opens."""
 
 
 def _refuse_aiosqlite(name: str, conn: Any) -> Any:

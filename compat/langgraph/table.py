@@ -47,10 +47,14 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.types": {
         "pregel.types": _TYPES,
         "pregel.stream_parts": _STREAM_PARTS,
-        ".types": "Checkpointer PregelExecutableTask TracePolicy ensure_valid_checkpointer "
-        "interrupt omit_payload",
+        ".typing": "KeyFuncT N ResponseT",
+        ".types": "CacheKey Checkpointer PregelExecutableTask StreamChunk TracePolicy "
+        "ensure_valid_checkpointer interrupt omit_payload",
     },
-    "langgraph.typing": {".typing": "ContextT InputT OutputT StateT StateT_co StateT_contra"},
+    "langgraph.typing": {
+        ".typing": "ContextT ContextT_contra InputT NodeInputT NodeInputT_contra OutputT "
+        "StateLike StateT StateT_co StateT_contra"
+    },
     "langgraph.constants": {
         "pregel.names": "START END TASKS",
         "pregel.types": "Send Interrupt",
@@ -61,7 +65,7 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph._internal._constants": {
         "pregel.names": "TASKS PULL PUSH PREVIOUS NS_SEP INPUT",
         "checkpoint.records": f"{_RECORD_NAMES} NS_END",
-        ".constants": f"{_CONSTANTS} OVERWRITE",
+        ".constants": f"{_CONSTANTS} CACHE_NS_WRITES OVERWRITE",
     },
     "langgraph._internal._config": {
         ".config": "ensure_config merge_configs patch_config patch_configurable"
@@ -77,7 +81,7 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     },
     "langgraph.config": {
         "pregel.runtime": "get_store get_stream_writer",
-        ".config": "get_config",
+        ".config": "RunnableConfig get_config",
         ".constants": "CONF CONFIG_KEY_RUNTIME",
     },
     "langgraph.utils": {},
@@ -89,16 +93,21 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.runtime": {
         "pregel.control": "RunControl",
         "pregel.runtime": "ExecutionInfo Runtime ServerInfo",
-        ".runtime": "BaseUser get_runtime",
+        ".runtime": "BaseUser DEFAULT_RUNTIME get_runtime",
     },
     "langgraph.managed": {".managed": "IsLastStep RemainingSteps"},
-    "langgraph.managed.base": {".managed": "ManagedValueMapping ManagedValueSpec ManagedValue"},
+    "langgraph.managed.base": {
+        ".managed": "ManagedValueMapping ManagedValueSpec ManagedValue is_managed_value"
+    },
     "langgraph.managed.is_last_step": {
         ".managed": "IsLastStep RemainingSteps IsLastStepManager RemainingStepsManager"
     },
     "langgraph.channels": {"channels": _CHANNELS, ".channels": "DeltaChannel"},
     "langgraph.channels.any_value": {"channels": "AnyValue"},
-    "langgraph.channels.base": {"channels": "BaseChannel"},
+    "langgraph.channels.base": {
+        "channels": "BaseChannel MISSING",
+        ".typing": "Update Value",
+    },
     "langgraph.channels.binop": {"channels": "BinaryOperatorAggregate"},
     "langgraph.channels.delta": {".channels": "DeltaChannel"},
     "langgraph.channels.ephemeral_value": {"channels": "EphemeralValue"},
@@ -117,6 +126,7 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.graph.state": {
         ".graph": "StateGraph CompiledStateGraph",
         "pregel.names": "START END",
+        ".runnable": "StateNode=RunnableLike",
     },
     "langgraph.graph.message": {
         ".graph": "MessageGraph",
@@ -136,27 +146,49 @@ MODULES: Final[dict[str, dict[str, str]]] = {
         ".types": "PregelExecutableTask",
     },
     "langgraph.pregel.remote": {".remote": "RemoteGraph RemoteException"},
+    "langgraph.pregel.debug": {},
+    "langgraph.pregel._read": {".pregel": "ChannelRead PregelNode"},
+    "langgraph.pregel._write": {
+        ".pregel": "ChannelWrite ChannelWriteEntry ChannelWriteTupleEntry PASSTHROUGH SKIP_WRITE"
+    },
     "langgraph.pregel._tools": {".tools": "_tool_call_writer"},
     "langgraph.checkpoint": {},
     "langgraph.checkpoint.base": {
-        "checkpoint": "BaseCheckpointSaver Checkpoint CheckpointMetadata CheckpointTuple",
+        ".savers": "BaseCheckpointSaver",
+        ".typing": "V",
+        "checkpoint": "Checkpoint CheckpointMetadata CheckpointTuple",
+        "checkpoint.records": "PendingWrite",
         "pregel.errors": "EmptyChannelError",
-        ".checkpoints": "copy_checkpoint create_checkpoint empty_checkpoint get_checkpoint_id "
-        "get_checkpoint_metadata",
+        ".checkpoints": "ChannelVersions EXCLUDED_METADATA_KEYS LATEST_VERSION SCHEDULED "
+        "WRITES_IDX_MAP copy_checkpoint create_checkpoint empty_checkpoint get_checkpoint_id "
+        "get_checkpoint_metadata get_serializable_checkpoint_metadata writes_sort_key",
     },
+    "langgraph.checkpoint.base.id": {".checkpoints": "uuid6"},
     "langgraph.checkpoint.memory": {".savers": "InMemorySaver MemorySaver"},
     "langgraph.checkpoint.sqlite": {".sqlite": "SqliteSaver"},
     "langgraph.checkpoint.sqlite.aio": {".sqlite": "AsyncSqliteSaver"},
+    "langgraph.checkpoint.sqlite.utils": {},
     "langgraph.checkpoint.postgres": {".postgres": "PostgresSaver"},
     "langgraph.checkpoint.postgres.aio": {".postgres": "AsyncPostgresSaver"},
+    "langgraph.checkpoint.postgres.base": {},
+    "langgraph.checkpoint.postgres.shallow": {},
     "langgraph.checkpoint.serde": {},
     "langgraph.checkpoint.serde.base": {
-        ".serde": "CipherProtocol SerializerProtocol UntypedSerializerProtocol"
+        ".serde": "CipherProtocol SerializerCompat SerializerProtocol UntypedSerializerProtocol "
+        "maybe_add_typed_methods"
     },
-    "langgraph.checkpoint.serde.jsonplus": {".serde": "JsonPlusSerializer"},
+    "langgraph.checkpoint.serde.jsonplus": {
+        ".serde": "JsonPlusSerializer",
+        "checkpoint": "InvalidModuleError=UnknownTypeError",
+    },
     "langgraph.checkpoint.serde.encrypted": {},
+    "langgraph.checkpoint.serde.event_hooks": {},
+    "langgraph.checkpoint.serde.types": {
+        "channels": "ChannelProtocol=BaseChannel",
+        "pregel.types": "SendProtocol=Send",
+    },
     "langgraph.cache": {},
-    "langgraph.cache.base": {".savers": "BaseCache"},
+    "langgraph.cache.base": {".savers": "BaseCache FullKey Namespace", ".typing": "ValueT"},
     "langgraph.cache.memory": {".savers": "InMemoryCache"},
     "langgraph.cache.sqlite": {".savers": "SqliteCache"},
     "langgraph.cache.redis": {},
@@ -164,16 +196,27 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.store.base": {
         "store": "BaseStore GetOp IndexConfig Item ListNamespacesOp MatchCondition Op PutOp "
         "Result SearchItem SearchOp TTLConfig InvalidNamespaceError",
-        ".stores": "NOT_PROVIDED NotProvided NamespaceMatchType NamespacePath ensure_embeddings",
+        ".stores": "NOT_PROVIDED NotProvided NamespaceMatchType NamespacePath "
+        "validate_op_namespace",
     },
-    "langgraph.store.memory": {"store": "InMemoryStore"},
+    "langgraph.store.base.batch": {".stores": "AsyncBatchedBaseStore"},
+    "langgraph.store.base.embed": {
+        ".stores": "AEmbeddingsFunc Embeddings EmbeddingsFunc EmbeddingsLambda ensure_embeddings "
+        "get_text_at_path tokenize_path"
+    },
+    "langgraph.store.memory": {".savers": "InMemoryStore"},
     "langgraph.store.sqlite": {".sqlite": "SqliteStore AsyncSqliteStore"},
     "langgraph.store.sqlite.aio": {".sqlite": "AsyncSqliteStore"},
+    "langgraph.store.sqlite.base": {"store": "SqliteIndexConfig=IndexConfig"},
     "langgraph.store.postgres": {".postgres": "PostgresStore AsyncPostgresStore"},
     "langgraph.store.postgres.aio": {".postgres": "AsyncPostgresStore"},
+    "langgraph.store.postgres.base": {
+        "store": "PostgresIndexConfig=IndexConfig",
+        ".postgres": "PoolConfig",
+    },
     "langgraph.callbacks": {
         ".callbacks": "GraphCallbackHandler GraphInterruptEvent GraphLifecycleEvent "
-        "GraphLifecycleStatus GraphResumeEvent"
+        "GraphLifecycleStatus GraphResumeEvent GraphCallbacks"
     },
     "langgraph.stream": {},
     "langgraph.stream._types": {},
@@ -186,59 +229,63 @@ MODULES: Final[dict[str, dict[str, str]]] = {
 _EVENT_STREAM: Final = (
     "the event stream of version v3 is an experiment of the peer; use stream() or astream()"
 )
-_TRANSFORMERS: Final = (
-    "CheckpointsTransformer CustomTransformer DebugTransformer LifecyclePayload "
-    "LifecycleTransformer SubgraphStatus SubgraphTransformer TasksTransformer UpdatesTransformer"
-)
+_TABLES: Final = "it belongs to LangGraph's own tables; stategraph has its own"
+_INTERNAL: Final = "it is internal to the peer's engine"
 _RUN_STREAMS: Final = "AsyncGraphRunStream AsyncSubgraphRunStream GraphRunStream SubgraphRunStream"
-_NO_PREBUILT: Final = (
-    "langgraph.prebuilt is a distribution of its own that works with stategraph: "
-    "pip install langgraph-prebuilt"
-)
+
+_REASONS: Final[dict[str, dict[str, str]]] = {
+    "langgraph.checkpoint.base": {
+        "values that grow are stored as deltas anyway": "DeltaChannelHistory _DeltaSnapshot"
+    },
+    "langgraph.checkpoint.memory": {
+        "give a saver a file: SqliteSaver.from_conn_string(path)": "PersistentDict"
+    },
+    "langgraph.checkpoint.serde.encrypted": {
+        "give a saver on a database an Encryption of the key: "
+        "SqliteSaver(path, integrity=stategraph.Encryption(key))": "EncryptedSerializer"
+    },
+    "langgraph.checkpoint.serde.event_hooks": {
+        "the serializer has no events: it refuses a value that it does not know": "*"
+    },
+    "langgraph.checkpoint.sqlite.utils": {_TABLES: "*"},
+    "langgraph.checkpoint.postgres": {_TABLES: "Conn"},
+    "langgraph.checkpoint.postgres.base": {_TABLES: "* BasePostgresSaver"},
+    "langgraph.checkpoint.postgres.shallow": {
+        "give PostgresSaver a retention=stategraph.checkpoint.Retention(keep_last=1)": (
+            "AsyncShallowPostgresSaver ShallowPostgresSaver"
+        )
+    },
+    "langgraph.cache.redis": {"use SqliteCache, or inherit from BaseCache": "RedisCache"},
+    "langgraph.store.sqlite.base": {_TABLES: "* BaseSqliteStore"},
+    "langgraph.store.postgres.base": {_TABLES: "* BasePostgresStore Row"},
+    "langgraph.pregel.debug": {_INTERNAL: "* get_bolded_text get_colored_text tasks_w_writes"},
+    "langgraph.pregel.protocol": {_INTERNAL: "StreamProtocol"},
+    "langgraph.callbacks": {
+        "handlers in config['callbacks'] are called without it": (
+            "get_async_graph_callback_manager_for_config get_sync_graph_callback_manager_for_config"
+        )
+    },
+    "langgraph.stream": {_EVENT_STREAM: f"* {_RUN_STREAMS}"},
+    "langgraph.stream._types": {_EVENT_STREAM: "*"},
+    "langgraph.stream.run_stream": {_EVENT_STREAM: "*"},
+    "langgraph.stream.stream_channel": {_EVENT_STREAM: "*"},
+    "langgraph.stream.transformers": {
+        _EVENT_STREAM: "* LifecycleTransformer MessagesTransformer SubgraphTransformer "
+        "ValuesTransformer _TasksLifecycleBase"
+    },
+    "langgraph.prebuilt": {
+        "langgraph.prebuilt is a distribution of its own that works with stategraph: "
+        "pip install langgraph-prebuilt": "InjectedState InjectedStore ToolNode ToolRuntime "
+        "ValidationNode create_react_agent tools_condition"
+    },
+}
 
 ABSENT: Final[dict[str, dict[str, str]]] = {
-    "langgraph.checkpoint.serde.encrypted": {
-        "EncryptedSerializer": "give a saver on a database an Encryption of the key: "
-        "SqliteSaver(path, integrity=stategraph.Encryption(key))"
-    },
-    "langgraph.cache.redis": {"RedisCache": "use SqliteCache, or inherit from BaseCache"},
-    "langgraph.pregel.protocol": {"StreamProtocol": "it is internal to the peer's engine"},
-    "langgraph.checkpoint.base": {
-        "DeltaChannelHistory": "values that grow are stored as deltas anyway",
-        "writes_sort_key": "writes are stored in the order in which they apply",
-    },
-    "langgraph.callbacks": dict.fromkeys(
-        (
-            "get_async_graph_callback_manager_for_config",
-            "get_sync_graph_callback_manager_for_config",
-        ),
-        "handlers in config['callbacks'] are called without it",
-    ),
-    "langgraph.stream": dict.fromkeys(
-        f"{_TRANSFORMERS} {_RUN_STREAMS} ProtocolEvent StreamChannel StreamTransformer".split(),
-        _EVENT_STREAM,
-    ),
-    "langgraph.stream._types": dict.fromkeys(("ProtocolEvent", "StreamTransformer"), _EVENT_STREAM),
-    "langgraph.stream.run_stream": dict.fromkeys(_RUN_STREAMS.split(), _EVENT_STREAM),
-    "langgraph.stream.stream_channel": dict.fromkeys(("StreamChannel",), _EVENT_STREAM),
-    "langgraph.stream.transformers": dict.fromkeys(
-        f"{_TRANSFORMERS} MessagesTransformer ValuesTransformer _TasksLifecycleBase".split(),
-        _EVENT_STREAM,
-    ),
-    "langgraph.prebuilt": dict.fromkeys(
-        [
-            "InjectedState",
-            "InjectedStore",
-            "ToolNode",
-            "ToolRuntime",
-            "ValidationNode",
-            "create_react_agent",
-            "tools_condition",
-        ],
-        _NO_PREBUILT,
-    ),
+    module: {name: why for why, names in reasons.items() for name in names.split()}
+    for module, reasons in _REASONS.items()
 }
-"""Names that can be imported but have no counterpart, by module: why, and what to use."""
+"""Names that can be imported but have no counterpart, by module: why, and what to use. A `*` stands
+for all names that the table does not have."""
 
 
 @cache
@@ -253,9 +300,26 @@ def _sources(module: str) -> dict[str, tuple[str, str]]:
     return found
 
 
+@cache
+def _homes(name: str) -> list[str]:
+    """The modules that have a name: others pass it on, as the peer's modules do."""
+    return [module for module in MODULES if name in public_names(module)]
+
+
 def public_names(module: str) -> list[str]:
     """The names that a module of the peer has here, those without a counterpart included."""
-    return [*_sources(module), *ABSENT.get(module, ())]
+    return [name for name in (*_sources(module), *ABSENT.get(module, ())) if name != "*"]
+
+
+def look_up(module: str, name: str) -> tuple[str, str] | str | None:
+    """Where a name of the peer's module lies here: (module, name). If it has no counterpart, why,
+    as a text; None if there is no such name."""
+    for place in (module, *_homes(name)):
+        if name in _sources(place):
+            return _sources(place)[name]
+        if name in ABSENT.get(place, ()):
+            return ABSENT[place][name]
+    return ABSENT.get(module, {}).get("*")
 
 
 def find_name(module: str, name: str) -> Any:
@@ -264,9 +328,10 @@ def find_name(module: str, name: str) -> Any:
     Raises:
         AttributeError: the peer's module has no such public name, or it is not known here.
     """
-    if name in _sources(module):
-        path, ours = _sources(module)[name]
-        return getattr(import_module(path), ours)
-    if name in ABSENT.get(module, ()):
-        return absent(module, name, ABSENT[module][name])
-    raise AttributeError(f"module {module!r}, as stategraph serves it, has no name {name!r}")
+    found = look_up(module, name)
+    if found is None:
+        raise AttributeError(f"module {module!r}, as stategraph serves it, has no name {name!r}")
+    if isinstance(found, str):
+        return absent(module, name, found)
+    path, ours = found
+    return getattr(import_module(path), ours)

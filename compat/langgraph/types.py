@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ...checkpoint import BaseCheckpointSaver
 from ...pregel.superstep.interrupts import ask
@@ -12,6 +12,15 @@ from ...pregel.types import PregelTask
 
 Checkpointer: TypeAlias = bool | BaseCheckpointSaver | None
 PregelExecutableTask: TypeAlias = PregelTask
+StreamChunk: TypeAlias = tuple[tuple[str, ...], str, Any]
+
+
+class CacheKey(NamedTuple):
+    """Where a result is cached, and for how many seconds."""
+
+    ns: tuple[str, ...]
+    key: str
+    ttl: int | None
 
 
 def interrupt(value: Any, *, key: str | None = None, response_schema: Any = None) -> Any:

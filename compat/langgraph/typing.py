@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from typing_extensions import TypedDict, TypeVar
 
@@ -12,6 +12,20 @@ StateT_contra = TypeVar("StateT_contra", bound=Any, contravariant=True)
 InputT = TypeVar("InputT", bound=Any, default=StateT)
 OutputT = TypeVar("OutputT", bound=Any, default=StateT)
 ContextT = TypeVar("ContextT", bound=Any, default=None)
+
+ContextT_contra = TypeVar("ContextT_contra", bound=Any, contravariant=True, default=None)
+NodeInputT = TypeVar("NodeInputT", bound=Any)
+NodeInputT_contra = TypeVar("NodeInputT_contra", bound=Any, contravariant=True)
+KeyFuncT = TypeVar("KeyFuncT", bound=Any)
+N = TypeVar("N")
+ResponseT = TypeVar("ResponseT", default=Any)
+Update = TypeVar("Update")
+V = TypeVar("V", int, float, str)
+Value = TypeVar("Value")
+ValueT = TypeVar("ValueT")
+
+StateLike: TypeAlias = Any
+"""A TypedDict, a dataclass or a pydantic model."""
 
 MISSING: Final = object()
 

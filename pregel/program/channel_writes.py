@@ -95,8 +95,10 @@ class ChannelWrite(Writer):
                         f"{nearest(channel, known)}"
                     )
                 if channel == TASKS:
-                    value = check_send(value, task)
-                out.append((channel, value))
+                    sends = value if isinstance(value, list) else [value]
+                    out.extend((TASKS, check_send(send, task)) for send in sends)
+                else:
+                    out.append((channel, value))
 
     def check(self, channels: Mapping[str, Any]) -> Iterable[str]:
         """Static entries must name a channel, and not the engine's own."""

@@ -221,7 +221,7 @@ class CommitBuilder:
             if self._may_repeat:
                 checkpoint_id = self._make_id(machine, source, values)
             else:
-                checkpoint_id, self.made_new = new_checkpoint_id(), True
+                checkpoint_id, self.made_new = new_checkpoint_id(position.saved_id), True
         updated = None if machine.changed is None else sorted(machine.changed)
         # Before the saver has it: with async durability the next superstep runs from it at once,
         # and after a failure the journal refuses all that follows.
@@ -278,7 +278,7 @@ class CommitBuilder:
             parents = "\0".join(self.parents.values())
             return successor_id(f"{saved_id}\0{thread.ns}\0{thread.run_id}\0{parents}", values)
         self.made_new = True
-        return new_checkpoint_id()
+        return new_checkpoint_id(saved_id)
 
     def _encode_changes(
         self, machine: Machine

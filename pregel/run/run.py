@@ -381,6 +381,7 @@ def _root_thread(graph: Graph, config: RunnableConfig, ns: str | None) -> Thread
         named = (config.get("configurable") or {}).get("thread_id")
         return Thread(None, None if named is None else str(named), ns or "", run_id)
     thread_id, inside, checkpoint_id = coordinates(config)
+    saver = saver.for_call(config)
     # In a task the coordinates come with the config of the run around: they name no checkpoint to
     # go on from.
     if inside and checkpoint_id and RUNNING.get() is None:
@@ -391,7 +392,7 @@ def _root_thread(graph: Graph, config: RunnableConfig, ns: str | None) -> Thread
 def _nested_thread(graph: Graph, config: RunnableConfig, parent: Task) -> Thread:
     """Where a graph works that a task runs: on the part of the thread that belongs to the task."""
     around, own = run_of(parent), graph.checkpointer
-    saver = own if isinstance(own, BaseCheckpointSaver) else around.thread.saver
+    saver = own.for_call(config) if isinstance(own, BaseCheckpointSaver) else around.thread.saver
     if own is False:
         saver = None
     count = parent.current.count_graph()

@@ -117,20 +117,39 @@ _ids = _CheckpointIds()
 os.register_at_fork(after_in_child=_ids.renew)
 
 
-def new_checkpoint_id() -> str:
-    """A UUID of version 7: sorts by time for the eye, unique without it. Nothing relies on the
-    order."""
+def new_checkpoint_id(before: str | None = None) -> str:
+    """A UUID of version 7. The engine does not rely on its order, but savers written for LangGraph
+    list checkpoints in the order of their ids, so it sorts after the one before it in its thread.
+
+    Args:
+        before: the id of that one.
+    """
     millis = f"{time_ns() // 1_000_000:012x}"
-    return f"{millis[:8]}-{millis[8:]}{_ids.common}{next(_ids.numbers):012x}"
+    new = f"{millis[:8]}-{millis[8:]}{_ids.common}{next(_ids.numbers):012x}"
+    return new if before is None or new > before else _sorted_after(before, new)
 
 
 def successor_id(origin: str, values: Mapping[str, Blob | None]) -> str:
     """The id of a checkpoint by what it continues and what has changed. The superstep after it may
     run before it is stored; if it is lost and comes out the same again, the ids of that superstep's
-    tasks are the same, too."""
+    tasks are the same, too.
+
+    Args:
+        origin: begins with the id of the checkpoint before it; the new one sorts after that.
+    """
     digest = blake2b(origin.encode(), digest_size=16)
     for name in sorted(values):
         form, payload = values[name] or ("", b"")
         # Lengths are in it, so that no two lists of values make the same bytes.
         digest.update(f"\0{name}\0{form}\0{len(payload)}\0".encode() + payload)
-    return uuid_text(digest.hexdigest())
+    return _sorted_after(origin, uuid_text(digest.hexdigest()))
+
+
+def _sorted_after(origin: str, new: str) -> str:
+    """An id with the time of another one and a millisecond; with the earliest time if the other has
+    none."""
+    try:
+        millis = f"{int(origin[:8] + origin[9:13], 16) + 1:012x}"
+    except ValueError:
+        millis = "0" * 12
+    return f"{millis[:8]}-{millis[8:]}{new[13:]}"

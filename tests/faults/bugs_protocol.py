@@ -225,6 +225,6 @@ def ids_by_durability(stack: ExitStack) -> None:
     real = CommitBuilder._make_id
 
     def make_id(self: Any, *given: Any) -> str:
-        return real(self, *given) if self._settings.durability == "async" else new_checkpoint_id()
+        return real(self, *given) if self._settings.durability == "async" else new_checkpoint_id(self._position.saved_id)
 
     swap(stack, CommitBuilder, "_make_id", make_id)

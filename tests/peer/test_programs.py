@@ -8,6 +8,8 @@ import ast
 import pytest
 from side_by_side import PROGRAMS, run_by
 
+NEEDS = "needs"
+"""How the only line of a case begins whose package is not installed; see programs/published.py."""
 UNCAUGHT = "uncaught"
 """How the line of a case begins that has failed by a mistake in the program itself; see programs/program_cases.py."""
 
@@ -26,5 +28,7 @@ def cases() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("program", "name"), cases())
 def test_the_same_here_as_there(program: str, name: str) -> None:
     theirs = run_by("peer", program)[name]
+    if theirs and theirs[0].startswith(NEEDS):
+        pytest.skip(f"{theirs[0]}: make newest")
     assert not [line for line in theirs if line.startswith(UNCAUGHT)]
     assert run_by("stategraph", program)[name] == theirs
