@@ -15,9 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
+from kit.graphs import Count
 
 from stategraph import END, START, InMemorySaver, StateGraph
 from stategraph.checkpoint import threads as module
@@ -31,10 +32,6 @@ from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
 
 WAIT = 20
-
-
-class Count(TypedDict):
-    n: int
 
 
 class Refusing(ThreadPoolExecutor):

@@ -8,11 +8,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypedDict
+from typing import Any
 
 import psycopg
 import pytest
 from kit.fleet import until
+from kit.graphs import Count
 
 from stategraph import END, START, StateGraph
 from stategraph.checkpoint.base import CheckpointConflictError, Commit
@@ -27,10 +28,6 @@ from stategraph.testing import Commits
 
 WAIT = 20
 MANY = 12
-
-
-class Count(TypedDict):
-    n: int
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
 from groups import WAIT, first_commit, heads, path_of, together, write_together
 from groups import saver as saver
+from kit.graphs import Count
 
 from stategraph import END, START, StateGraph
 from stategraph.checkpoint.base import CheckpointConflictError, Commit
@@ -27,10 +28,6 @@ from stategraph.store.sqlite import SqliteStore
 from stategraph.testing import Commits
 
 MANY = 20
-
-
-class Count(TypedDict):
-    n: int
 
 
 class Trace:

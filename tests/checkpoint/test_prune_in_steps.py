@@ -7,18 +7,15 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
+from kit.graphs import Count
 
 import stategraph.checkpoint.sql.pruner as pruner_module
 from stategraph import END, START, CompiledStateGraph, StateGraph
 from stategraph.checkpoint.errors import DamagedError
 from stategraph.checkpoint.sqlite import SqliteSaver
-
-
-class Count(TypedDict):
-    n: int
 
 
 def counting(saver: Any) -> CompiledStateGraph:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import CONFIG
 from kit.paused import graph, says
 
 from stategraph import END, START, StateGraph
@@ -16,8 +17,6 @@ from stategraph.checkpoint.base import address
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.store.cache import SqliteCache
 from stategraph.store.sqlite import SqliteStore
-
-THREAD: Any = {"configurable": {"thread_id": "t"}}
 
 
 @pytest.fixture
@@ -191,20 +190,20 @@ def test_a_file_that_is_gone_is_noticed_at_the_next_commit(
 
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
         app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
-        drive.invoke(app, {"log": ["in"]}, THREAD)
+        drive.invoke(app, {"log": ["in"]}, CONFIG)
         spoiled = graph({"x": spoil}, (START, "x"), checkpointer=saver)
         with pytest.raises(StorageError, match="was deleted or replaced while it was open"):
-            drive.invoke(spoiled, {"log": ["again"]}, THREAD, durability=durability)
+            drive.invoke(spoiled, {"log": ["again"]}, CONFIG, durability=durability)
         if fault == "moved":
             (tmp_path / "elsewhere").rename(file)
-            drive.invoke(app, {"log": ["back"]}, THREAD)
+            drive.invoke(app, {"log": ["back"]}, CONFIG)
 
 
 def test_a_database_in_memory_has_no_file_to_watch() -> None:
     for name in (":memory:", "", "file:shared?mode=memory&cache=shared", "file:/nowhere?vfs=memdb"):
         with SqliteSaver.from_conn_string(name) as saver:
             app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
-            assert app.invoke({"log": ["in"]}, THREAD)["log"] == ["in", "x"]
+            assert app.invoke({"log": ["in"]}, CONFIG)["log"] == ["in", "x"]
 
 
 @pytest.mark.parametrize("index", ["checkpoints_by_space", "checkpoints_by_id", "channel_values_by_owner"])
@@ -213,8 +212,8 @@ def test_a_flipped_bit_in_an_index_makes_no_history_shorter(tmp_path: Path, inde
     with SqliteSaver.from_conn_string(str(file)) as saver:
         app = graph({"x": says("x" * 100)}, (START, "x"), checkpointer=saver)
         for turn in range(3):
-            app.invoke({"log": [f"{turn}"]}, THREAD)
-        before = [*saver.list(THREAD)]
+            app.invoke({"log": [f"{turn}"]}, CONFIG)
+        before = [*saver.list(CONFIG)]
         (page,) = saver._database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)).fetchone()
     data = file.read_bytes()
     refused = 0
@@ -225,7 +224,7 @@ def test_a_flipped_bit_in_an_index_makes_no_history_shorter(tmp_path: Path, inde
         with SqliteSaver.from_conn_string(str(file), synchronous="off") as saver:
             for limit in (None, 4):
                 try:
-                    assert [*saver.list(THREAD, limit=limit)] == before[:limit]
+                    assert [*saver.list(CONFIG, limit=limit)] == before[:limit]
                 except (DamagedError, StorageError):
                     refused += 1
             for found in before[1:4]:
@@ -246,16 +245,16 @@ def test_the_loser_of_a_race_is_told_the_same_in_each_durability(drive: Any, tmp
 
         def overtaken(state: Any) -> Any:
             if not told:
-                told.append(winner.invoke(None, THREAD, durability=durability))
+                told.append(winner.invoke(None, CONFIG, durability=durability))
             return {"log": ["x"]}
 
         app = graph(
             {"x": overtaken, "y": says("y")}, (START, "x"), ("x", "y"), checkpointer=mine, interrupt_before=["x"]
         )
-        drive.invoke(app, {"log": ["in"]}, THREAD)
+        drive.invoke(app, {"log": ["in"]}, CONFIG)
         with pytest.raises(CheckpointConflictError):
-            drive.invoke(app, None, THREAD, durability=durability)
-        assert app.get_state(THREAD).values == told[0]
+            drive.invoke(app, None, CONFIG, durability=durability)
+        assert app.get_state(CONFIG).values == told[0]
 
 
 @pytest.mark.parametrize("kind", [SqliteSaver, SqliteStore, SqliteCache])

@@ -8,13 +8,12 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import CONFIG
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from typing_extensions import TypedDict
 
 from stategraph import START, InMemorySaver, RemainingSteps, StateGraph, entrypoint, interrupt
-
-CONFIG: Any = {"configurable": {"thread_id": "1"}}
 
 
 class Model(BaseModel):

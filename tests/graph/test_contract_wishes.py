@@ -10,6 +10,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import CONFIG
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from typing_extensions import TypedDict
@@ -24,7 +25,6 @@ from stategraph import (
     interrupt,
 )
 
-CONFIG: Any = {"configurable": {"thread_id": "1"}}
 T = TypeVar("T")
 
 

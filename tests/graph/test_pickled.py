@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pytest
+from kit.graphs import CONFIG
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
@@ -27,8 +28,6 @@ from stategraph import (
     entrypoint,
 )
 from stategraph.channels import BinaryOperatorAggregate, EphemeralValue
-
-ONE = {"configurable": {"thread_id": "1"}}
 
 
 @dataclass
@@ -127,8 +126,8 @@ def test_a_graph_does_the_same_after_it_was_pickled_or_copied(app: Any, given: A
 
 def test_a_graph_from_a_pickle_stores_the_types_of_its_state(drive: Any) -> None:
     loaded = pickle.loads(pickle.dumps(app_of())).copy({"checkpointer": InMemorySaver()})
-    assert drive.invoke(loaded, {"x": 1}, ONE)["box"] == Box([1])
-    assert drive.get_state(loaded, ONE).values["box"] == Box([1])
+    assert drive.invoke(loaded, {"x": 1}, CONFIG)["box"] == Box([1])
+    assert drive.get_state(loaded, CONFIG).values["box"] == Box([1])
 
 
 def test_a_deep_copy_shares_what_the_graph_was_lent(drive: Any) -> None:
@@ -136,8 +135,8 @@ def test_a_deep_copy_shares_what_the_graph_was_lent(drive: Any) -> None:
     app = app_of(**lent)
     twin = copy.deepcopy(app)
     assert {name: getattr(twin, name) for name in lent} == lent
-    drive.invoke(app, {"x": 1}, ONE)
-    assert drive.get_state(twin, ONE).values == drive.get_state(app, ONE).values
+    drive.invoke(app, {"x": 1}, CONFIG)
+    assert drive.get_state(twin, CONFIG).values == drive.get_state(app, CONFIG).values
     assert twin.nodes is not app.nodes and twin.program is not app.program
 
 

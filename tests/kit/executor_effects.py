@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from kit.executor_graphs import State
+from kit.graphs import CONFIG
 from stategraph import Runtime, get_runtime, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
-
-THREAD: Any = {"configurable": {"thread_id": "1"}}
 
 
 def charge(folder: str, what: str) -> str:
@@ -84,7 +83,7 @@ def pays_and_looks(state: State, runtime: Runtime) -> State:
     (folder,) = state["texts"]
     runtime.once("charge", charge, folder, "book")
     with SqliteSaver.from_conn_string(f"{folder}/threads.db") as saver:
-        found = saver.get_tuple(THREAD)
+        found = saver.get_tuple(CONFIG)
     assert found is not None
     return {"log": [value for _, _, value in found.pending_writes]}
 

@@ -10,7 +10,6 @@ from zlib import crc32
 from kit.ready_graphs import State
 from stategraph import START, InMemorySaver, Send, StateGraph, interrupt
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 
 

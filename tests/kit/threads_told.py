@@ -9,6 +9,7 @@ from collections.abc import Callable
 from operator import add
 from typing import Annotated, Any, TypedDict
 
+from kit.graphs import CONFIG
 from stategraph import (
     END,
     START,
@@ -23,7 +24,6 @@ from stategraph import (
 from stategraph.graph.compile import CompiledStateGraph
 
 Told = tuple[CompiledStateGraph, Any]
-THREAD: Any = {"configurable": {"thread_id": "t"}}
 AT_ONCE = RetryPolicy(initial_interval=0.0, jitter=False)
 
 
@@ -57,8 +57,8 @@ def map_reduce(pages: int = 9, failing: tuple[int, ...] = (3, 3, 7)) -> Told:
     graph.add_edge(START, "plan").add_edge("fetch", "gather").add_edge("gather", END)
     graph.add_conditional_edges("plan", lambda state: [Send("fetch", {"page": n}) for n in range(pages)], ["fetch"])
     app = compiled(graph, "map and reduce")
-    app.invoke({"log": []}, THREAD)
-    return app, THREAD
+    app.invoke({"log": []}, CONFIG)
+    return app, CONFIG
 
 
 def asking() -> CompiledStateGraph:
@@ -75,10 +75,10 @@ def asking() -> CompiledStateGraph:
 def asked(answer: Any = None) -> Told:
     """A question beside another task; with an answer, the run after it as well."""
     app = asking()
-    app.invoke({"log": []}, THREAD)
+    app.invoke({"log": []}, CONFIG)
     if answer is not None:
-        app.invoke(Command(resume=answer), THREAD)
-    return app, THREAD
+        app.invoke(Command(resume=answer), CONFIG)
+    return app, CONFIG
 
 
 def failed() -> Told:
@@ -93,10 +93,10 @@ def failed() -> Told:
     graph.add_edge(START, "aside").add_edge(START, "bad").add_edge(["aside", "bad"], "last")
     app = compiled(graph, "failing")
     try:
-        app.invoke({"log": []}, THREAD)
+        app.invoke({"log": []}, CONFIG)
     except ValueError:
         pass
-    return app, THREAD
+    return app, CONFIG
 
 
 def renamed(node: Callable[[Any], Any], after: str = "pay") -> Told:
@@ -108,10 +108,10 @@ def renamed(node: Callable[[Any], Any], after: str = "pay") -> Told:
         return graph.add_edge(START, "a").add_edge("a", name).compile(checkpointer=saver)
 
     try:
-        build("charge").invoke({"log": []}, THREAD)
+        build("charge").invoke({"log": []}, CONFIG)
     except ValueError:
         pass
-    return build(after), THREAD
+    return build(after), CONFIG
 
 
 def declined(state: Any) -> Any:
@@ -130,8 +130,8 @@ def rescued() -> Told:
     """A node failed, and its error handler took over."""
     graph = StateGraph(Log).add_node("risky", declined, error_handler=rescue).add_edge(START, "risky")
     app = compiled(graph, "rescued")
-    app.invoke({"log": []}, THREAD)
-    return app, THREAD
+    app.invoke({"log": []}, CONFIG)
+    return app, CONFIG
 
 
 def looping(fails: int, runs: int) -> Told:
@@ -146,10 +146,10 @@ def looping(fails: int, runs: int) -> Told:
     graph.add_conditional_edges(START, lambda state: [Send("work", {"count": n}) for n in range(runs)], ["work"])
     app = compiled(graph, "looping")
     try:
-        app.invoke({"log": []}, THREAD)
+        app.invoke({"log": []}, CONFIG)
     except ValueError:
         pass
-    return app, THREAD
+    return app, CONFIG
 
 
 def forked() -> Told:
@@ -170,9 +170,9 @@ def nested() -> Told:
     graph = StateGraph(Log).add_node("outer", note("outer")).add_node("holder", inner.compile())
     graph.add_edge(START, "outer").add_edge("outer", "holder")
     app = compiled(graph, "nested")
-    app.invoke({"log": []}, THREAD)
-    app.invoke(Command(resume="yes"), THREAD)
-    return app, THREAD
+    app.invoke({"log": []}, CONFIG)
+    app.invoke(Command(resume="yes"), CONFIG)
+    return app, CONFIG
 
 
 def long(steps: int = 2000, growing: bool = True) -> Told:
@@ -182,12 +182,12 @@ def long(steps: int = 2000, growing: bool = True) -> Told:
     graph.add_edge(START, "tick")
     graph.add_conditional_edges("tick", lambda state: "tick" if state["count"] < steps else END, ["tick", END])
     app = compiled(graph, "loop")
-    app.invoke({"count": 0}, THREAD)
-    return app, THREAD
+    app.invoke({"count": 0}, CONFIG)
+    return app, CONFIG
 
 
 def questions(app: CompiledStateGraph) -> tuple[Interrupt, ...]:
-    return app.get_state(THREAD).interrupts
+    return app.get_state(CONFIG).interrupts
 
 
 class Timeless(InMemorySaver):

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
+from kit.graphs import Count
 from kit.source import FILES, ROOT, tree_of
 
 from stategraph import START, Command, InMemorySaver, StateGraph, interrupt
@@ -89,10 +90,6 @@ def test_a_namespace_is_taken_apart_in_one_file() -> None:
                 if node.func.attr == "isdigit" or {"'|'", "':'", "NS_SEP", "NS_END"}.intersection(marks):
                     wrong.append(f"{where}:{node.lineno}: {ast.unparse(node)}")
     assert not wrong, "\n".join(["pregel/names.py has functions for this:", *wrong])
-
-
-class Count(TypedDict):
-    n: int
 
 
 @pytest.mark.parametrize("name", ["7", "\u00b2"])  # str.isdigit holds for both, int() takes the first only

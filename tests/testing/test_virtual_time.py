@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 import subprocess
 import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import pytest
+from kit.graphs import CONFIG, Log
 
 from stategraph import (
     START,
@@ -31,12 +31,7 @@ from stategraph.pregel.drivers.pool import POOL
 from stategraph.pregel.errors import NodeTimeoutError, StepTimeoutError
 from stategraph.testing import virtual_time
 
-CFG: Any = {"configurable": {"thread_id": "t"}}
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
 
 
 def napper(drive: Any, *seconds: float, note: Any = None, **options: Any) -> Any:
@@ -60,7 +55,7 @@ def napper(drive: Any, *seconds: float, note: Any = None, **options: Any) -> Any
 
 
 def graph(nodes: dict[str, Any], saver: Any = None, **policies: Any) -> Any:
-    builder = StateGraph(State)
+    builder = StateGraph(Log)
     for name, node in nodes.items():
         builder.add_node(name, node, **policies).add_edge(START, name)
     return builder.compile(checkpointer=saver)
@@ -77,7 +72,7 @@ def test_tasks_side_by_side_wake_in_the_order_of_their_times(drive: Any, saver: 
 
             times = {"a": (300, 300), "b": (10,), "c": (50, 1, 1), "d": (400,)}
             nodes = {name: napper(drive, *each, note=noting(name)) for name, each in times.items()}
-            drive.invoke(graph(nodes, saver), {}, CFG if saver else None)
+            drive.invoke(graph(nodes, saver), {}, CONFIG if saver else None)
         assert woke == [("b", 10), ("c", 52), ("d", 400), ("a", 600)]
 
 
@@ -86,13 +81,13 @@ def test_who_computes_is_waited_for(drive: Any) -> None:
     seen: list[float] = []
     with virtual_time() as clock:
 
-        def work(state: State) -> Any:
+        def work(state: Log) -> Any:
             until = time.monotonic() + 0.05
             while time.monotonic() < until:
                 seen.append(clock.elapsed)
             return {"log": ["worked"]}
 
-        async def awork(state: State) -> Any:
+        async def awork(state: Log) -> Any:
             return work(state)
 
         drive.invoke(graph({"work": awork if drive.is_async else work, "nap": napper(drive, 3600)}), {})
@@ -106,11 +101,11 @@ def test_the_backoff_of_retries(drive: Any) -> None:
     )
     with virtual_time() as clock:
 
-        def fail(state: State) -> Any:
+        def fail(state: Log) -> Any:
             attempts.append(round(clock.elapsed))
             raise OSError
 
-        async def afail(state: State) -> Any:
+        async def afail(state: Log) -> Any:
             fail(state)
 
         with pytest.raises(OSError):
@@ -139,16 +134,16 @@ def test_the_deadline_of_a_run(drive: Any) -> None:
     app = graph({"nap": napper(drive, 45)}, InMemorySaver())
     with virtual_time(BEGIN) as clock:
         with pytest.raises(GraphDrained):
-            drive.invoke(app, {}, {**CFG, "deadline": BEGIN + timedelta(seconds=30)})
+            drive.invoke(app, {}, {**CONFIG, "deadline": BEGIN + timedelta(seconds=30)})
         assert clock.elapsed == pytest.approx(30)
-        assert drive.invoke(app, None, CFG) == {"log": ["woke"]}
+        assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
         assert clock.elapsed == pytest.approx(45)
 
 
 def test_a_limit_per_time(drive: Any) -> None:
     begun: list[int] = []
     with virtual_time() as clock:
-        builder = StateGraph(State)
+        builder = StateGraph(Log)
 
         def work(state: Any) -> Any:
             begun.append(round(clock.elapsed))
@@ -190,7 +185,7 @@ def test_calls_of_tasks(drive: Any) -> None:
 
 
 def test_timers_of_asyncio_are_moved_with_it() -> None:
-    async def node(state: State) -> Any:
+    async def node(state: Log) -> Any:
         await asyncio.sleep(3600)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.Event().wait(), 60)
@@ -205,32 +200,32 @@ def test_timers_of_asyncio_are_moved_with_it() -> None:
 
 
 def test_a_sleep_that_has_paused_its_task_is_over_when_the_time_is_moved(drive: Any) -> None:
-    def body(state: State, runtime: Runtime) -> Any:
+    def body(state: Log, runtime: Runtime) -> Any:
         runtime.sleep(timedelta(days=3))
         return {"log": ["woke"]}
 
     app = graph({"nap": body}, InMemorySaver())
     with virtual_time(BEGIN) as clock:
-        assert drive.invoke(app, {}, CFG)["__sleep__"] == BEGIN + timedelta(days=3)
-        assert drive.get_state(app, CFG).created_at.startswith("2030-01-01T00:00:00")
+        assert drive.invoke(app, {}, CONFIG)["__sleep__"] == BEGIN + timedelta(days=3)
+        assert drive.get_state(app, CONFIG).created_at.startswith("2030-01-01T00:00:00")
         clock.advance(timedelta(days=3))
-        assert drive.invoke(app, None, CFG) == {"log": ["woke"]}
+        assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
         assert clock.now == BEGIN + timedelta(days=3)
 
 
 def test_a_day_is_a_day_whatever_the_time_was() -> None:
     """Without a start it is some fraction of a second, which a `datetime` does not tell."""
 
-    def body(state: State, runtime: Runtime) -> Any:
+    def body(state: Log, runtime: Runtime) -> Any:
         runtime.sleep(timedelta(days=1))
         return {"log": ["woke"]}
 
     for _ in range(20):
         with virtual_time() as clock:
             app = graph({"nap": body}, InMemorySaver())
-            app.invoke({}, CFG)
+            app.invoke({}, CONFIG)
             clock.advance(timedelta(days=1))
-            assert app.invoke(None, CFG) == {"log": ["woke"]}
+            assert app.invoke(None, CONFIG) == {"log": ["woke"]}
 
 
 def test_calls_on_threads_of_a_test(drive: Any) -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from kit.described import Described, build, history, plain
 from kit.described import given as taken
 from kit.drive import Drive
+from kit.graphs import CONFIG
 from kit.random_graphs import graphs
 from kit.watching import Seen
 from typing_extensions import TypedDict
@@ -47,7 +48,6 @@ from stategraph.visualize.runs.live_view import PERIOD
 from stategraph.visualize.runs.progress import Progress
 from stategraph.visualize.runs.tally import TaskEnded, TaskStarted
 
-THREAD = {"configurable": {"thread_id": "1"}}
 PATIENCE = 10.0  # seconds until a test that waits for a view gives up
 
 
@@ -78,7 +78,7 @@ def shown(drive: Drive, app: Any, value: Any, config: Any = None, **options: Any
 def format_error(drive: Drive, described: Described, owner: Any, method: str, **options: Any) -> Any:
     """How each input ends on one thread, up to the first error, and the thread's history."""
     app = build(described, stategraph, is_async=drive.is_async, saver=InMemorySaver())
-    config = {**THREAD, "recursion_limit": 7}  # nested graphs double what they are given
+    config = {**CONFIG, "recursion_limit": 7}  # nested graphs double what they are given
     ends: list[Any] = []
     for value in described["inputs"]:
         call = (owner or app, method, *([app] if owner else []), taken(value, stategraph), config)
@@ -136,9 +136,9 @@ def test_what_is_marked_as_done_is_what_was_called(drive: Drive, described: Desc
     ids=str,
 )
 def test_options_of_invoke_mean_the_same(drive: Drive, options: Any) -> None:
-    watched, _ = shown(drive, graph("a", "b").compile(checkpointer=InMemorySaver()), {"log": []}, THREAD, **options)
+    watched, _ = shown(drive, graph("a", "b").compile(checkpointer=InMemorySaver()), {"log": []}, CONFIG, **options)
     plain_app = graph("a", "b").compile(checkpointer=InMemorySaver())
-    invoked = drive.invoke(plain_app, {"log": []}, THREAD, **options)
+    invoked = drive.invoke(plain_app, {"log": []}, CONFIG, **options)
     if "tasks" in options.get("stream_mode", ()):
         watched, invoked = [[(p["type"], p["ns"]) for p in parts] for parts in (watched, invoked)]
     assert watched == invoked
@@ -153,11 +153,11 @@ def test_a_lone_node_runs_on_the_thread_that_it_runs_on_without_a_view() -> None
 
 def test_a_question_comes_back_as_from_invoke_and_is_shown(drive: Drive) -> None:
     app = graph("b", a=lambda state: {"log": [interrupt("really?")]}).compile(checkpointer=InMemorySaver())
-    result, seen = shown(drive, app, {"log": []}, THREAD)
+    result, seen = shown(drive, app, {"log": []}, CONFIG)
     assert [question.value for question in result["__interrupt__"]] == ["really?"]
     assert seen.states == {"a": "paused", "b": "waiting"}
     assert seen.progress.notes() == ["a asks: really?"]
-    result, seen = shown(drive, app, Command(resume="yes"), THREAD)
+    result, seen = shown(drive, app, Command(resume="yes"), CONFIG)
     assert result == {"log": ["yes", "b"]}
     assert seen.states == {"a": "done", "b": "done"} and not seen.progress.notes()
 
@@ -221,9 +221,9 @@ def test_a_graph_watched_inside_a_node_pauses_the_graph_around_it() -> None:
     inner = graph(ask=lambda state: {"log": [interrupt("really?")]}).compile()
     seen = Seen()
     outer = graph(a=lambda state: watch(inner, {"log": []}, view=seen)).compile(checkpointer=InMemorySaver())
-    assert outer.invoke({"log": []}, THREAD)["__interrupt__"][0].value == "really?"
+    assert outer.invoke({"log": []}, CONFIG)["__interrupt__"][0].value == "really?"
     assert seen.progress.state == "paused" and seen.progress.notes() == ["ask asks: really?"]
-    assert outer.invoke(Command(resume="yes"), THREAD) == {"log": ["yes"]}
+    assert outer.invoke(Command(resume="yes"), CONFIG) == {"log": ["yes"]}
 
 
 # -- what is shown --------------------------------------------------------------------------------------------
@@ -303,9 +303,9 @@ def test_a_resume_tells_what_was_done_before_from_what_it_runs(drive: Drive) -> 
     builder.add_conditional_edges("plan", lambda s: [Send("charge", {"log": [str(n)]}) for n in range(3)], ["charge"])
     app = builder.compile(checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="declined"):
-        shown(drive, app, {"log": []}, THREAD)
+        shown(drive, app, {"log": []}, CONFIG)
     failing.clear()
-    _, seen = shown(drive, app, None, THREAD)
+    _, seen = shown(drive, app, None, CONFIG)
     assert seen.marks[0] == {"plan": ("done", "earlier"), "charge": ("waiting", "")}
     assert seen.marks[-1] == {"plan": ("done", "earlier"), "charge": ("done", "2 kept")}
     assert seen.headlines[-1].startswith("done · 1 superstep · 1 task · 2 kept")
@@ -315,8 +315,8 @@ def test_a_resume_tells_what_was_done_before_from_what_it_runs(drive: Drive) -> 
 
 def test_a_new_input_starts_with_all_nodes_waiting(drive: Drive) -> None:
     app = graph("a").compile(checkpointer=InMemorySaver())
-    app.invoke({"log": []}, THREAD)
-    assert shown(drive, app, {"log": []}, THREAD)[1].marks[0] == {"a": ("waiting", "")}
+    app.invoke({"log": []}, CONFIG)
+    assert shown(drive, app, {"log": []}, CONFIG)[1].marks[0] == {"a": ("waiting", "")}
 
 
 def test_time_goes_on_in_the_view_while_nothing_else_happens() -> None:
@@ -336,7 +336,7 @@ def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(
     leaf = graph("leaf").compile(checkpointer=inner)
     middle = graph(middle=leaf).compile(checkpointer=outer)
     app = graph(top=middle).compile(checkpointer=InMemorySaver())
-    result, seen = shown(drive, app, {"log": []}, THREAD, xray=True)
+    result, seen = shown(drive, app, {"log": []}, CONFIG, xray=True)
     assert result == {"log": ["leaf"]}
     assert seen.states == {"top": "done", "top:middle": "done", "top:middle:leaf": "done"}
     assert seen.progress.tasks == 3
@@ -381,7 +381,7 @@ def test_a_breakpoint_marks_the_nodes_that_it_holds(drive: Drive, options: Any) 
 def test_a_breakpoint_inside_marks_the_node_around_it_too(drive: Drive) -> None:
     inner = graph("x", "y").compile(interrupt_before=["y"])
     app = graph(sub=inner).compile(checkpointer=InMemorySaver())
-    _, seen = shown(drive, app, {"log": []}, THREAD, xray=True)
+    _, seen = shown(drive, app, {"log": []}, CONFIG, xray=True)
     assert seen.states == {"sub": "paused", "sub:x": "done", "sub:y": "paused"}
     assert seen.progress.state == "paused"
 
@@ -577,9 +577,9 @@ def test_other_observers_of_the_call_are_told_as_well(drive: Drive, seen: Seen) 
 
 def test_a_resume_with_progress_shows_what_was_done_before(drive: Drive, seen: Seen) -> None:
     app = graph("a", b=lambda state: {"log": [interrupt("ok?")]}).compile(checkpointer=InMemorySaver())
-    assert "__interrupt__" in drive.invoke(app, {"log": []}, THREAD, progress=True)
+    assert "__interrupt__" in drive.invoke(app, {"log": []}, CONFIG, progress=True)
     assert seen.states == {"a": "done", "b": "paused"}
-    assert drive.invoke(app, Command(resume="yes"), THREAD, progress=True, multitask="reject") == {"log": ["a", "yes"]}
+    assert drive.invoke(app, Command(resume="yes"), CONFIG, progress=True, multitask="reject") == {"log": ["a", "yes"]}
     assert seen.marks[-1] == {"a": ("done", "earlier"), "b": ("done", seen.marks[-1]["b"][1])}
 
 

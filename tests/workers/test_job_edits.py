@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import pytest
 from kit.fleet import job_of
+from kit.graphs import CONFIG, Log
 
 from stategraph import START, InMemorySaver, Runtime, StateGraph
 from stategraph.checkpoint import CheckpointConflictError
@@ -18,12 +18,7 @@ from stategraph.pregel.clock import CLOCK
 from stategraph.workers.jobs import Job, JobCodec
 from stategraph.workers.runner import JobRunner
 
-THREAD: Any = {"configurable": {"thread_id": "t"}}
 FORM = JobCodec(Serializer(), Integrity())
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
 
 
 class World:
@@ -32,16 +27,16 @@ class World:
     def __init__(self) -> None:
         self.ahead: list[Callable[[World], Any]] = []
         self.naps = False
-        builder = StateGraph(State).add_node("first", self.first).add_node("second", self.second)
+        builder = StateGraph(Log).add_node("first", self.first).add_node("second", self.second)
         builder.add_edge(START, "first").add_edge("first", "second")
         self.app = builder.compile(checkpointer=InMemorySaver())
-        self.app.invoke({"log": ["past"]}, THREAD)
+        self.app.invoke({"log": ["past"]}, CONFIG)
         self.runner = JobRunner(self.app, FORM, lambda job, task: None)
 
-    def first(self, state: State) -> Any:
+    def first(self, state: Log) -> Any:
         return {"log": ["first"]}
 
-    def second(self, state: State, runtime: Runtime) -> Any:
+    def second(self, state: Log, runtime: Runtime) -> Any:
         if self.ahead:
             self.ahead.pop()(self)
         if self.naps:
@@ -60,23 +55,23 @@ class World:
     @property
     def log(self) -> list[str]:
         """What the thread holds after its past."""
-        log: list[str] = self.app.get_state(THREAD).values["log"]
+        log: list[str] = self.app.get_state(CONFIG).values["log"]
         return log[log.index("past") + 3 :]
 
 
 def edit(world: World) -> None:
     """The state is changed; what was to run still is."""
-    world.app.update_state(THREAD, {"log": ["edit"]}, as_node="first")
+    world.app.update_state(CONFIG, {"log": ["edit"]}, as_node="first")
 
 
 def finish_by_hand(world: World) -> None:
     """The edit leaves nothing to do."""
-    world.app.update_state(THREAD, {"log": ["edit"]}, as_node="second")
+    world.app.update_state(CONFIG, {"log": ["edit"]}, as_node="second")
 
 
 def call(world: World) -> None:
     """Another run drops what was to do."""
-    world.app.invoke({"log": ["call"]}, THREAD)
+    world.app.invoke({"log": ["call"]}, CONFIG)
 
 
 def die(world: World) -> None:
@@ -110,8 +105,8 @@ def test_a_job_whose_worker_died_goes_on_from_an_edit(world: World, edits: int) 
 def test_a_job_that_sleeps_goes_on_from_an_edit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.naps = True
     assert world.run()[0] == "sleeping"
-    world.app.update_state(THREAD, {"log": ["edit"]})
-    assert world.app.get_state(THREAD).next == ("second",)
+    world.app.update_state(CONFIG, {"log": ["edit"]})
+    assert world.app.get_state(CONFIG).next == ("second",)
     later = CLOCK.time() + timedelta(days=2).total_seconds()
     monkeypatch.setattr(CLOCK, "time", lambda: later)
     assert world.run(attempt=2)[0] == "done"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import psycopg
 import pytest
 from kit import cluster
 from kit.fleet import until, working
+from kit.graphs import Log
 
 from stategraph import START, Command, Runtime, StateGraph, interrupt
 from stategraph.pregel.clock import CLOCK
@@ -20,26 +20,22 @@ postgres = cluster.emptied
 DAY = timedelta(days=1)
 
 
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
-
-
 RAN: list[str] = []
 
 
-def nap(state: State, runtime: Runtime) -> Any:
+def nap(state: Log, runtime: Runtime) -> Any:
     RAN.append("nap")
     runtime.sleep(DAY)
     return {"log": ["woke"]}
 
 
-def ask(state: State) -> Any:
+def ask(state: Log) -> Any:
     return {"log": [interrupt("content?")]}
 
 
-napping = StateGraph(State).add_node("nap", nap).add_edge(START, "nap").compile(name="napping")
+napping = StateGraph(Log).add_node("nap", nap).add_edge(START, "nap").compile(name="napping")
 asking = (
-    StateGraph(State).add_node("nap", nap).add_node("ask", ask).add_edge(START, "nap").add_edge(START, "ask")
+    StateGraph(Log).add_node("nap", nap).add_node("ask", ask).add_edge(START, "nap").add_edge(START, "ask")
 ).compile(name="asking")
 
 

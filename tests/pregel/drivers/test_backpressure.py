@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import CONFIG
 
 from stategraph import START, InMemorySaver, StateGraph
 from stategraph.graph import astream_text, stream_text
@@ -20,7 +21,6 @@ from stategraph.pregel.types import RetryPolicy, TimeoutPolicy
 MANY = 5 * MOST_WAITING
 SOON = 20.0
 """Seconds after which a test that hangs fails."""
-THREAD = {"configurable": {"thread_id": "1"}}
 
 
 class State(TypedDict, total=False):
@@ -186,11 +186,11 @@ def test_a_thread_of_the_users_does_not_wait(drive: Any) -> None:
 def test_a_reader_who_leaves_lets_the_waiting_function_end_and_the_run_goes_on_later() -> None:
     says, saver = Says(), InMemorySaver()
     app = build(says.function, saver)
-    chunks = app.stream({}, THREAD, stream_mode="custom")
+    chunks = app.stream({}, CONFIG, stream_mode="custom")
     assert next(chunks) == 0 and says.held.wait(SOON)
     chunks.close()
     assert says.ended.is_set() and says.said == MANY
-    assert app.invoke(None, THREAD) == {"done": ["said"]}
+    assert app.invoke(None, CONFIG) == {"done": ["said"]}
     assert says.said == MANY  # its result was kept
 
 
@@ -199,12 +199,12 @@ def test_an_async_reader_who_leaves_lets_the_waiting_function_end() -> None:
     app = build(says.function, InMemorySaver())
 
     async def leave() -> Any:
-        chunks = app.astream({}, THREAD, stream_mode="custom")
+        chunks = app.astream({}, CONFIG, stream_mode="custom")
         await anext(chunks)
         await asyncio.to_thread(says.held.wait, SOON)
         await chunks.aclose()
         await asyncio.to_thread(says.ended.wait, SOON)
-        return await app.ainvoke(None, THREAD)
+        return await app.ainvoke(None, CONFIG)
 
     assert asyncio.run(leave()) == {"done": ["said"]}
 
@@ -217,7 +217,7 @@ def test_a_cancelled_run_ends_though_its_coroutine_waits_for_the_reader() -> Non
         taken = asyncio.Event()
 
         async def read() -> None:
-            async for _ in app.astream({}, THREAD, stream_mode="custom"):
+            async for _ in app.astream({}, CONFIG, stream_mode="custom"):
                 taken.set()
                 await asyncio.Event().wait()
 

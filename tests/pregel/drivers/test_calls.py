@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import CONFIG
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -34,7 +35,6 @@ from stategraph import (
 from stategraph.pregel.drivers import attempt
 from stategraph.pregel.superstep.deadline import Deadline
 
-ONE = {"configurable": {"thread_id": "1"}}
 WAIT = 5.0
 """Seconds after which a test that hangs gives up."""
 
@@ -725,7 +725,7 @@ def test_a_saver_that_fails_fails_the_call(drive: Drive) -> None:
         return double(1).result()
 
     with pytest.raises(OSError, match="disk full"):
-        limited(drive, flow, 1, ONE)
+        limited(drive, flow, 1, CONFIG)
 
 
 # -- leaving early --------------------------------------------------------------------------------------------
@@ -747,11 +747,11 @@ def test_a_reader_that_leaves_while_calls_run() -> None:
     def flow(x: int) -> str:
         return slow().result()
 
-    chunks = flow.stream(1, ONE, stream_mode="custom")
+    chunks = flow.stream(1, CONFIG, stream_mode="custom")
     assert next(chunks) == "started"
     threading.Timer(0.005, left.set).start()
     chunks.close()
-    assert flow.invoke(None, ONE) == "done"
+    assert flow.invoke(None, CONFIG) == "done"
     assert log == ["slow"]
 
 
@@ -775,7 +775,7 @@ def test_an_async_reader_that_leaves_cancels_calls() -> None:
         await parent()
 
     async def main() -> Any:
-        chunks = flow.astream(1, ONE, stream_mode="custom")
+        chunks = flow.astream(1, CONFIG, stream_mode="custom")
         assert await anext(chunks) == "started"
         await chunks.aclose()
         return [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
@@ -882,8 +882,8 @@ def test_a_question_in_one_call_lets_the_others_end(drive: Drive) -> None:
         asked, worked = ask(), work()
         return asked.result(), worked.result()
 
-    limited(drive, flow, 1, ONE)
-    assert limited(drive, flow, Command(resume="A"), ONE) == ("A", "work")
+    limited(drive, flow, 1, CONFIG)
+    assert limited(drive, flow, Command(resume="A"), CONFIG) == ("A", "work")
     assert log == ["work"]
 
 
@@ -912,9 +912,9 @@ def test_a_drain_lets_calls_end(drive: Drive) -> None:
         return nested.invoke({"n": 1})["log"], future.result()
 
     with pytest.raises(GraphDrained):
-        limited(drive, flow, 1, ONE)
+        limited(drive, flow, 1, CONFIG)
     assert log == ["work"]
-    assert limited(drive, flow, None, ONE) == (["last"], "work")
+    assert limited(drive, flow, None, CONFIG) == (["last"], "work")
     assert log == ["work"]
 
 

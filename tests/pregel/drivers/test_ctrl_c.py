@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from typing_extensions import TypedDict
+from kit.graphs import CONFIG, Log
 
 from stategraph import START, InMemorySaver, StateGraph
 from stategraph.checkpoint.sql.sqlite_database import Database
@@ -22,17 +21,11 @@ from stategraph.pregel.drivers.threads import ThreadDriver
 from stategraph.pregel.run import loop
 from stategraph.pregel.superstep.machine import Machine
 
-CFG: Any = {"configurable": {"thread_id": "1"}}
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
-
 
 @pytest.fixture
 def app() -> Iterator[Any]:
     with SqliteSaver.from_conn_string(":memory:", synchronous="off") as saver:
-        graph = StateGraph(State)
+        graph = StateGraph(Log)
         for before, name in ((START, "a"), ("a", "b"), ("b", "c")):
             graph.add_node(name, lambda state, name=name: {"log": [name]}).add_edge(before, name)
         yield graph.compile(checkpointer=saver)
@@ -62,9 +55,9 @@ def test_a_superstep_that_is_half_applied_is_not_stored(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         real = getattr(Machine, method)
         patch.setattr(Machine, method, once(real, 3, after=after))
-        app.invoke({"log": ["in"]}, CFG, durability="exit")
-    found = app.get_state(CFG).values
-    assert app.invoke(None if found else {"log": ["in"]}, CFG)["log"] == ["in", "a", "b", "c"]
+        app.invoke({"log": ["in"]}, CONFIG, durability="exit")
+    found = app.get_state(CONFIG).values
+    assert app.invoke(None if found else {"log": ["in"]}, CONFIG)["log"] == ["in", "a", "b", "c"]
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -74,8 +67,8 @@ def test_nobody_waits_for_a_save_that_was_never_begun(app: Any, monkeypatch: pyt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(journal, "POOL", Pool)
-        app.invoke({"log": ["in"]}, CFG, durability="async")
-    assert app.invoke(None, CFG)["log"] == ["in", "a", "b", "c"]
+        app.invoke({"log": ["in"]}, CONFIG, durability="async")
+    assert app.invoke(None, CONFIG)["log"] == ["in", "a", "b", "c"]
 
 
 def test_a_transaction_that_was_left_open_is_undone_by_the_next(tmp_path: Any) -> None:
@@ -106,15 +99,15 @@ def test_what_stops_a_save_in_the_background_is_raised_by_the_run_alone(
                 raise Stop
             super().commit(commit)
 
-    def waits(state: State) -> State:
+    def waits(state: Log) -> Log:
         assert stopped.wait(5.0)  # so it is the thread which saves that meets it
         return {"log": ["b"]}
 
     with Saver.from_conn_string(":memory:", synchronous="off") as saver:
-        graph = StateGraph(State).add_node("a", lambda state: {"log": ["a"]}).add_node("b", waits)
+        graph = StateGraph(Log).add_node("a", lambda state: {"log": ["a"]}).add_node("b", waits)
         app = graph.add_edge(START, "a").add_edge("a", "b").compile(checkpointer=saver)
         with pytest.raises(Stop):
-            drive.invoke(app, {"log": ["in"]}, CFG, durability="async")
+            drive.invoke(app, {"log": ["in"]}, CONFIG, durability="async")
     assert not printed
 
 
@@ -123,7 +116,7 @@ def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch: pyt
     saver, gate, held = InMemorySaver(), threading.Event(), []
     commit, end_by_force = saver.commit, loop._end_by_force
 
-    def slow(state: State) -> State:
+    def slow(state: Log) -> Log:
         gate.wait(20)
         return {"log": ["slow"]}
 
@@ -142,7 +135,7 @@ def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch: pyt
             time.sleep(0.001)
         commit(given)
 
-    graph = StateGraph(State).add_node("quick", lambda state: {"log": ["quick"]}).add_node("slow", slow)
+    graph = StateGraph(Log).add_node("quick", lambda state: {"log": ["quick"]}).add_node("slow", slow)
     graph.add_node("last", lambda state: {"log": ["last"]})
     graph.add_edge(START, "quick").add_edge(START, "slow").add_edge(["quick", "slow"], "last")
     app = graph.compile(saver)
@@ -151,9 +144,9 @@ def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch: pyt
         patch.setattr(loop, "_end_by_force", end)
         patch.setattr(saver, "commit", store)
         with pytest.raises(KeyboardInterrupt):
-            [*app.stream({"log": []}, CFG, durability="exit")]
-    assert len(held) == 2 and app.get_state(CFG).next == ("slow",)
-    assert app.invoke(None, CFG) == {"log": ["quick", "slow", "last"]}
+            [*app.stream({"log": []}, CONFIG, durability="exit")]
+    assert len(held) == 2 and app.get_state(CONFIG).next == ("slow",)
+    assert app.invoke(None, CONFIG) == {"log": ["quick", "slow", "last"]}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +168,7 @@ def test_ctrl_c_is_not_waited_for_ever(codes: set[Any]) -> None:
                     sys.setprofile(None)
                     raise KeyboardInterrupt
 
-        graph = StateGraph(State)
+        graph = StateGraph(Log)
         for name in ("a", "b", "c"):
             graph.add_node(name, lambda state: {"log": ["x"]}).add_edge(START, name)
         app = graph.compile()

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import CONFIG
 
 from stategraph import (
     START,
@@ -27,7 +28,6 @@ from stategraph import (
 from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.drivers import limit as limits
 
-CFG: Any = {"configurable": {"thread_id": "t"}}
 WAIT = 20
 
 
@@ -178,7 +178,7 @@ def test_places_come_back_after_failures_pauses_and_cancellations(drive: Any) ->
     builder.add_conditional_edges(START, lambda state: [Send("work", {"number": n}) for n in state["log"]], ["work"])
     app = builder.compile(checkpointer=InMemorySaver())
     with pytest.raises(ConnectionError):
-        drive.invoke(app, {"log": [0, 1, 2]}, CFG)
+        drive.invoke(app, {"log": [0, 1, 2]}, CONFIG)
     other: Any = {"configurable": {"thread_id": "u"}}
     assert len(drive.invoke(app, {"log": [1, 2, 3]}, other)["__interrupt__"]) == 3
     assert shared._taken == 0 and not shared._waiting
@@ -312,6 +312,6 @@ def test_an_answer_needs_a_place_again(drive: Any) -> None:
         .add_edge(START, "ask")
         .compile(checkpointer=InMemorySaver())
     )
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     assert shared._taken == 0
-    assert drive.invoke(app, Command(resume=5), CFG)["log"] == [5]
+    assert drive.invoke(app, Command(resume=5), CONFIG)["log"] == [5]

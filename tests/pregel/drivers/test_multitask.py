@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 import threading
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import pytest
 from kit import cluster
+from kit.graphs import CONFIG, Log
 
 from stategraph import (
     START,
@@ -24,12 +24,7 @@ from stategraph.pregel.drivers.driver import LIVE, WATCHERS
 from stategraph.pregel.drivers.turns import _LINES
 
 postgres = cluster.emptied
-CFG: Any = {"configurable": {"thread_id": "t"}}
 WAITING = ["enqueue", "interrupt", "rollback"]
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
 
 
 @pytest.fixture(autouse=True)
@@ -48,20 +43,20 @@ class Gate:
 def make(saver: Any, gate: Gate | None = None, *, is_async: bool = False) -> Any:
     """Two nodes; the first may be held."""
 
-    def first(state: State) -> Any:
+    def first(state: Log) -> Any:
         if gate is not None and state["log"][-1] == "hold":
             gate.reached.set()
             assert gate.opened.wait(20)
         return {"log": [f"a{len(state['log'])}"]}
 
-    async def afirst(state: State) -> Any:
+    async def afirst(state: Log) -> Any:
         if gate is not None and state["log"][-1] == "hold":
             gate.reached.set()
             while not gate.opened.is_set():
                 await asyncio.sleep(0.001)
         return {"log": [f"a{len(state['log'])}"]}
 
-    builder = StateGraph(State).add_node("a", afirst if is_async else first)
+    builder = StateGraph(Log).add_node("a", afirst if is_async else first)
     builder.add_node("b", lambda state: {"log": [f"b{len(state['log'])}"]})
     return builder.add_edge(START, "a").add_edge("a", "b").compile(checkpointer=saver)
 
@@ -92,10 +87,10 @@ def collide(drive: Any, saver: Any, how: str, *, before: list[str] | None = None
     gate = Gate()
     app = make(saver, gate, is_async=drive.is_async)
     if before is not None:
-        drive.invoke(app, {"log": before}, CFG)
-    live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CFG))
+        drive.invoke(app, {"log": before}, CONFIG)
+    live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CONFIG))
     assert gate.reached.wait(20)
-    late, second = started(lambda: drive.invoke(app, {"log": ["new"]}, CFG, multitask=how))
+    late, second = started(lambda: drive.invoke(app, {"log": ["new"]}, CONFIG, multitask=how))
     if how == "reject" or (how == "rollback" and drive.is_async):  # coroutines are cancelled at once
         late.join(20)
     else:
@@ -109,7 +104,7 @@ def collide(drive: Any, saver: Any, how: str, *, before: list[str] | None = None
 def test_reject_says_that_the_thread_is_busy(drive: Any, saver: Any) -> None:
     first, second = collide(drive, saver, "reject")
     assert isinstance(second, ThreadBusyError) and "thread 't' is busy" in str(second)
-    assert first == {"log": ["hold", "a1", "b2"]} == drive.get_state(make(saver), CFG).values
+    assert first == {"log": ["hold", "a1", "b2"]} == drive.get_state(make(saver), CONFIG).values
 
 
 def test_enqueue_waits_for_the_end(drive: Any, saver: Any) -> None:
@@ -130,24 +125,24 @@ def test_rollback_starts_from_before_the_input_of_the_live_run(drive: Any, saver
     assert isinstance(first, GraphDrained) and "rolled back" in str(first)
     old = [] if before is None else ["old", "a1", "b2"]
     assert second == {"log": [*old, "new", f"a{len(old) + 1}", f"b{len(old) + 2}"]}
-    assert drive.get_state(make(saver), CFG).values == second
-    assert any("hold" in stored.values["log"] for stored in drive.history(make(saver), CFG)), "it stays in the history"
+    assert drive.get_state(make(saver), CONFIG).values == second
+    assert any("hold" in stored.values["log"] for stored in drive.history(make(saver), CONFIG)), "it stays in the history"
 
 
 def test_rollback_cancels_a_coroutine_at_once(saver: Any) -> None:
     async def scene() -> tuple[Any, Any]:
         reached, never = asyncio.Event(), asyncio.Event()
 
-        async def node(state: State) -> Any:
+        async def node(state: Log) -> Any:
             if state["log"] == ["hold"]:
                 reached.set()
                 await never.wait()
             return {"log": ["done"]}
 
-        app = StateGraph(State).add_node("a", node).add_edge(START, "a").compile(checkpointer=saver)
-        live = asyncio.create_task(app.ainvoke({"log": ["hold"]}, CFG))
+        app = StateGraph(Log).add_node("a", node).add_edge(START, "a").compile(checkpointer=saver)
+        live = asyncio.create_task(app.ainvoke({"log": ["hold"]}, CONFIG))
         await reached.wait()
-        end = await app.ainvoke({"log": ["new"]}, CFG, multitask="rollback")
+        end = await app.ainvoke({"log": ["new"]}, CONFIG, multitask="rollback")
         (outcome,) = await asyncio.gather(live, return_exceptions=True)
         assert not live.cancelled()
         return outcome, end
@@ -161,16 +156,16 @@ def test_two_rollbacks_at_once_cancel_it_once() -> None:
     async def scene() -> Any:
         reached = asyncio.Event()
 
-        async def node(state: State) -> Any:
+        async def node(state: Log) -> Any:
             if state["log"] == ["hold"]:
                 reached.set()
                 await asyncio.Event().wait()
             return {"log": ["done"]}
 
-        app = StateGraph(State).add_node("a", node).add_edge(START, "a").compile(checkpointer=InMemorySaver())
-        live = asyncio.create_task(app.ainvoke({"log": ["hold"]}, CFG))
+        app = StateGraph(Log).add_node("a", node).add_edge(START, "a").compile(checkpointer=InMemorySaver())
+        live = asyncio.create_task(app.ainvoke({"log": ["hold"]}, CONFIG))
         await reached.wait()
-        late = [app.ainvoke({"log": [word]}, CFG, multitask="rollback") for word in ("one", "two")]
+        late = [app.ainvoke({"log": [word]}, CONFIG, multitask="rollback") for word in ("one", "two")]
         return await asyncio.gather(live, *late, return_exceptions=True)
 
     first, second, third = asyncio.run(scene())
@@ -182,15 +177,15 @@ def test_a_call_that_was_cancelled_by_its_caller_stays_cancelled() -> None:
     async def scene() -> None:
         reached = asyncio.Event()
 
-        async def node(state: State) -> Any:
+        async def node(state: Log) -> Any:
             reached.set()
             await asyncio.Event().wait()
 
-        app = StateGraph(State).add_node("a", node).add_edge(START, "a").compile(checkpointer=InMemorySaver())
-        live = asyncio.create_task(app.ainvoke({"log": []}, CFG))
+        app = StateGraph(Log).add_node("a", node).add_edge(START, "a").compile(checkpointer=InMemorySaver())
+        live = asyncio.create_task(app.ainvoke({"log": []}, CONFIG))
         await reached.wait()
         live.cancel()
-        waiting = asyncio.create_task(app.ainvoke(None, CFG, multitask="enqueue"))
+        waiting = asyncio.create_task(app.ainvoke(None, CONFIG, multitask="enqueue"))
         await asyncio.sleep(0)
         waiting.cancel()
         ended = await asyncio.gather(live, waiting, return_exceptions=True)
@@ -202,17 +197,17 @@ def test_a_call_that_was_cancelled_by_its_caller_stays_cancelled() -> None:
 @pytest.mark.parametrize("how", WAITING)
 def test_on_an_idle_thread_it_is_an_ordinary_call(drive: Any, how: Any) -> None:
     app = make(InMemorySaver())
-    drive.invoke(app, {"log": ["x"]}, CFG, multitask=how)
-    assert drive.invoke(app, {"log": ["y"]}, CFG, multitask=how) == {"log": ["x", "a1", "b2", "y", "a4", "b5"]}
-    assert drive.invoke(app, {"log": ["z"]}, CFG, multitask="reject")["log"][-3] == "z"
+    drive.invoke(app, {"log": ["x"]}, CONFIG, multitask=how)
+    assert drive.invoke(app, {"log": ["y"]}, CONFIG, multitask=how) == {"log": ["x", "a1", "b2", "y", "a4", "b5"]}
+    assert drive.invoke(app, {"log": ["z"]}, CONFIG, multitask="reject")["log"][-3] == "z"
 
 
 def test_streams_take_their_turn(drive: Any, saver: Any) -> None:
     gate = Gate()
     app = make(saver, gate)
-    live, first = started(lambda: drive.stream(app, {"log": ["hold"]}, CFG, stream_mode="values", multitask="reject"))
+    live, first = started(lambda: drive.stream(app, {"log": ["hold"]}, CONFIG, stream_mode="values", multitask="reject"))
     assert gate.reached.wait(20)
-    late, second = started(lambda: drive.stream(app, {"log": ["new"]}, CFG, multitask="enqueue"))
+    late, second = started(lambda: drive.stream(app, {"log": ["new"]}, CONFIG, multitask="enqueue"))
     waits_in_line(1)
     gate.opened.set()
     live.join(20)
@@ -224,28 +219,28 @@ def test_streams_take_their_turn(drive: Any, saver: Any) -> None:
 def test_those_that_wait_come_in_order(saver: Any) -> None:
     gate = Gate()
     app = make(saver, gate)
-    live, _ = started(lambda: app.invoke({"log": ["hold"]}, CFG))
+    live, _ = started(lambda: app.invoke({"log": ["hold"]}, CONFIG))
     assert gate.reached.wait(20)
     threads = []
     for number in range(4):
         words = {"log": [f"w{number}"]}
-        threads.append(started(lambda words=words: app.invoke(words, CFG, multitask="enqueue")))
+        threads.append(started(lambda words=words: app.invoke(words, CONFIG, multitask="enqueue")))
         waits_in_line(number + 1)
     gate.opened.set()
     for thread, _ in [(live, None), *threads]:
         thread.join(20)
-    log = app.get_state(CFG).values["log"]
+    log = app.get_state(CONFIG).values["log"]
     assert [word for word in log if word[0] == "w"] == ["w0", "w1", "w2", "w3"]
 
 
 def test_an_interrupt_stops_what_stands_before_it_in_line(saver: Any) -> None:
     gate = Gate()
     app = make(saver, gate)
-    live, first = started(lambda: app.invoke({"log": ["hold"]}, CFG))
+    live, first = started(lambda: app.invoke({"log": ["hold"]}, CONFIG))
     assert gate.reached.wait(20)
-    queued, second = started(lambda: app.invoke({"log": ["queued"]}, CFG, multitask="enqueue"))
+    queued, second = started(lambda: app.invoke({"log": ["queued"]}, CONFIG, multitask="enqueue"))
     waits_in_line(1)
-    late, third = started(lambda: app.invoke({"log": ["new"]}, CFG, multitask="interrupt"))
+    late, third = started(lambda: app.invoke({"log": ["new"]}, CONFIG, multitask="interrupt"))
     waits_in_line(2)
     gate.opened.set()
     for thread in (live, queued, late):
@@ -258,9 +253,9 @@ def test_an_interrupt_stops_what_stands_before_it_in_line(saver: Any) -> None:
 def test_a_control_that_several_runs_share_is_not_drained(drive: Any) -> None:
     saver, gate, control = InMemorySaver(), Gate(), RunControl()
     app = make(saver, gate)
-    live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CFG, control=control))
+    live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CONFIG, control=control))
     assert gate.reached.wait(20)
-    late, second = started(lambda: drive.invoke(app, {"log": ["new"]}, CFG, control=control, multitask="interrupt"))
+    late, second = started(lambda: drive.invoke(app, {"log": ["new"]}, CONFIG, control=control, multitask="interrupt"))
     waits_in_line()
     gate.opened.set()
     live.join(20)
@@ -272,11 +267,11 @@ def test_a_control_that_several_runs_share_is_not_drained(drive: Any) -> None:
 def test_other_threads_and_savers_are_not_in_the_way(drive: Any) -> None:
     gate = Gate()
     app = make(InMemorySaver(), gate)
-    live, _ = started(lambda: drive.invoke(app, {"log": ["hold"]}, CFG))
+    live, _ = started(lambda: drive.invoke(app, {"log": ["hold"]}, CONFIG))
     assert gate.reached.wait(20)
     other: Any = {"configurable": {"thread_id": "other"}}
     assert drive.invoke(app, {"log": ["x"]}, other, multitask="reject")["log"][0] == "x"
-    assert drive.invoke(make(InMemorySaver()), {"log": ["x"]}, CFG, multitask="reject")["log"][0] == "x"
+    assert drive.invoke(make(InMemorySaver()), {"log": ["x"]}, CONFIG, multitask="reject")["log"][0] == "x"
     gate.opened.set()
     live.join(20)
 
@@ -286,24 +281,24 @@ def test_a_node_does_not_wait_for_its_own_run(drive: Any, how: Any) -> None:
     saver = InMemorySaver()
     seen: list[Any] = []
 
-    def node(state: State) -> Any:
+    def node(state: Log) -> Any:
         try:
-            app.invoke({"log": ["inner"]}, CFG, multitask=how)
+            app.invoke({"log": ["inner"]}, CONFIG, multitask=how)
         except ThreadBusyError as error:
             seen.append(str(error))
         return {"log": ["a"]}
 
-    app = StateGraph(State).add_node("a", node).add_edge(START, "a").compile(checkpointer=saver)
-    assert drive.invoke(app, {"log": []}, CFG) == {"log": ["a"]}
+    app = StateGraph(Log).add_node("a", node).add_edge(START, "a").compile(checkpointer=saver)
+    assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["a"]}
     assert "it would wait for itself" in seen[0]
 
 
 def test_without_it_the_head_decides(drive: Any) -> None:
     saver, gate = InMemorySaver(), Gate()
     app = make(saver, gate)
-    live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CFG))
+    live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CONFIG))
     assert gate.reached.wait(20)
-    drive.invoke(app, {"log": ["new"]}, CFG)
+    drive.invoke(app, {"log": ["new"]}, CONFIG)
     gate.opened.set()
     live.join(20)
     assert isinstance(first[0], CheckpointConflictError)
@@ -311,10 +306,10 @@ def test_without_it_the_head_decides(drive: Any) -> None:
 
 def test_what_it_cannot_be_is_refused(drive: Any) -> None:
     with pytest.raises(ValueError, match="multitask must be 'reject' or 'enqueue'"):
-        drive.invoke(make(InMemorySaver()), {"log": []}, CFG, multitask="maybe")
+        drive.invoke(make(InMemorySaver()), {"log": []}, CONFIG, multitask="maybe")
     with pytest.raises(ValueError, match="multitask must be"):
-        drive.stream(make(InMemorySaver()), {"log": []}, CFG, multitask="maybe")
+        drive.stream(make(InMemorySaver()), {"log": []}, CONFIG, multitask="maybe")
     with pytest.raises(ValueError, match="needs a graph with a saver of its own"):
-        drive.invoke(make(None), {"log": []}, CFG, multitask="enqueue")
+        drive.invoke(make(None), {"log": []}, CONFIG, multitask="enqueue")
     with pytest.raises(ValueError, match="needs a thread_id"):
         drive.invoke(make(InMemorySaver()), {"log": []}, None, multitask="enqueue")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import operator
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import pytest
 from kit import cluster
+from kit.graphs import CONFIG, Log
 
 from stategraph import (
     END,
@@ -25,12 +25,7 @@ from stategraph.checkpoint.base import RETURN
 from stategraph.checkpoint.errors import UnserializableError
 
 postgres = cluster.emptied
-CFG: Any = {"configurable": {"thread_id": "t"}}
 AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=ConnectionError)
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
 
 
 class Shop:
@@ -47,7 +42,7 @@ class Shop:
 def one_node(drive: Any, body: Any, saver: Any = None, **policies: Any) -> Any:
     """A graph of one node. `body` is a generator that yields what `once` is called with, and is sent what that returned."""
 
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime) -> Any:
         steps = body(state)
         try:
             asked = next(steps)
@@ -56,7 +51,7 @@ def one_node(drive: Any, body: Any, saver: Any = None, **policies: Any) -> Any:
         except StopIteration as end:
             return end.value
 
-    async def anode(state: State, runtime: Runtime) -> Any:
+    async def anode(state: Log, runtime: Runtime) -> Any:
         steps = body(state)
         try:
             asked = next(steps)
@@ -65,7 +60,7 @@ def one_node(drive: Any, body: Any, saver: Any = None, **policies: Any) -> Any:
         except StopIteration as end:
             return end.value
 
-    builder = StateGraph(State).add_node("pay", anode if drive.is_async else node, **policies)
+    builder = StateGraph(Log).add_node("pay", anode if drive.is_async else node, **policies)
     return builder.add_edge(START, "pay").compile(checkpointer=saver)
 
 
@@ -76,7 +71,7 @@ def one_node(drive: Any, body: Any, saver: Any = None, **policies: Any) -> Any:
 def test_a_retry_finds_it(drive: Any, saver: Any, stored: bool) -> None:
     shop, attempts = Shop(), []
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         receipt = yield "charge", shop.charge, "book"
         attempts.append(receipt)
         if len(attempts) < 3:
@@ -84,7 +79,7 @@ def test_a_retry_finds_it(drive: Any, saver: Any, stored: bool) -> None:
         return {"log": [receipt]}
 
     app = one_node(drive, body, saver if stored else None, retry_policy=AGAIN)
-    assert drive.invoke(app, {}, CFG if stored else None) == {"log": ["receipt 1"]}
+    assert drive.invoke(app, {}, CONFIG if stored else None) == {"log": ["receipt 1"]}
     assert attempts == ["receipt 1"] * 3 and shop.charged == ["book"]
 
 
@@ -92,13 +87,13 @@ def test_a_retry_finds_it(drive: Any, saver: Any, stored: bool) -> None:
 def test_a_resume_by_a_freshly_compiled_graph_finds_it(drive: Any, saver: Any, durability: Any) -> None:
     shop = Shop()
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         receipt = yield "charge", shop.charge, "book"
         return {"log": [receipt, interrupt("content?")]}
 
-    asked = drive.invoke(one_node(drive, body, saver), {}, CFG, durability=durability)
+    asked = drive.invoke(one_node(drive, body, saver), {}, CONFIG, durability=durability)
     assert asked["__interrupt__"][0].value == "content?"
-    answered = drive.invoke(one_node(drive, body, saver), Command(resume="yes"), CFG, durability=durability)
+    answered = drive.invoke(one_node(drive, body, saver), Command(resume="yes"), CONFIG, durability=durability)
     assert answered == {"log": ["receipt 1", "yes"]}
     assert shop.charged == ["book"]
 
@@ -106,7 +101,7 @@ def test_a_resume_by_a_freshly_compiled_graph_finds_it(drive: Any, saver: Any, d
 def test_a_call_after_a_failure_finds_it(drive: Any, saver: Any) -> None:
     shop, fails = Shop(), [True]
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         receipt = yield "charge", shop.charge, "book"
         if fails:
             fails.clear()
@@ -115,9 +110,9 @@ def test_a_call_after_a_failure_finds_it(drive: Any, saver: Any) -> None:
 
     app = one_node(drive, body, saver)
     with pytest.raises(ConnectionError):
-        drive.invoke(app, {}, CFG)
-    assert drive.get_state(app, CFG).next == ("pay",), "the record is no output of the task"
-    assert drive.invoke(app, None, CFG) == {"log": ["receipt 1"]}
+        drive.invoke(app, {}, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("pay",), "the record is no output of the task"
+    assert drive.invoke(app, None, CONFIG) == {"log": ["receipt 1"]}
     assert shop.charged == ["book"]
 
 
@@ -125,20 +120,20 @@ def test_a_call_after_a_failure_finds_it(drive: Any, saver: Any) -> None:
 def test_it_is_stored_before_the_call_returns(drive: Any, saver: Any, durability: Any) -> None:
     seen: list[Any] = []
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield "charge", Shop().charge, "book"
-        found = saver.get_tuple(CFG)
+        found = saver.get_tuple(CONFIG)
         seen.extend(value for _, channel, value in found.pending_writes if channel == RETURN)
         return {}
 
-    drive.invoke(one_node(drive, body, saver), {}, CFG, durability=durability)
+    drive.invoke(one_node(drive, body, saver), {}, CONFIG, durability=durability)
     assert seen == ["receipt 1"]
 
 
 def test_a_changed_result_is_as_it_was_recorded_when_the_task_runs_again(drive: Any, saver: Any) -> None:
     seen: list[Any] = []
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         items = yield "items", list, "ab"
         seen.append([*items])
         items.append("changed")
@@ -147,7 +142,7 @@ def test_a_changed_result_is_as_it_was_recorded_when_the_task_runs_again(drive: 
         return {"log": items}
 
     app = one_node(drive, body, saver, retry_policy=AGAIN)
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     assert seen == [["a", "b"]] * 3
 
 
@@ -157,7 +152,7 @@ def test_an_attempt_that_was_given_up_has_no_further_effects(saver: Any) -> None
 
     shop, given_up, ended = Shop(), threading.Event(), threading.Event()
 
-    def slow(state: State, runtime: Runtime) -> Any:
+    def slow(state: Log, runtime: Runtime) -> Any:
         runtime.once("first", shop.charge, "first")
         if not given_up.is_set():
             given_up.set()
@@ -173,10 +168,10 @@ def test_an_attempt_that_was_given_up_has_no_further_effects(saver: Any) -> None
 
     second = threading.Event()
     again = RetryPolicy(max_attempts=2, initial_interval=0)
-    builder = StateGraph(State).add_node("pay", slow, timeout=0.2, retry_policy=again).add_edge(START, "pay")
+    builder = StateGraph(Log).add_node("pay", slow, timeout=0.2, retry_policy=again).add_edge(START, "pay")
     app = builder.compile(checkpointer=saver)
     try:
-        app.invoke({}, CFG)
+        app.invoke({}, CONFIG)
     except TimeoutError:
         pass  # the second attempt may be too slow, too; what it had is what counts
     assert "late" not in shop.charged and shop.charged[0] == "first" and shop.charged.count("first") == 1
@@ -204,8 +199,8 @@ def test_a_task_of_the_functional_api_has_effects_of_its_own(drive: Any, saver: 
         return [*found, interrupt("content?")]
 
     app = abuy if drive.is_async else buy
-    drive.invoke(app, ["book", "pen"], CFG)
-    assert drive.invoke(app, Command(resume="yes"), CFG) == ["receipt 1", "receipt 2", "yes"]
+    drive.invoke(app, ["book", "pen"], CONFIG)
+    assert drive.invoke(app, Command(resume="yes"), CONFIG) == ["receipt 1", "receipt 2", "yes"]
     assert shop.charged == ["book", "pen"]
 
 
@@ -220,7 +215,7 @@ def asking(drive: Any, shop: Shop, saver: Any) -> Any:
 
     charge = task(call)
 
-    def ask(state: State, runtime: Runtime) -> Any:
+    def ask(state: Log, runtime: Runtime) -> Any:
         receipts = [runtime.once("charge", shop.charge, "once"), charge("task").result()]
         return {"log": [*receipts, interrupt("content?")]}
 
@@ -229,11 +224,11 @@ def asking(drive: Any, shop: Shop, saver: Any) -> Any:
 
     acharge = task(acall)
 
-    async def aask(state: State, runtime: Runtime) -> Any:
+    async def aask(state: Log, runtime: Runtime) -> Any:
         receipts = [await runtime.aonce("charge", shop.charge, "once"), await acharge("task")]
         return {"log": [*receipts, interrupt("content?")]}
 
-    builder = StateGraph(State).add_node("a", lambda state: {"log": ["a"]})
+    builder = StateGraph(Log).add_node("a", lambda state: {"log": ["a"]})
     builder.add_node("ask", aask if drive.is_async else ask)
     return builder.add_edge(START, "a").add_edge("a", "ask").compile(checkpointer=saver)
 
@@ -241,19 +236,19 @@ def asking(drive: Any, shop: Shop, saver: Any) -> Any:
 def test_an_edit_takes_it_along(drive: Any, saver: Any) -> None:
     shop = Shop()
     app = asking(drive, shop, saver)
-    drive.invoke(app, {}, CFG)
-    drive.update_state(app, CFG, {"log": ["edited"]}, as_node="a")
+    drive.invoke(app, {}, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["edited"]}, as_node="a")
     app = asking(drive, shop, saver)
-    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["a", "edited", "receipt 1", "receipt 2", "yes"]
+    assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"] == ["a", "edited", "receipt 1", "receipt 2", "yes"]
     assert shop.charged == ["once", "task"]
 
 
 def test_a_fork_has_it_again(drive: Any, saver: Any) -> None:
     shop = Shop()
     app = asking(drive, shop, saver)
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="yes"), CFG)
-    (before_ask,) = [each for each in drive.history(app, CFG) if each.next == ("ask",)]
+    drive.invoke(app, {}, CONFIG)
+    drive.invoke(app, Command(resume="yes"), CONFIG)
+    (before_ask,) = [each for each in drive.history(app, CONFIG) if each.next == ("ask",)]
     drive.invoke(app, None, before_ask.config)
     assert shop.charged == ["once", "task"] * 2
 
@@ -261,33 +256,33 @@ def test_a_fork_has_it_again(drive: Any, saver: Any) -> None:
 def test_a_new_input_has_it_again(drive: Any, saver: Any) -> None:
     shop = Shop()
     app = asking(drive, shop, saver)
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
+    drive.invoke(app, {}, CONFIG)
     assert shop.charged == ["once", "task"] * 2
 
 
 def test_the_next_turn_of_a_loop_has_it_again(drive: Any, saver: Any) -> None:
     shop = Shop()
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         receipt = yield "charge", shop.charge, "book"
         return Command(update={"log": [receipt]}, goto="pay" if len(state.get("log", ())) < 2 else END)
 
     app = one_node(drive, body, saver, destinations=("pay", END))
-    assert drive.invoke(app, {}, CFG)["log"] == ["receipt 1", "receipt 2", "receipt 3"]
+    assert drive.invoke(app, {}, CONFIG)["log"] == ["receipt 1", "receipt 2", "receipt 3"]
 
 
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
 def failing(drive: Any, saver: Any, *calls: Any, **options: Any) -> Any:
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         got = []
         for call in calls:
             got.append((yield call))
         return {"log": got}
 
-    return drive.invoke(one_node(drive, body, saver), {}, CFG, **options)
+    return drive.invoke(one_node(drive, body, saver), {}, CONFIG, **options)
 
 
 @pytest.mark.parametrize(("calls", "error", "text"), [
@@ -319,11 +314,11 @@ def test_an_exception_is_not_recorded(drive: Any, saver: Any) -> None:
             raise ConnectionError
         return "done"
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         return {"log": [(yield "k", effect)]}
 
     app = one_node(drive, body, saver, retry_policy=AGAIN)
-    assert drive.invoke(app, {}, CFG) == {"log": ["done"]}
+    assert drive.invoke(app, {}, CONFIG) == {"log": ["done"]}
     assert len(tries) == 3
 
 
@@ -349,22 +344,22 @@ def test_outside_of_a_node() -> None:
 def test_once_in_a_coroutine_says_what_to_await(saver: Any) -> None:
     shop = Shop()
 
-    async def node(state: State, runtime: Runtime) -> Any:
+    async def node(state: Log, runtime: Runtime) -> Any:
         runtime.once("k", shop.charge, "book")
 
-    builder = StateGraph(State).add_node("pay", node).add_edge(START, "pay")
+    builder = StateGraph(Log).add_node("pay", node).add_edge(START, "pay")
     with pytest.raises(RuntimeError, match=r"await runtime.aonce\(...\) there"):
-        asyncio.run(builder.compile(checkpointer=saver).ainvoke({}, CFG))
+        asyncio.run(builder.compile(checkpointer=saver).ainvoke({}, CONFIG))
     assert shop.charged == []
 
 
 def test_a_coroutine_function_in_a_thread_says_what_to_await() -> None:
     async def effect() -> None: ...
 
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime) -> Any:
         runtime.once("k", effect)
 
-    builder = StateGraph(State).add_node("pay", node).add_edge(START, "pay")
+    builder = StateGraph(Log).add_node("pay", node).add_edge(START, "pay")
     with pytest.raises(TypeError, match=r"await runtime.aonce\(...\)"):
         builder.compile().invoke({})
 
@@ -376,15 +371,15 @@ def test_side_by_side_in_one_node(saver: Any) -> None:
         await asyncio.sleep(0)
         return shop.charge(what)
 
-    async def node(state: State, runtime: Runtime) -> Any:
+    async def node(state: Log, runtime: Runtime) -> Any:
         got = await asyncio.gather(*(runtime.aonce(what, slow, what) for what in "abc"))
         if fails:
             fails.clear()
             raise ConnectionError
         return {"log": got}
 
-    builder = StateGraph(State).add_node("pay", node, retry_policy=AGAIN).add_edge(START, "pay")
-    got = asyncio.run(builder.compile(checkpointer=saver).ainvoke({}, CFG))
+    builder = StateGraph(Log).add_node("pay", node, retry_policy=AGAIN).add_edge(START, "pay")
+    got = asyncio.run(builder.compile(checkpointer=saver).ainvoke({}, CONFIG))
     assert got == {"log": ["receipt 1", "receipt 2", "receipt 3"]}
     assert shop.charged == ["a", "b", "c"]
 
@@ -393,10 +388,10 @@ def test_a_plain_function_of_an_async_run(saver: Any) -> None:
     """On a worker thread: the loop stores, the thread waits."""
     shop = Shop()
 
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime) -> Any:
         return {"log": [runtime.once("k", shop.charge, "book"), interrupt("content?")]}
 
-    app = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=saver)
-    asyncio.run(app.ainvoke({}, CFG))
-    assert asyncio.run(app.ainvoke(Command(resume="yes"), CFG)) == {"log": ["receipt 1", "yes"]}
+    app = StateGraph(Log).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=saver)
+    asyncio.run(app.ainvoke({}, CONFIG))
+    assert asyncio.run(app.ainvoke(Command(resume="yes"), CONFIG)) == {"log": ["receipt 1", "yes"]}
     assert shop.charged == ["book"]

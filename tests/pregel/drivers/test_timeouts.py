@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import CONFIG
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -38,7 +39,6 @@ from stategraph.pregel.drivers import attempt
 from stategraph.pregel.errors import GraphAbandoned
 from stategraph.pregel.superstep.deadline import ChildDeadline, Deadline
 
-ONE = {"configurable": {"thread_id": "1"}}
 SHORT = 0.01
 WAIT = 5.0
 """Seconds after which a test that hangs gives up."""
@@ -256,7 +256,7 @@ def test_a_sync_node_is_abandoned_at_its_deadline(drive: Drive, gate: Gate) -> N
     saver = InMemorySaver()
     app = app_of(node, saver, timeout=SHORT)
     with pytest.raises(NodeTimeoutError) as caught:
-        drive.invoke(app, {"n": 1}, ONE)
+        drive.invoke(app, {"n": 1}, CONFIG)
     assert gate.entered.is_set() and not gate.event.is_set(), "nobody waited for it"
     error = caught.value
     assert (error.node, error.kind, error.timeout) == ("node", "run", SHORT)
@@ -395,8 +395,8 @@ def test_a_question_asked_in_time_is_asked(drive: Drive) -> None:
     from stategraph import Command
 
     app = app_of(lambda s: {"log": [interrupt("?")]}, InMemorySaver(), timeout=60)
-    assert "__interrupt__" in drive.invoke(app, {"n": 1}, ONE)
-    assert drive.invoke(app, Command(resume="A"), ONE)["log"] == ["A"]
+    assert "__interrupt__" in drive.invoke(app, {"n": 1}, CONFIG)
+    assert drive.invoke(app, Command(resume="A"), CONFIG)["log"] == ["A"]
 
 
 def test_a_send_brings_its_own_limit(drive: Drive, gate: Gate) -> None:
@@ -435,9 +435,9 @@ def test_siblings_of_a_sync_node_that_is_abandoned_are_kept(drive: Drive, gate: 
     graph = StateGraph(State).add_node(slow, timeout=SHORT).add_node(quick)
     app = graph.add_edge(START, "slow").add_edge(START, "quick").compile(checkpointer=saver)
     with pytest.raises(NodeTimeoutError):
-        drive.invoke(app, {"n": 1}, ONE)
+        drive.invoke(app, {"n": 1}, CONFIG)
     gate.open()
-    assert drive.invoke(app, None, ONE)["log"] == ["quick", "slow"]
+    assert drive.invoke(app, None, CONFIG)["log"] == ["quick", "slow"]
     assert log == ["quick"]
 
 
@@ -588,7 +588,7 @@ def test_a_graph_that_runs_at_the_deadline_stores_and_shows_no_more(drive: Drive
 
     child = StateGraph(State).add_sequence([slow, after]).add_edge(START, "slow").compile()
     app = again(child, saver)
-    chunks = drive.stream(app, {"n": 1}, ONE, stream_mode=["custom", "updates"], subgraphs=True)
+    chunks = drive.stream(app, {"n": 1}, CONFIG, stream_mode=["custom", "updates"], subgraphs=True)
     assert [(bool(ns), mode, data) for ns, mode, data in chunks] == [
         (True, "updates", {"slow": {"log": ["slow"]}}),
         (True, "custom", "after"),
@@ -629,12 +629,12 @@ def test_nothing_late_reaches_the_saver_once_the_run_is_over(drive: Drive, gate:
     saver = Noting()
     app = app_of(node, saver, timeout=SHORT)
     with pytest.raises(NodeTimeoutError):
-        drive.invoke(app, {"n": 1}, ONE)
+        drive.invoke(app, {"n": 1}, CONFIG)
     over.set()
     gate.open()
     assert gate.ended.wait(WAIT)
     assert [type(f) for f in failures] == [GraphAbandoned]
-    assert drive.get_state(app, ONE).values == {"n": 1, "log": []}
+    assert drive.get_state(app, CONFIG).values == {"n": 1, "log": []}
 
 
 # -- graphs ---------------------------------------------------------------------------------------------------
@@ -700,7 +700,7 @@ def test_a_superstep_ends_at_its_limit(drive: Drive, gate: Gate) -> None:
 
     app = stepping({"slow": slow, "quick": quick}, saver)
     with pytest.raises(TimeoutError) as caught:
-        drive.invoke(app, 1, ONE)
+        drive.invoke(app, 1, CONFIG)
     error = caught.value
     assert isinstance(error, StepTimeoutError)
     assert (error.unfinished, error.timeout) == (("slow",), SHORT)
@@ -709,9 +709,9 @@ def test_a_superstep_ends_at_its_limit(drive: Drive, gate: Gate) -> None:
     gate.open()
     assert gate.ended.wait(WAIT)
     gate.ended.clear()
-    assert drive.get_state(app, ONE).next == ("slow",)
+    assert drive.get_state(app, CONFIG).next == ("slow",)
     app.step_timeout = None
-    assert drive.invoke(app, None, ONE) == ["quick", "slow"]
+    assert drive.invoke(app, None, CONFIG) == ["quick", "slow"]
     assert sorted(log) == ["quick", "slow", "slow"]
 
 
@@ -770,7 +770,7 @@ def test_every_superstep_has_the_whole_limit(drive: Drive) -> None:
     app = stepping({"one": lambda x: ["one"]}, timeout=60)
     assert drive.invoke(app, 1) == ["one"]
     app = stepping({"one": lambda x: ["one"], "two": lambda x: ["two"]}, InMemorySaver(), timeout=60)
-    assert drive.invoke(app, 1, ONE) == ["one", "two"]
+    assert drive.invoke(app, 1, CONFIG) == ["one", "two"]
 
 
 def test_errors_and_questions_are_as_without_it(drive: Drive) -> None:
@@ -785,8 +785,8 @@ def test_errors_and_questions_are_as_without_it(drive: Drive) -> None:
     with pytest.raises(KeyError, match="mine"):
         drive.invoke(stepping({"fail": fail, "fine": lambda x: ["fine"]}, timeout=60), 1)
     app = stepping({"ask": ask, "fine": lambda x: ["fine"]}, InMemorySaver(), timeout=60)
-    assert "__interrupt__" in drive.invoke(app, 1, ONE)
-    assert drive.invoke(app, Command(resume="A"), ONE) == ["A", "fine"]
+    assert "__interrupt__" in drive.invoke(app, 1, CONFIG)
+    assert drive.invoke(app, Command(resume="A"), CONFIG) == ["A", "fine"]
 
 
 def test_a_nested_graph_that_is_late_stops(drive: Drive, gate: Gate) -> None:

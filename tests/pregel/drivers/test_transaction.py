@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import psycopg
 import pytest
 from kit.bank import Bank, lose, node_of
 from kit.bank import bank as bank
+from kit.graphs import CONFIG, Log
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from stategraph import (
@@ -35,17 +35,12 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.executors.proxies import TaskProxy
 
-CFG: Any = {"configurable": {"thread_id": "t"}}
 AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=ConnectionError)
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
 
 
 def one_node(drive: Any, body: Any, saver: Any, **policies: Any) -> Any:
     """A graph of one node, made of a body: see `node_of`."""
-    builder = StateGraph(State).add_node("pay", node_of(drive, body), **policies)
+    builder = StateGraph(Log).add_node("pay", node_of(drive, body), **policies)
     return builder.add_edge(START, "pay").compile(checkpointer=saver)
 
 
@@ -55,7 +50,7 @@ def one_node(drive: Any, body: Any, saver: Any, **policies: Any) -> Any:
 def test_a_retry_finds_it(drive: Any, bank: Bank) -> None:
     attempts: list[str] = []
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         receipt = yield "pay", bank.pay
         attempts.append(receipt)
         if len(attempts) < 3:
@@ -63,19 +58,19 @@ def test_a_retry_finds_it(drive: Any, bank: Bank) -> None:
         return {"log": [receipt]}
 
     app = one_node(drive, body, bank.saver, retry_policy=AGAIN)
-    assert drive.invoke(app, {}, CFG) == {"log": ["receipt 1"]}
+    assert drive.invoke(app, {}, CONFIG) == {"log": ["receipt 1"]}
     assert attempts == ["receipt 1"] * 3 and bank.calls == bank.rows() == ["book"]
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_a_resume_by_a_freshly_compiled_graph_finds_it(drive: Any, bank: Bank, durability: Any) -> None:
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         receipt = yield "pay", bank.pay
         return {"log": [receipt, interrupt("content?")]}
 
-    asked = drive.invoke(one_node(drive, body, bank.saver), {}, CFG, durability=durability)
+    asked = drive.invoke(one_node(drive, body, bank.saver), {}, CONFIG, durability=durability)
     assert asked["__interrupt__"][0].value == "content?"
-    answered = drive.invoke(one_node(drive, body, bank.saver), Command(resume="yes"), CFG, durability=durability)
+    answered = drive.invoke(one_node(drive, body, bank.saver), Command(resume="yes"), CONFIG, durability=durability)
     assert answered == {"log": ["receipt 1", "yes"]}
     assert bank.calls == bank.rows() == ["book"]
 
@@ -83,7 +78,7 @@ def test_a_resume_by_a_freshly_compiled_graph_finds_it(drive: Any, bank: Bank, d
 def test_a_call_after_a_failure_finds_it(drive: Any, bank: Bank) -> None:
     fails = [True]
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         receipt = yield "pay", bank.pay
         if fails:
             fails.clear()
@@ -92,34 +87,34 @@ def test_a_call_after_a_failure_finds_it(drive: Any, bank: Bank) -> None:
 
     app = one_node(drive, body, bank.saver)
     with pytest.raises(ConnectionError):
-        drive.invoke(app, {}, CFG)
-    assert drive.get_state(app, CFG).next == ("pay",), "the record is no output of the task"
-    assert drive.invoke(app, None, CFG) == {"log": ["receipt 1"]}
+        drive.invoke(app, {}, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("pay",), "the record is no output of the task"
+    assert drive.invoke(app, None, CONFIG) == {"log": ["receipt 1"]}
     assert bank.calls == bank.rows() == ["book"]
 
 
 def test_rows_and_record_are_there_at_once_when_it_returns(drive: Any, bank: Bank) -> None:
     seen: list[Any] = []
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield "pay", bank.pay
-        found = bank.saver.get_tuple(CFG)
+        found = bank.saver.get_tuple(CONFIG)
         seen.append([value for _, channel, value in found.pending_writes if channel == RETURN])
         seen.append(bank.rows())
         return {}
 
-    drive.invoke(one_node(drive, body, bank.saver), {}, CFG)
+    drive.invoke(one_node(drive, body, bank.saver), {}, CONFIG)
     assert seen == [["receipt 1"], ["book"]]
 
 
 def test_what_the_function_raises_undoes_it_and_comes_through(drive: Any, bank: Bank) -> None:
     bank.fails = [ConnectionError("first"), ConnectionError("second")]
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         return {"log": [(yield "pay", bank.pay)]}
 
     app = one_node(drive, body, bank.saver, retry_policy=AGAIN)
-    assert drive.invoke(app, {}, CFG) == {"log": ["receipt 3"]}
+    assert drive.invoke(app, {}, CONFIG) == {"log": ["receipt 3"]}
     assert len(bank.calls) == 3 and bank.rows() == ["book"]
 
 
@@ -127,53 +122,53 @@ def test_an_error_of_the_database_in_the_function_is_the_drivers_own(drive: Any,
     def wrong(connection: Any) -> None:
         connection.execute("INSERT INTO missing VALUES (1)")
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield "pay", wrong
 
     with pytest.raises((sqlite3.OperationalError, psycopg.errors.UndefinedTable)):
-        drive.invoke(one_node(drive, body, bank.saver), {}, CFG)
+        drive.invoke(one_node(drive, body, bank.saver), {}, CONFIG)
 
 
 def test_several_in_one_node_and_siblings_side_by_side(drive: Any, bank: Bank) -> None:
     def node_of(name: str) -> Any:
-        def node(state: State, runtime: Runtime) -> Any:
+        def node(state: Log, runtime: Runtime) -> Any:
             got = [runtime.transaction(str(number), bank.pay, f"{name}{number}") for number in range(3)]
             return {"log": [name] if len(set(got)) == 3 else got}
 
-        async def anode(state: State, runtime: Runtime) -> Any:
+        async def anode(state: Log, runtime: Runtime) -> Any:
             calls = (runtime.atransaction(str(number), bank.pay, f"{name}{number}") for number in range(3))
             got = await asyncio.gather(*calls)
             return {"log": [name] if len(set(got)) == 3 else got}
 
         return anode if drive.is_async else node
 
-    builder = StateGraph(State)
+    builder = StateGraph(Log)
     for name in "abc":
         builder.add_node(name, node_of(name)).add_edge(START, name)
     app = builder.compile(checkpointer=bank.saver)
-    assert drive.invoke(app, {}, CFG) == {"log": ["a", "b", "c"]}
+    assert drive.invoke(app, {}, CONFIG) == {"log": ["a", "b", "c"]}
     assert bank.rows() == [f"{name}{number}" for name in "abc" for number in range(3)]
 
 
 def test_in_a_plain_function_of_an_async_run(bank: Bank) -> None:
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime) -> Any:
         return {"log": [runtime.transaction("pay", bank.pay), interrupt("content?")]}
 
-    app = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=bank.saver)
-    asyncio.run(app.ainvoke({}, CFG))
-    assert asyncio.run(app.ainvoke(Command(resume="yes"), CFG)) == {"log": ["receipt 1", "yes"]}
+    app = StateGraph(Log).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=bank.saver)
+    asyncio.run(app.ainvoke({}, CONFIG))
+    assert asyncio.run(app.ainvoke(Command(resume="yes"), CONFIG)) == {"log": ["receipt 1", "yes"]}
     assert bank.calls == bank.rows() == ["book"]
 
 
 def test_in_a_nested_graph(drive: Any, bank: Bank) -> None:
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         receipt = yield "pay", bank.pay
         return {"log": [receipt, interrupt("content?")]}
 
     inner = one_node(drive, body, None)
-    app = StateGraph(State).add_node("inner", inner).add_edge(START, "inner").compile(checkpointer=bank.saver)
-    drive.invoke(app, {}, CFG)
-    assert drive.invoke(app, Command(resume="yes"), CFG) == {"log": ["receipt 1", "yes"]}
+    app = StateGraph(Log).add_node("inner", inner).add_edge(START, "inner").compile(checkpointer=bank.saver)
+    drive.invoke(app, {}, CONFIG)
+    assert drive.invoke(app, Command(resume="yes"), CONFIG) == {"log": ["receipt 1", "yes"]}
     assert bank.calls == bank.rows() == ["book"]
 
 
@@ -189,16 +184,16 @@ def test_an_attempt_that_was_given_up_in_it_is_waited_for(bank: Bank) -> None:
             assert go_on.wait(10)
         return receipt
 
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime) -> Any:
         if began.is_set():
             go_on.set()
         receipts.append(runtime.transaction("pay", slow))
         return {"log": ["done"]}
 
     policy = RetryPolicy(max_attempts=2, initial_interval=0)
-    builder = StateGraph(State).add_node("pay", node, timeout=0.5, retry_policy=policy).add_edge(START, "pay")
+    builder = StateGraph(Log).add_node("pay", node, timeout=0.5, retry_policy=policy).add_edge(START, "pay")
     try:
-        builder.compile(checkpointer=bank.saver).invoke({}, CFG)
+        builder.compile(checkpointer=bank.saver).invoke({}, CONFIG)
     except TimeoutError:
         pass  # the second attempt may be too slow, too; what was written is what counts
     assert bank.calls == bank.rows() == ["book"]
@@ -211,43 +206,43 @@ def test_an_attempt_that_was_given_up_in_it_is_waited_for(bank: Bank) -> None:
 def asking(drive: Any, bank: Bank) -> Any:
     """a, then a node that pays and asks."""
 
-    def ask(state: State, runtime: Runtime) -> Any:
+    def ask(state: Log, runtime: Runtime) -> Any:
         return {"log": [runtime.transaction("pay", bank.pay), interrupt("content?")]}
 
-    async def aask(state: State, runtime: Runtime) -> Any:
+    async def aask(state: Log, runtime: Runtime) -> Any:
         return {"log": [await runtime.atransaction("pay", bank.pay), interrupt("content?")]}
 
-    builder = StateGraph(State).add_node("a", lambda state: {"log": ["a"]})
+    builder = StateGraph(Log).add_node("a", lambda state: {"log": ["a"]})
     builder.add_node("ask", aask if drive.is_async else ask)
     return builder.add_edge(START, "a").add_edge("a", "ask").compile(checkpointer=bank.saver)
 
 
 def test_an_edit_takes_it_along(drive: Any, bank: Bank) -> None:
-    drive.invoke(asking(drive, bank), {}, CFG)
-    drive.update_state(asking(drive, bank), CFG, {"log": ["edited"]}, as_node="a")
-    answered = drive.invoke(asking(drive, bank), Command(resume="yes"), CFG)
+    drive.invoke(asking(drive, bank), {}, CONFIG)
+    drive.update_state(asking(drive, bank), CONFIG, {"log": ["edited"]}, as_node="a")
+    answered = drive.invoke(asking(drive, bank), Command(resume="yes"), CONFIG)
     assert answered["log"] == ["a", "edited", "receipt 1", "yes"]
     assert bank.calls == bank.rows() == ["book"]
 
 
 def test_a_fork_and_a_new_input_have_it_again(drive: Any, bank: Bank) -> None:
     app = asking(drive, bank)
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="yes"), CFG)
-    (before_ask,) = [each for each in drive.history(app, CFG) if each.next == ("ask",)]
+    drive.invoke(app, {}, CONFIG)
+    drive.invoke(app, Command(resume="yes"), CONFIG)
+    (before_ask,) = [each for each in drive.history(app, CONFIG) if each.next == ("ask",)]
     drive.invoke(app, None, before_ask.config)
     assert bank.rows() == ["book"] * 2
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     assert bank.rows() == ["book"] * 3
 
 
 def test_the_next_turn_of_a_loop_has_it_again(drive: Any, bank: Bank) -> None:
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         receipt = yield "pay", bank.pay
         return Command(update={"log": [receipt]}, goto="pay" if len(state.get("log", ())) < 2 else END)
 
     app = one_node(drive, body, bank.saver, destinations=("pay", END))
-    assert drive.invoke(app, {}, CFG)["log"] == ["receipt 1", "receipt 2", "receipt 3"]
+    assert drive.invoke(app, {}, CONFIG)["log"] == ["receipt 1", "receipt 2", "receipt 3"]
     assert bank.rows() == ["book"] * 3
 
 
@@ -259,16 +254,16 @@ def test_a_run_that_was_overtaken_writes_nothing(drive: Any, bank: Bank) -> None
 
 
     def edit() -> None:
-        one_node(drive, body, bank.saver).update_state(CFG, {"log": ["edited"]}, as_node="pay")
+        one_node(drive, body, bank.saver).update_state(CONFIG, {"log": ["edited"]}, as_node="pay")
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         another = threading.Thread(target=edit)
         another.start()
         another.join()
         return {"log": [(yield "pay", bank.pay)]}
 
     with pytest.raises(CheckpointConflictError):
-        drive.invoke(one_node(drive, body, bank.saver), {}, CFG)
+        drive.invoke(one_node(drive, body, bank.saver), {}, CONFIG)
     assert bank.calls == bank.rows() == []
 
 
@@ -276,17 +271,17 @@ def test_a_run_that_was_overtaken_writes_nothing(drive: Any, bank: Bank) -> None
 
 
 def failing(drive: Any, bank: Bank, *calls: Any, **options: Any) -> Any:
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         got = []
         for call in calls:
             got.append((yield call))
         return {"log": got}
 
-    return drive.invoke(one_node(drive, body, bank.saver), {}, CFG, **options)
+    return drive.invoke(one_node(drive, body, bank.saver), {}, CONFIG, **options)
 
 
 def graph_inside(connection: Any) -> None:
-    app = StateGraph(State).add_node("a", lambda state: {}).add_edge(START, "a").compile()
+    app = StateGraph(Log).add_node("a", lambda state: {}).add_edge(START, "a").compile()
     app.invoke({}, {"configurable": {"thread_id": "another"}})
 
 
@@ -305,25 +300,25 @@ def test_refused(drive: Any, bank: Bank, calls: Any, error: Any, text: str) -> N
 
 
 def test_inside_of_once(bank: Bank) -> None:
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime) -> Any:
         runtime.once("k", lambda: runtime.transaction("l", bank.pay))
 
-    app = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=bank.saver)
+    app = StateGraph(Log).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=bank.saver)
     with pytest.raises(RuntimeError, match=r"runtime.transaction\(\) cannot be used inside of runtime.once\('k'\)"):
-        app.invoke({}, CFG)
+        app.invoke({}, CONFIG)
     assert bank.calls == []
 
 
 USES: Any = {
-    "get_tuple": lambda saver: saver.get_tuple(CFG),
-    "list": lambda saver: list(saver.list(CFG)),
+    "get_tuple": lambda saver: saver.get_tuple(CONFIG),
+    "list": lambda saver: list(saver.list(CONFIG)),
     "threads": lambda saver: list(saver.threads()),
     "put_writes": lambda saver: saver.put_writes(
         {"configurable": {"thread_id": "u", "checkpoint_ns": "", "checkpoint_id": "1"}}, [("a", 1)], "task"
     ),
     "delete_thread": lambda saver: saver.delete_thread("t"),
     "prune": lambda saver: saver.prune(),
-    "aget_tuple": lambda saver: asyncio.run(saver.aget_tuple(CFG)),
+    "aget_tuple": lambda saver: asyncio.run(saver.aget_tuple(CONFIG)),
     "aput_writes": lambda saver: asyncio.run(saver.aput_writes(
         {"configurable": {"thread_id": "u", "checkpoint_ns": "", "checkpoint_id": "1"}}, [("a", 1)], "task"
     )),
@@ -349,11 +344,11 @@ def test_durability_exit(drive: Any, bank: Bank) -> None:
 
 
 def test_a_saver_without_transactions(drive: Any, bank: Bank) -> None:
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield "pay", bank.pay
 
     with pytest.raises(NotImplementedError, match="on InMemorySaver, which has no transactions: .*on="):
-        drive.invoke(one_node(drive, body, InMemorySaver()), {}, CFG)
+        drive.invoke(one_node(drive, body, InMemorySaver()), {}, CONFIG)
     with pytest.raises(RuntimeError, match="in a graph without a checkpointer"):
         drive.invoke(one_node(drive, body, None), {})
     assert bank.calls == []
@@ -370,12 +365,12 @@ def test_a_saver_that_wants_to_see_each_record(drive: Any, bank: Bank) -> None:
         def put_writes(self, *args: Any, **kwargs: Any) -> None:
             super().put_writes(*args, **kwargs)
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield "pay", bank.pay
 
     told = r"Watching overrides put_writes\(\), which a transaction would pass by"
     with Watching.from_conn_string(bank.target) as saver, pytest.raises(TypeError, match=told):
-        drive.invoke(one_node(drive, body, saver), {}, CFG)
+        drive.invoke(one_node(drive, body, saver), {}, CONFIG)
     assert bank.calls == []
 
 
@@ -399,12 +394,12 @@ def test_a_coroutine_function(drive: Any, bank: Bank) -> None:
 
 
 def test_in_a_coroutine_it_says_what_to_await(bank: Bank) -> None:
-    async def node(state: State, runtime: Runtime) -> Any:
+    async def node(state: Log, runtime: Runtime) -> Any:
         runtime.transaction("k", bank.pay)
 
-    app = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=bank.saver)
+    app = StateGraph(Log).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=bank.saver)
     with pytest.raises(RuntimeError, match=r"await runtime.atransaction\(...\) there"):
-        asyncio.run(app.ainvoke({}, CFG))
+        asyncio.run(app.ainvoke({}, CONFIG))
     assert bank.calls == []
 
 
@@ -487,7 +482,7 @@ def test_savepoints_are_the_functions_own(drive: Any, file: Bank) -> None:
 
     assert failing(drive, file, ("k", pay)) == {"log": ["done"]}
     assert file.rows() == ["kept"]
-    assert file.saver.get_tuple(CFG) is not None, "the saver's rows are tuples again"
+    assert file.saver.get_tuple(CONFIG) is not None, "the saver's rows are tuples again"
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
@@ -511,12 +506,12 @@ def test_a_transaction_that_sqlite_has_undone_itself(drive: Any, file: Bank, goe
 
 
 def test_no_isolation_but_one(file: Bank) -> None:
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime) -> Any:
         return {"log": [runtime.transaction("k", file.pay, isolation="repeatable read")]}
 
-    app = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=file.saver)
+    app = StateGraph(Log).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=file.saver)
     with pytest.raises(ValueError, match="isolation must be 'serializable' on SQLite"):
-        app.invoke({}, CFG)
+        app.invoke({}, CONFIG)
 
 
 def test_others_of_the_file_wait(file: Bank) -> None:
@@ -529,14 +524,14 @@ def test_others_of_the_file_wait(file: Bank) -> None:
         ended.wait(0.2)  # nothing sets it: time for others to come in, if they could
         order.append("function")
 
-    def plain(state: State) -> Any:
+    def plain(state: Log) -> Any:
         return {"log": ["b"]}
 
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime) -> Any:
         runtime.transaction("k", slow)
 
-    first = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=file.saver)
-    second = StateGraph(State).add_node("b", plain).add_edge(START, "b").compile(checkpointer=file.saver)
+    first = StateGraph(Log).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=file.saver)
+    second = StateGraph(Log).add_node("b", plain).add_edge(START, "b").compile(checkpointer=file.saver)
 
     def other() -> None:
         assert inside.wait(10)
@@ -545,7 +540,7 @@ def test_others_of_the_file_wait(file: Bank) -> None:
 
     thread = threading.Thread(target=other)
     thread.start()
-    first.invoke({}, CFG)
+    first.invoke({}, CONFIG)
     thread.join()
     assert order == ["function", "other"]
 
@@ -584,13 +579,13 @@ def elsewhere(drive: Any, saver: Any, function: Any, on: Any, body: Any = None, 
     """a, then a node with a transaction on another database; `body` makes of its receipt what the node returns."""
     finish = body or (lambda receipt: {"log": [receipt]})
 
-    def pay(state: State, runtime: Runtime) -> Any:
+    def pay(state: Log, runtime: Runtime) -> Any:
         return finish(runtime.transaction("k", function, on=on, **options))
 
-    async def apay(state: State, runtime: Runtime) -> Any:
+    async def apay(state: Log, runtime: Runtime) -> Any:
         return finish(await runtime.atransaction("k", function, on=on, **options))
 
-    builder = StateGraph(State).add_node("a", lambda state: {"log": ["a"]})
+    builder = StateGraph(Log).add_node("a", lambda state: {"log": ["a"]})
     builder.add_node("pay", apay if drive.is_async else pay).add_edge(START, "a").add_edge("a", "pay")
     return builder.compile(checkpointer=saver)
 
@@ -607,13 +602,13 @@ def test_elsewhere_a_retry_a_resume_and_an_edit_find_it(drive: Any, other_saver:
 
     app = elsewhere(drive, other_saver, bank.pay, on, ask)
     with pytest.raises(ConnectionError):
-        drive.invoke(app, {}, CFG, durability=durability)
-    assert drive.invoke(app, None, CFG, durability=durability)["__interrupt__"]
-    drive.update_state(app, CFG, {"log": ["edited"]}, as_node="a")
+        drive.invoke(app, {}, CONFIG, durability=durability)
+    assert drive.invoke(app, None, CONFIG, durability=durability)["__interrupt__"]
+    drive.update_state(app, CONFIG, {"log": ["edited"]}, as_node="a")
     app = elsewhere(drive, other_saver, bank.pay, on, ask)
-    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["a", "edited", "receipt 1", "yes"]
+    assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"] == ["a", "edited", "receipt 1", "yes"]
     assert bank.calls == bank.rows() == ["book"]
-    before_pay = [each for each in drive.history(app, CFG) if each.next == ("pay",)][-1]
+    before_pay = [each for each in drive.history(app, CONFIG) if each.next == ("pay",)][-1]
     drive.invoke(app, None, before_pay.config)
     assert bank.rows() == ["book"] * 2, "a fork has it again"
 
@@ -623,9 +618,9 @@ def test_elsewhere_an_error_undoes_it(drive: Any, own: Any) -> None:
     bank.fails = [ConnectionError()]
     app = elsewhere(drive, InMemorySaver(), bank.pay, on)
     with pytest.raises(ConnectionError):
-        drive.invoke(app, {}, CFG)
+        drive.invoke(app, {}, CONFIG)
     assert bank.rows() == []
-    assert drive.invoke(app, None, CFG)["log"] == ["a", "receipt 2"]
+    assert drive.invoke(app, None, CONFIG)["log"] == ["a", "receipt 2"]
     assert bank.rows() == ["book"]
 
 
@@ -637,7 +632,7 @@ def test_elsewhere_a_copied_thread_has_it_of_its_own(drive: Any, own: Any) -> No
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
-        drive.invoke(elsewhere(drive, saver, bank.pay, on, stop), {}, CFG)
+        drive.invoke(elsewhere(drive, saver, bank.pay, on, stop), {}, CONFIG)
     saver.copy_thread("t", "copy")
     drive.invoke(elsewhere(drive, saver, bank.pay, on), None, {"configurable": {"thread_id": "copy"}})
     assert bank.rows() == ["book"] * 2
@@ -651,7 +646,7 @@ def test_elsewhere_the_function_must_not_end_it(drive: Any, own: Any) -> None:
         connection.commit()
 
     with pytest.raises((RuntimeError, psycopg.ProgrammingError), match="COMMIT is refused|commit\\(\\) forbidden"):
-        drive.invoke(elsewhere(drive, InMemorySaver(), wrong, on), {}, CFG)
+        drive.invoke(elsewhere(drive, InMemorySaver(), wrong, on), {}, CONFIG)
     assert bank.rows() == []
 
 
@@ -666,11 +661,11 @@ def test_elsewhere_no_commit_of_the_thread_waits(file: Bank, tmp_path: Path) -> 
         assert not another.is_alive()
         return bank.pay(connection)
 
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime) -> Any:
         return {"log": [runtime.transaction("k", slow, on=bank.connect)]}
 
-    app = StateGraph(State).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=file.saver)
-    assert app.invoke({}, CFG) == {"log": ["receipt 1"]}
+    app = StateGraph(Log).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=file.saver)
+    assert app.invoke({}, CONFIG) == {"log": ["receipt 1"]}
 
 
 @pytest.mark.parametrize("name", ["DuplicateObject", "DuplicateTable", "UniqueViolation"])
@@ -687,7 +682,7 @@ def test_elsewhere_another_makes_the_table_at_the_same_time(drive: Any, postgres
             raise getattr(psycopg.errors, name)
 
     app = elsewhere(drive, InMemorySaver(), bank.pay, lambda: Second.connect(postgres))
-    assert drive.invoke(app, {}, CFG)["log"] == ["a", "receipt 1"]
+    assert drive.invoke(app, {}, CONFIG)["log"] == ["a", "receipt 1"]
     assert bank.rows() == ["book"]
 
 
@@ -698,13 +693,13 @@ def test_elsewhere_another_makes_the_table_at_the_same_time(drive: Any, postgres
 ])  # fmt: skip
 def test_elsewhere_what_opens_nothing(drive: Any, on: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
-        drive.invoke(elsewhere(drive, InMemorySaver(), lambda _: 1, on), {}, CFG)
+        drive.invoke(elsewhere(drive, InMemorySaver(), lambda _: 1, on), {}, CONFIG)
 
 
 def test_elsewhere_a_pool_of_asyncio(drive: Any, postgres: str) -> None:
     pool = AsyncConnectionPool(postgres, open=False)
     with pytest.raises(TypeError, match="on must open plain connections, got AsyncConnectionPool of asyncio"):
-        drive.invoke(elsewhere(drive, InMemorySaver(), lambda _: 1, pool), {}, CFG)
+        drive.invoke(elsewhere(drive, InMemorySaver(), lambda _: 1, pool), {}, CONFIG)
 
 
 def test_elsewhere_a_lost_commit_is_looked_up(drive: Any, postgres: str) -> None:
@@ -722,7 +717,7 @@ def test_elsewhere_a_lost_commit_is_looked_up(drive: Any, postgres: str) -> None
             return result
 
     app = elsewhere(drive, InMemorySaver(), bank.pay, lambda: Losing.connect(postgres))
-    assert drive.invoke(app, {}, CFG)["log"] == ["a", "receipt 1"]
+    assert drive.invoke(app, {}, CONFIG)["log"] == ["a", "receipt 1"]
     assert not losing and bank.calls == bank.rows() == ["book"]
 
 
@@ -732,16 +727,16 @@ def test_elsewhere_a_lost_commit_is_looked_up(drive: Any, postgres: str) -> None
 def test_an_encrypted_saver(drive: Any, bank: Bank) -> None:
     with type(bank.saver).from_conn_string(bank.target, integrity=Encryption(b"k" * 32)) as saver:
         plain, bank.saver = bank.saver, saver
-        drive.invoke(asking(drive, bank), {}, CFG)
-        assert drive.invoke(asking(drive, bank), Command(resume="yes"), CFG)["log"] == ["a", "receipt 1", "yes"]
+        drive.invoke(asking(drive, bank), {}, CONFIG)
+        assert drive.invoke(asking(drive, bank), Command(resume="yes"), CONFIG)["log"] == ["a", "receipt 1", "yes"]
     bank.saver = plain
     assert bank.rows() == ["book"]
 
 
 def test_foreign_tables_are_left_alone(drive: Any, bank: Bank) -> None:
     app = asking(drive, bank)
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="yes"), CFG)
+    drive.invoke(app, {}, CONFIG)
+    drive.invoke(app, Command(resume="yes"), CONFIG)
     bank.saver.copy_thread("t", "copy")
     bank.saver.prune(["t"])
     bank.saver.delete_thread("t")
@@ -779,14 +774,14 @@ def test_a_transaction_that_was_ended_by_a_statement_is_noticed(drive: Any, serv
 
 
 def isolated(drive: Any, saver: Any, function: Any, isolation: str | None, **options: Any) -> Any:
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime) -> Any:
         return {"log": [runtime.transaction("k", function, isolation=isolation, **options)]}
 
-    async def anode(state: State, runtime: Runtime) -> Any:
+    async def anode(state: Log, runtime: Runtime) -> Any:
         return {"log": [await runtime.atransaction("k", function, isolation=isolation, **options)]}
 
-    builder = StateGraph(State).add_node("pay", anode if drive.is_async else node).add_edge(START, "pay")
-    return drive.invoke(builder.compile(checkpointer=saver), {}, CFG)
+    builder = StateGraph(Log).add_node("pay", anode if drive.is_async else node).add_edge(START, "pay")
+    return drive.invoke(builder.compile(checkpointer=saver), {}, CONFIG)
 
 
 @pytest.mark.parametrize("isolation", [None, "read committed", "repeatable read", "serializable"])
@@ -832,11 +827,11 @@ def test_a_commit_whose_answer_was_lost(drive: Any, server: Bank, monkeypatch: A
     """If it had arrived the record is found; else the function is called again."""
     server.calls = lose(monkeypatch, "COMMIT", arrives=arrives)
     app = one_node(drive, lambda state: pay_and_ask(server), server.saver)
-    asked = drive.invoke(app, {}, CFG)
+    asked = drive.invoke(app, {}, CONFIG)
     assert asked["__interrupt__"][0].value == "content?"
     assert server.rows() == ["book"]
     assert len(server.calls) == (1 if arrives else 2)
-    answered = drive.invoke(app, Command(resume="yes"), CFG)
+    answered = drive.invoke(app, Command(resume="yes"), CONFIG)
     assert answered == {"log": [f"receipt {len(server.calls)}", "yes"]}
 
 

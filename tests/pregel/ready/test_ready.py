@@ -8,6 +8,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import pytest
+from kit.graphs import CONFIG
 from kit.ready_graphs import State, build, by_order, ends_by, sends, show, times
 from typing_extensions import TypedDict
 
@@ -28,7 +29,6 @@ from stategraph import (
 )
 from stategraph.channels import LastValue, UntrackedValue
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 
 EXAMPLES = {

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, TypedDict
 
 import pytest
+from kit.graphs import CONFIG
 from kit.ready_graphs import State, build, by_order, ends_by, ends_together, sends, show, writer
 
 from stategraph import (
@@ -28,7 +29,6 @@ from stategraph.pregel.errors import COMMAND
 from stategraph.pregel.superstep.under_way import find_under_way
 from stategraph.testing import virtual_time
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 CHAIN_FIRST = by_order("a", "b", "c", "long")
 

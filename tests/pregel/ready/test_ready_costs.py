@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import InMemorySaver
 from stategraph.checkpoint import Commit
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 LENGTH = 6
 
 

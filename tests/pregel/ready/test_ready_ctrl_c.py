@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from kit.graphs import CONFIG
 from kit.ready_graphs import by_order, ends_by
 from typing_extensions import TypedDict
 
@@ -18,7 +19,6 @@ from stategraph import START, InMemorySaver, StateGraph
 from stategraph.pregel.drivers.threads import ThreadDriver
 from stategraph.pregel.drivers.waits import run_task
 
-CFG: Any = {"configurable": {"thread_id": "t"}}
 ENGINE = str(Path(stategraph.__file__).parent / "pregel") + "/"
 SAVER = str(Path(stategraph.__file__).parent / "checkpoint" / "memory")
 
@@ -109,19 +109,19 @@ def test_ctrl_c_loses_nothing(durability: Any, first: int) -> None:
             note_batches(batches)
             try:
                 with ctrl_c:
-                    app.invoke({"log": []}, CFG, durability=durability)
+                    app.invoke({"log": []}, CONFIG, durability=durability)
             except KeyboardInterrupt:
                 pass
             else:
                 if not ctrl_c.came:
                     break
-            found = app.get_state(CFG)
+            found = app.get_state(CONFIG)
             stored, begun = set(found.values.get("log", ())), Counter(runs)
             if found.next:
-                app.invoke(None, CFG)
+                app.invoke(None, CONFIG)
             elif "log" not in found.values:
-                app.invoke({"log": []}, CFG)
-        ended = app.get_state(CFG)
+                app.invoke({"log": []}, CONFIG)
+        ended = app.get_state(CONFIG)
         assert (sorted(ended.values["log"]), ended.next) == (["a", "b", "c", "d"], ()), f"after call {number}"
         assert not stored & (runs - begun).keys(), f"after call {number}"
     assert number > 300

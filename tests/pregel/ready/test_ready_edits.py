@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, sends
 from kit.ready_random import Died, MortalSaver
 
@@ -20,7 +21,6 @@ from stategraph import (
     task,
 )
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 
 

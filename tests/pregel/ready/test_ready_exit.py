@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.graphs import CONFIG
 from kit.ready_graphs import State, build, by_order, ends_by, writer
 from kit.ready_random import by_chance, make_graph
 
@@ -32,7 +33,6 @@ from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import virtual_time
 
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 EXIT: Any = {"durability": "exit"}
 CHAIN_FIRST = by_order("a", "b", "c", "long")

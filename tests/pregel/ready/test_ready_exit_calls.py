@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
+from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import Command, InMemorySaver, Send, interrupt, task
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 EXIT: Any = {"durability": "exit"}
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from kit import cluster
+from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, sends, show, writer
 
 from stategraph import (
@@ -35,7 +36,6 @@ from stategraph.visualize.runs.timeline import timeline
 
 postgres = cluster.emptied
 pytestmark = pytest.mark.trial
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 CALLED: list[int] = []
 

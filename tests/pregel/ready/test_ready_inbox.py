@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import CheckpointConflictError, Command, InMemorySaver, Send, interrupt
 from stategraph.checkpoint.base import POST, POST_TASK_ID
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 ORDER = by_order("a", "b", "c", "long", "d")
 
 

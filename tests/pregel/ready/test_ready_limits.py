@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from typing_extensions import TypedDict
+from kit.graphs import CONFIG, Log
 
 from stategraph import START, Command, InMemorySaver, Limit, StateGraph, interrupt
-
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
 
 
 def wide(limit: Limit, node: Callable[..., Any], chains: int = 5, length: int = 3) -> StateGraph[Any]:
     """Chains side by side, each node under the limit, then one node."""
-    graph = StateGraph(State)
+    graph = StateGraph(Log)
     graph.add_node("end", lambda state: {"log": ["end"]})
     for chain in range(chains):
         before: Any = START

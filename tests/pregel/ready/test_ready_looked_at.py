@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import END, Command, InMemorySaver, SqliteSaver, interrupt, task
@@ -23,7 +24,6 @@ from stategraph.visualize.runs.timeline_scale import ScaleRoom, build_scale
 from stategraph.visualize.runs.trace_reader import read_trace
 from stategraph.visualize.runs.values import INSIDE
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 STARTED = "it has started and not ended: it is running, or goes on with the next call"
 STARTS = "nothing holds it back: it is running already, or starts with the next call"

@@ -6,11 +6,11 @@ from threading import Barrier, Event
 from typing import Any
 
 import pytest
+from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, ends_together, sends
 
 from stategraph import Command, InMemorySaver, Send, interrupt
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, times
 from kit.watching import Log, Seen
 
@@ -22,7 +23,6 @@ from stategraph import (
 )
 from stategraph.visualize.runs import live_view
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 HANDLER = "__error_handler__flaky"
 QUICK = RetryPolicy(initial_interval=0.001, jitter=False, max_attempts=2)

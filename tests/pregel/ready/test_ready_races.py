@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
+from kit.graphs import CONFIG
 from kit.ready_graphs import ends_by, ends_together
 from kit.ready_random import Died, MortalSaver
 from typing_extensions import TypedDict
@@ -27,7 +28,6 @@ from stategraph.pregel.errors import ConcurrentUpdateError
 from stategraph.testing import record, replay, survives
 from stategraph.visualize import timeline
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 
 

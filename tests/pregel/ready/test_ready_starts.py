@@ -6,6 +6,7 @@ import operator
 from typing import Annotated, Any
 
 import pytest
+from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
@@ -25,7 +26,6 @@ from stategraph import (
     interrupt,
 )
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 GRAPH = "S>a>c r:x=c|E S>x S>y>y2"
 """c is due after a, waits for x, which does not lead to it, and would start beside y."""

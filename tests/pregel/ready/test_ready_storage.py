@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kit import cluster
+from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, writer
 from kit.ready_random import Died, MortalSaver
 
@@ -27,7 +28,6 @@ from stategraph.pregel.drivers.journal import Journal
 from stategraph.testing import read_thread, record, survives
 
 postgres = cluster.emptied
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 CHAIN_FIRST = by_order("a", "b", "c", "long")
 

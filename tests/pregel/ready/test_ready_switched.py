@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from kit.drive import each_case
+from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import Command, InMemorySaver, Send, interrupt, task
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 R, S = "ready", "supersteps"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kit.bank import Bank, bank, node_of
+from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import (
@@ -23,7 +24,6 @@ from stategraph.checkpoint.errors import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
 
 __all__ = ["bank"]
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 EMPTY: Any = {"log": []}
 CHAIN_FIRST = by_order("x", "a", "b", "c", "long")
 AGAIN = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)

@@ -6,11 +6,12 @@ import asyncio
 import operator
 import threading
 from collections import Counter
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.graphs import Count
 
 from stategraph import START, Runtime, StateGraph
 from stategraph.channels import BinaryOperatorAggregate, LastValue, NamedBarrierValue, Topic
@@ -24,11 +25,6 @@ from stategraph.pregel import (
     NodeBuilder,
     Pregel,
 )
-
-
-class N(TypedDict):
-    n: int
-
 
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "1"}}
 WAIT = 5.0
@@ -532,9 +528,9 @@ def test_what_ran_ahead_of_a_lost_checkpoint_keeps_its_keys_if_it_comes_out_the_
         saver.ahead.set()
         return {}
 
-    inner = StateGraph(N).add_node("inner", note)
+    inner = StateGraph(Count).add_node("inner", note)
     inner.add_edge(START, "inner")
-    outer = StateGraph(N).add_node("draw", lambda state: {"n": next(drawn)}).add_node("nested", inner.compile())
+    outer = StateGraph(Count).add_node("draw", lambda state: {"n": next(drawn)}).add_node("nested", inner.compile())
     outer.add_node("plain", note).add_edge(START, "draw").add_edge("draw", "nested").add_edge("draw", "plain")
     app = outer.compile(checkpointer=saver)
     with pytest.raises(OSError, match="disk full"):

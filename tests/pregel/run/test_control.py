@@ -7,10 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict
 
 import pytest
+from kit.graphs import CONFIG
 
 from stategraph import START, InMemorySaver, RunControl, StateGraph, get_runtime, interrupt
-
-HERE: Any = {"configurable": {"thread_id": "1"}}
 
 
 class State(TypedDict, total=False):
@@ -55,7 +54,7 @@ def test_it_tells_whether_the_run_has_paused(drive: Any, node: Any, options: Any
     app, control = make_app(node, **options), RunControl()
     assert control.paused is None
     call = drive.stream if streams else drive.invoke
-    call(app, {"text": "a"}, HERE, control=control)
+    call(app, {"text": "a"}, CONFIG, control=control)
     assert control.paused is paused
 
 
@@ -63,7 +62,7 @@ def test_a_delivery_that_came_before_tells_the_same(drive: Any) -> None:
     app = make_app(ask)
     for _ in range(2):
         control = RunControl()
-        drive.invoke(app, {"text": "a"}, {**HERE, "run_id": "7"}, control=control)
+        drive.invoke(app, {"text": "a"}, {**CONFIG, "run_id": "7"}, control=control)
         assert control.paused is True
 
 
@@ -73,12 +72,12 @@ def test_it_tells_nothing_after_an_error(drive: Any) -> None:
 
     control = RunControl()
     with pytest.raises(LookupError):
-        drive.invoke(make_app(fail), {"text": "a"}, HERE, control=control)
+        drive.invoke(make_app(fail), {"text": "a"}, CONFIG, control=control)
     assert control.paused is None
 
 
 def test_it_tells_of_a_run_with_a_deadline(drive: Any) -> None:
     control = RunControl()
-    config = {**HERE, "deadline": datetime.now(UTC) + timedelta(hours=1)}
+    config = {**CONFIG, "deadline": datetime.now(UTC) + timedelta(hours=1)}
     drive.invoke(make_app(ask), {"text": "a"}, config, control=control)
     assert control.paused is True

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import pytest
 from faults.campaign import patched
 from kit import cluster
+from kit.graphs import CONFIG, Log
 from kit.mortal import STORING
 
 from stategraph import START, CheckpointConflictError, Command, StateGraph, interrupt
@@ -18,29 +18,24 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 postgres = cluster.emptied
-CFG: Any = {"configurable": {"thread_id": "t"}}
-NAMED: Any = {**CFG, "run_id": "r"}
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
+NAMED: Any = {**CONFIG, "run_id": "r"}
 
 
 GIVEN: Any = {"log": ["in"]}
 
 
 def build(saver: Any, ran: list[str], schedule: Any, *, asks: bool = False, stops: bool = False) -> Any:
-    def node(state: State) -> Any:
+    def node(state: Log) -> Any:
         if asks:
             interrupt("?")
         ran.append("node")
         return {"log": ["node"]}
 
-    def last(state: State) -> Any:
+    def last(state: Log) -> Any:
         ran.append("last")
         return {"log": ["last"]}
 
-    graph = StateGraph(State).add_node("node", node).add_node("last", last).add_edge(START, "node").add_edge("node", "last")
+    graph = StateGraph(Log).add_node("node", node).add_node("last", last).add_edge(START, "node").add_edge("node", "last")
     return graph.compile(checkpointer=saver, schedule=schedule, interrupt_before=["node"] if stops else None)
 
 
@@ -89,12 +84,12 @@ def before_the_first_store(saver: Any, call: Any, acall: Any) -> Iterator[None]:
 CALLS: dict[str, tuple[Any, bool, Any]] = {
     # what is delivered, whether the graph asks, and how the thread came to where it stands
     "first input": (GIVEN, False, None),
-    "input": (GIVEN, False, [GIVEN, CFG]),
+    "input": (GIVEN, False, [GIVEN, CONFIG]),
     "input taken before": (GIVEN, False, [GIVEN, NAMED]),
-    "nothing": (None, False, [GIVEN, CFG]),
-    "update": (Command(update={"log": ["up"]}), False, [GIVEN, CFG]),
+    "nothing": (None, False, [GIVEN, CONFIG]),
+    "update": (Command(update={"log": ["up"]}), False, [GIVEN, CONFIG]),
     "first command": (Command(update=GIVEN, goto="node"), False, None),
-    "answer": (Command(resume="yes"), True, [GIVEN, CFG]),
+    "answer": (Command(resume="yes"), True, [GIVEN, CONFIG]),
 }
 
 
@@ -132,7 +127,7 @@ def test_of_two_deliveries_that_begin_at_one_checkpoint_one_runs_the_nodes(
                 refused.append("first")
         assert ran == ["node", "last"]
         assert len(refused) == 1
-        state = drive.get_state(first, CFG)
+        state = drive.get_state(first, CONFIG)
         assert state.next == () and state.values["log"][-2:] == ["node", "last"]
         # Delivered once more, it is recognized.
         if given is not None:
@@ -149,13 +144,13 @@ def test_a_delivery_that_comes_while_the_first_runs_is_refused_or_waits(
     ran: list[str] = []
     entered, release = threading.Event(), threading.Event()
 
-    def node(state: State) -> Any:
+    def node(state: Log) -> Any:
         ran.append("node")
         entered.set()
         assert release.wait(20)
         return {"log": ["node"]}
 
-    app = StateGraph(State).add_node("node", node).add_edge(START, "node").compile(checkpointer=saver, schedule=schedule)
+    app = StateGraph(Log).add_node("node", node).add_edge(START, "node").compile(checkpointer=saver, schedule=schedule)
     results: list[Any] = []
 
     def deliver(**options: Any) -> None:

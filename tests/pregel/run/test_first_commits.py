@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any, TypedDict
 
 import pytest
+from kit.graphs import CONFIG
 
 from stategraph import (
     END,
@@ -20,8 +21,6 @@ from stategraph import (
     interrupt,
 )
 from stategraph.checkpoint.sqlite import SqliteSaver
-
-HERE: Any = {"configurable": {"thread_id": "1"}}
 
 
 class State(TypedDict, total=False):
@@ -54,14 +53,14 @@ def test_a_process_killed_in_the_first_step_repeats_it_under_the_same_key(tmp_pa
 
     with SqliteSaver.from_conn_string(str(tmp_path / "alive")) as saver:
         whole = around(first, saver)
-        assert whole.invoke({"text": "a"}, HERE) == {"text": "a?!"}
-        history = [each.values for each in whole.get_state_history(HERE)]
+        assert whole.invoke({"text": "a"}, CONFIG) == {"text": "a?!"}
+        history = [each.values for each in whole.get_state_history(CONFIG)]
     with SqliteSaver.from_conn_string(str(tmp_path / "killed")) as saver:
         again = around(first, saver)
-        state = again.get_state(HERE, subgraphs=True)
+        state = again.get_state(CONFIG, subgraphs=True)
         assert state.next == ("inner",)
-        assert again.invoke(None, HERE) == {"text": "a?!"}
-        assert [each.values for each in again.get_state_history(HERE)] == history
+        assert again.invoke(None, CONFIG) == {"text": "a?!"}
+        assert [each.values for each in again.get_state_history(CONFIG)] == history
     assert len(keys) == 2
     assert keys[0] == keys[1]
 
@@ -73,14 +72,14 @@ def test_a_long_first_step_is_seen_from_outside_while_it_runs(tmp_path: Path) ->
         with SqliteSaver.from_conn_string(str(tmp_path / "file")) as other:
             end = monotonic() + 30
             while monotonic() < end:
-                (task,) = around(first, other).get_state(HERE, subgraphs=True).tasks
+                (task,) = around(first, other).get_state(CONFIG, subgraphs=True).tasks
                 if task.state is not None and task.state.next == ("first",):
                     seen.append(task.state.values)
                     break
         return {"text": state["text"] + "?"}
 
     with SqliteSaver.from_conn_string(str(tmp_path / "file")) as saver:
-        assert around(first, saver).invoke({"text": "a"}, HERE) == {"text": "a?!"}
+        assert around(first, saver).invoke({"text": "a"}, CONFIG) == {"text": "a?!"}
     assert seen == [{"text": "a"}]
 
 
@@ -88,10 +87,10 @@ def test_a_long_first_step_is_seen_from_outside_while_it_runs(tmp_path: Path) ->
 def test_a_question_of_the_first_step_waits_beside_what_was_held(drive: Any) -> None:
     with SqliteSaver.from_conn_string(":memory:") as saver:
         app = around(lambda state: {"text": interrupt("text?")}, saver)
-        assert [each.value for each in drive.invoke(app, {"text": "a"}, HERE)["__interrupt__"]] == ["text?"]
-        (task,) = app.get_state(HERE, subgraphs=True).tasks
+        assert [each.value for each in drive.invoke(app, {"text": "a"}, CONFIG)["__interrupt__"]] == ["text?"]
+        (task,) = app.get_state(CONFIG, subgraphs=True).tasks
         assert task.state.next == ("first",)
-        assert drive.invoke(app, Command(resume="b"), HERE) == {"text": "b!"}
+        assert drive.invoke(app, Command(resume="b"), CONFIG) == {"text": "b!"}
 
 
 @pytest.mark.usefixtures("never_alone")
@@ -107,10 +106,10 @@ def test_an_error_of_the_first_step_leaves_what_was_held(drive: Any) -> None:
     with SqliteSaver.from_conn_string(":memory:") as saver:
         app = around(first, saver)
         with pytest.raises(LookupError):
-            drive.invoke(app, {"text": "a"}, HERE)
-        (task,) = app.get_state(HERE, subgraphs=True).tasks
+            drive.invoke(app, {"text": "a"}, CONFIG)
+        (task,) = app.get_state(CONFIG, subgraphs=True).tasks
         assert task.state.next == ("first",)
-        assert drive.invoke(app, None, HERE) == {"text": "c!"}
+        assert drive.invoke(app, None, CONFIG) == {"text": "c!"}
 
 
 def test_the_input_is_stored_before_a_router_runs(tmp_path: Path) -> None:
@@ -118,23 +117,23 @@ def test_the_input_is_stored_before_a_router_runs(tmp_path: Path) -> None:
 
     def route(state: Any) -> str:
         with SqliteSaver.from_conn_string(str(tmp_path / "file")) as other:
-            seen.append(other.get_tuple(HERE) is not None)
+            seen.append(other.get_tuple(CONFIG) is not None)
         return "node"
 
     graph = StateGraph(State).add_node("node", lambda state: {"text": "b"})
     graph.add_conditional_edges(START, route, ["node"]).add_edge("node", END)
     with SqliteSaver.from_conn_string(str(tmp_path / "file")) as saver:
-        graph.compile(checkpointer=saver).invoke({"text": "a"}, HERE)
+        graph.compile(checkpointer=saver).invoke({"text": "a"}, CONFIG)
     assert seen == [True]
 
 
 def test_a_reader_sees_nothing_that_is_held(tmp_path: Path) -> None:
     graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
     with SqliteSaver.from_conn_string(str(tmp_path / "file")) as saver:
-        chunks = graph.compile(checkpointer=saver).stream({"text": "a"}, HERE, stream_mode="values")
+        chunks = graph.compile(checkpointer=saver).stream({"text": "a"}, CONFIG, stream_mode="values")
         assert next(chunks) == {"text": "a"}
         with SqliteSaver.from_conn_string(str(tmp_path / "file")) as other:
-            assert other.get_tuple(HERE) is not None
+            assert other.get_tuple(CONFIG) is not None
         assert list(chunks) == [{"text": "b"}]
 
 
@@ -156,7 +155,7 @@ def test_what_is_streamed_of_the_input_is_stored_with_start(drive: Any, monkeypa
         monkeypatch.setattr(SqliteSaver, "commit_all", count_together)
         monkeypatch.setattr(SqliteSaver, "commit", count_alone)
         modes = ["values", "updates", "checkpoints"]
-        chunks = drive.stream(app, {"text": "a"}, HERE, stream_mode=modes)
+        chunks = drive.stream(app, {"text": "a"}, CONFIG, stream_mode=modes)
         assert stored == [2, 1]
         steps = [chunk["metadata"]["step"] for mode, chunk in chunks if mode == "checkpoints"]
         assert steps == [-1, 0, 1]
@@ -189,9 +188,9 @@ def test_a_reader_is_shown_nothing_that_could_not_be_stored(drive: Any, monkeypa
         app = graph.compile(checkpointer=saver)
         monkeypatch.setattr(SqliteSaver, "commit_all", refuse)
         with pytest.raises(OSError, match="disk is full"):
-            drive.stream(Reader(), {"text": "a"}, HERE)
+            drive.stream(Reader(), {"text": "a"}, CONFIG)
         assert seen == []
-        assert saver.get_tuple(HERE) is None
+        assert saver.get_tuple(CONFIG) is None
 
 
 def test_of_two_that_begin_a_thread_one_wins_and_the_other_leaves_nothing() -> None:
@@ -201,10 +200,10 @@ def test_of_two_that_begin_a_thread_one_wins_and_the_other_leaves_nothing() -> N
 
         def come_second(commits: Any) -> None:
             saver.commit_all = store  # type: ignore[method-assign]
-            app.invoke({"text": "other"}, HERE)
+            app.invoke({"text": "other"}, CONFIG)
             store(commits)
 
         saver.commit_all = come_second  # type: ignore[method-assign]
         with pytest.raises(CheckpointConflictError):
-            app.invoke({"text": "mine"}, HERE)
-        assert [each.values for each in app.get_state_history(HERE)] == [{"text": "b"}, {"text": "other"}, {}]
+            app.invoke({"text": "mine"}, CONFIG)
+        assert [each.values for each in app.get_state_history(CONFIG)] == [{"text": "b"}, {"text": "other"}, {}]

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit import cluster
+from kit.graphs import CONFIG
 
 from stategraph import (
     START,
@@ -30,7 +31,6 @@ from stategraph.checkpoint.errors import StorageError, UnserializableError
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 postgres = cluster.emptied
-CFG: Any = {"configurable": {"thread_id": "t"}}
 
 
 class State(TypedDict, total=False):
@@ -47,7 +47,7 @@ class Word:
 
     def __call__(self, *words: str) -> None:
         for word in words:
-            self.app.post(CFG, {"log": [word]})
+            self.app.post(CONFIG, {"log": [word]})
 
 
 Body = Callable[[Any], Any]
@@ -71,7 +71,7 @@ def says(word: str) -> Body:
 def posted(saver: Any) -> list[list[str]]:
     """What the steps of the thread have taken, oldest first."""
     found = []
-    for stored in saver.list(CFG):
+    for stored in saver.list(CONFIG):
         words = [w for id, key, value in stored.pending_writes or () if id == POST_TASK_ID for w in value]
         if words:
             found.append(words)
@@ -84,11 +84,11 @@ def posted(saver: Any) -> list[list[str]]:
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_what_is_there_at_the_start_comes_in_behind_the_input(drive: Any, saver: Any, durability: Any) -> None:
     app = chain(saver, says("a"))
-    drive.call(app, "post", CFG, {"log": ["word"]})
-    assert drive.get_state(app, CFG).posts == ({"log": ["word"]},)
-    assert drive.invoke(app, {"log": ["in"]}, CFG, durability=durability) == {"log": ["in", "word", "a after 2"]}
-    assert drive.get_state(app, CFG).posts == ()
-    assert drive.invoke(app, {"log": []}, CFG)["log"] == ["in", "word", "a after 2", "a after 3"]
+    drive.call(app, "post", CONFIG, {"log": ["word"]})
+    assert drive.get_state(app, CONFIG).posts == ({"log": ["word"]},)
+    assert drive.invoke(app, {"log": ["in"]}, CONFIG, durability=durability) == {"log": ["in", "word", "a after 2"]}
+    assert drive.get_state(app, CONFIG).posts == ()
+    assert drive.invoke(app, {"log": []}, CONFIG)["log"] == ["in", "word", "a after 2", "a after 3"]
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
@@ -102,10 +102,10 @@ def test_it_comes_in_behind_the_writes_of_the_step_and_the_next_nodes_see_it(
         return {"log": ["a"]}
 
     app = chain(saver, first, says("b"))
-    end = drive.invoke(app, {"log": []}, CFG, durability=durability)
+    end = drive.invoke(app, {"log": []}, CONFIG, durability=durability)
     assert end == {"log": ["a", "one", "two", "b after 3"]}
     assert posted(saver) == ([] if durability == "exit" else [["one", "two"]]), "a step that is not stored has no writes"
-    assert drive.get_state(app, CFG).posts == ()
+    assert drive.get_state(app, CONFIG).posts == ()
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
@@ -117,10 +117,10 @@ def test_after_the_last_barrier_it_waits_for_the_next_call(drive: Any, saver: An
         return {"log": ["a"]}
 
     app = chain(saver, last)
-    assert drive.invoke(app, {"log": []}, CFG, durability=durability) == {"log": ["a"]}
-    state = drive.get_state(app, CFG)
+    assert drive.invoke(app, {"log": []}, CONFIG, durability=durability) == {"log": ["a"]}
+    state = drive.get_state(app, CONFIG)
     assert (state.posts, state.next) == (({"log": ["late"]},), ())
-    assert drive.invoke(chain(saver, says("b")), {"log": ["in"]}, CFG, durability=durability) == {
+    assert drive.invoke(chain(saver, says("b")), {"log": ["in"]}, CONFIG, durability=durability) == {
         "log": ["a", "in", "late", "b after 3"]
     }
 
@@ -139,7 +139,7 @@ def test_the_routers_of_the_step_have_not_seen_it(drive: Any, saver: Any) -> Non
     builder = StateGraph(State).add_node("a", first).add_node("b", says("b"))
     builder.add_edge(START, "a").add_conditional_edges("a", route, ["b"])
     app = builder.compile(checkpointer=saver, inbox=True)
-    assert drive.invoke(app, {"log": []}, CFG) == {"log": ["a", "word", "b after 2"]}
+    assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["a", "word", "b after 2"]}
     assert seen == [["a"]]
 
 
@@ -153,7 +153,7 @@ def test_pending_sends_and_parallel_nodes_keep_their_step(drive: Any, saver: Any
     builder = StateGraph(State).add_node("s", split, destinations=("w",))
     builder.add_node("w", lambda state: {"log": [f"w{state['log'][0]}"]}).add_node("e", says("e"))
     app = builder.add_edge(START, "s").add_edge("w", "e").compile(checkpointer=saver, inbox=True)
-    assert drive.invoke(app, {"log": []}, CFG) == {"log": ["s", "word", "wx", "wy", "e after 4"]}
+    assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["s", "word", "wx", "wy", "e after 4"]}
 
 
 def test_streams_show_it_as_an_update_once_its_step_is_stored(drive: Any, saver: Any) -> None:
@@ -164,7 +164,7 @@ def test_streams_show_it_as_an_update_once_its_step_is_stored(drive: Any, saver:
         return {"log": ["a"]}
 
     app = chain(saver, first, says("b"))
-    chunks = drive.stream(app, {"log": []}, CFG, stream_mode=["updates", "values"])
+    chunks = drive.stream(app, {"log": []}, CONFIG, stream_mode=["updates", "values"])
     assert chunks == [
         ("values", {"log": []}),
         ("updates", {"n0": {"log": ["a"]}}),
@@ -186,7 +186,7 @@ def test_a_graph_inside_leaves_it_to_the_graph_around(drive: Any, saver: Any) ->
     inner.add_edge(START, "i").add_edge("i", "j")
     builder = StateGraph(State).add_node("in", inner.compile(inbox=True)).add_node("b", says("b"))
     app = builder.add_edge(START, "in").add_edge("in", "b").compile(checkpointer=saver, inbox=True)
-    assert drive.invoke(app, {"log": []}, CFG) == {"log": ["i", "j after 1", "word", "b after 3"]}
+    assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["i", "j after 1", "word", "b after 3"]}
 
 
 # -- stopped and resumed ------------------------------------------------------------------------------------------
@@ -197,13 +197,13 @@ def test_a_paused_run_takes_it_when_it_goes_on(drive: Any, saver: Any, durabilit
     def ask(state: State) -> Any:
         return {"log": [f"{interrupt('go?')} after {len(state['log'])}"]}
 
-    drive.invoke(chain(saver, ask), {"log": ["in"]}, CFG, durability=durability)
-    drive.call(chain(saver), "post", CFG, {"log": ["word"]})
-    state = drive.get_state(chain(saver, ask), CFG)
+    drive.invoke(chain(saver, ask), {"log": ["in"]}, CONFIG, durability=durability)
+    drive.call(chain(saver), "post", CONFIG, {"log": ["word"]})
+    state = drive.get_state(chain(saver, ask), CONFIG)
     assert (state.values["log"], state.posts) == (["in"], ({"log": ["word"]},))
-    end = drive.invoke(chain(saver, ask, says("b")), Command(resume="yes"), CFG, durability=durability)
+    end = drive.invoke(chain(saver, ask, says("b")), Command(resume="yes"), CONFIG, durability=durability)
     assert end == {"log": ["in", "word", "yes after 2", "b after 3"]}
-    assert posted(saver) == [["word"]] and drive.get_state(chain(saver), CFG).posts == ()
+    assert posted(saver) == [["word"]] and drive.get_state(chain(saver), CONFIG).posts == ()
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
@@ -212,23 +212,23 @@ def test_a_run_that_pauses_again_has_not_taken_it(drive: Any, saver: Any, durabi
         return {"log": [interrupt("one?"), interrupt("two?")]}
 
     app = chain(saver, ask)
-    drive.invoke(app, {"log": ["in"]}, CFG, durability=durability)
-    drive.call(app, "post", CFG, {"log": ["word"]})
-    drive.invoke(app, Command(resume=1), CFG, durability=durability)
-    state = drive.get_state(app, CFG)
+    drive.invoke(app, {"log": ["in"]}, CONFIG, durability=durability)
+    drive.call(app, "post", CONFIG, {"log": ["word"]})
+    drive.invoke(app, Command(resume=1), CONFIG, durability=durability)
+    state = drive.get_state(app, CONFIG)
     assert (state.values["log"], state.posts) == (["in"], ({"log": ["word"]},))
-    assert drive.invoke(app, Command(resume=2), CFG, durability=durability) == {"log": ["in", "word", 1, 2]}
-    assert drive.get_state(app, CFG).posts == ()
+    assert drive.invoke(app, Command(resume=2), CONFIG, durability=durability) == {"log": ["in", "word", 1, 2]}
+    assert drive.get_state(app, CONFIG).posts == ()
 
 
 def test_stopped_before_every_step_it_is_in_one_step(drive: Any, saver: Any) -> None:
     app = chain(saver, says("a"), says("b"), says("c"), interrupt_before="*")
-    drive.call(app, "post", CFG, {"log": ["w0"]})
-    drive.invoke(app, {"log": []}, CFG)
+    drive.call(app, "post", CONFIG, {"log": ["w0"]})
+    drive.invoke(app, {"log": []}, CONFIG)
     for number in range(1, 4):
-        drive.call(chain(saver), "post", CFG, {"log": [f"w{number}"]})
+        drive.call(chain(saver), "post", CONFIG, {"log": [f"w{number}"]})
         fresh = chain(saver, says("a"), says("b"), says("c"), interrupt_before="*")
-        end = drive.invoke(fresh, None, CFG)
+        end = drive.invoke(fresh, None, CONFIG)
     assert end == {"log": ["w0", "w1", "a after 2", "w2", "b after 4", "w3", "c after 6"]}
     assert posted(saver) == [["w0"], ["w1"], ["w2"], ["w3"]]
 
@@ -253,7 +253,7 @@ def test_it_is_looked_for_once_a_step_and_not_at_each_chunk(drive: Any, schedule
     saver = Counting()
     builder = StateGraph(State).add_node("talk", talk).add_node("b", lambda state: {"log": ["b"]})
     app = builder.add_edge(START, "talk").add_edge("talk", "b").compile(saver, schedule=schedule, inbox=True)
-    assert drive.stream(app, {"log": []}, CFG, stream_mode="custom") == [*range(50)]
+    assert drive.stream(app, {"log": []}, CONFIG, stream_mode="custom") == [*range(50)]
     assert saver.reads <= 3  # with the input, and after the steps of talk and b
 
 
@@ -288,19 +288,19 @@ def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(
     monkeypatch.setattr(saver, "commit", dies)
     monkeypatch.setattr(saver, "commit_all", lambda commits: [dies(each) for each in commits])
     with pytest.raises(Died):
-        app.invoke({"log": ["in"]}, CFG)
+        app.invoke({"log": ["in"]}, CONFIG)
     monkeypatch.undo()
     again = chain(saver, first, says("b"), says("c"))
-    if saver.head(CFG) is None:
-        end = again.invoke({"log": ["in"]}, CFG)
-    elif again.get_state(CFG).next:
-        end = again.invoke(None, CFG)
+    if saver.head(CONFIG) is None:
+        end = again.invoke({"log": ["in"]}, CONFIG)
+    elif again.get_state(CONFIG).next:
+        end = again.invoke(None, CONFIG)
     else:
-        end = again.get_state(CFG).values
+        end = again.get_state(CONFIG).values
     assert [word for words in posted(saver) for word in words] == ["zero", "one"]
     assert sorted(end["log"]) == sorted(["in", "zero", "one", *end["log"][-3:]]) or "a" in end["log"]
     assert end["log"].count("zero") == end["log"].count("one") == 1
-    assert again.get_state(CFG).posts == ()
+    assert again.get_state(CONFIG).posts == ()
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
@@ -321,11 +321,11 @@ def test_a_step_after_which_no_posts_can_be_read_is_stored_without_them(
 
     app = chain(saver, first, says("b"))
     with pytest.raises(error):
-        drive.invoke(app, {"log": ["in"]}, CFG, durability=durability)
+        drive.invoke(app, {"log": ["in"]}, CONFIG, durability=durability)
     monkeypatch.undo()
-    state = drive.get_state(app, CFG)
+    state = drive.get_state(app, CONFIG)
     assert (state.values, state.next, state.posts) == ({"log": ["in", "a"]}, ("n1",), ({"log": ["one"]},))
-    assert drive.invoke(app, None, CFG) == {"log": ["in", "a", "one", "b after 3"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["in", "a", "one", "b after 3"]}
     assert ran == ["first"], "a step that had ended is done again"
 
 
@@ -336,13 +336,13 @@ def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive: Any, saver: Any, 
     def first(state: State) -> Any:
         word("one")
         # Another process is faster: it takes the word, and moves the head.
-        chain(saver, says("x"), says("y")).invoke({"log": ["other"]}, CFG)
+        chain(saver, says("x"), says("y")).invoke({"log": ["other"]}, CONFIG)
         return {"log": ["a"]}
 
     with pytest.raises(CheckpointConflictError):
-        drive.invoke(chain(saver, first, says("b")), {"log": []}, CFG, durability=durability)
+        drive.invoke(chain(saver, first, says("b")), {"log": []}, CONFIG, durability=durability)
     assert posted(saver) == [["one"]]
-    end = drive.get_state(chain(saver), CFG)
+    end = drive.get_state(chain(saver), CONFIG)
     assert end.values["log"][-4:] == ["other", "one", *end.values["log"][-2:]] and end.posts == ()
 
 
@@ -350,35 +350,35 @@ def test_a_run_that_loses_leaves_what_it_has_read(drive: Any, saver: Any) -> Non
     word = Word(saver)
 
     def first(state: State) -> Any:
-        chain(saver, says("x")).update_state(CFG, {"log": ["edit"]}, as_node="n0")
+        chain(saver, says("x")).update_state(CONFIG, {"log": ["edit"]}, as_node="n0")
         word("one")
         return {"log": ["a"]}
 
     with pytest.raises(CheckpointConflictError):
-        drive.invoke(chain(saver, first, says("b")), {"log": []}, CFG)
-    assert drive.get_state(chain(saver), CFG).posts == ({"log": ["one"]},)
+        drive.invoke(chain(saver, first, says("b")), {"log": []}, CONFIG)
+    assert drive.get_state(chain(saver), CONFIG).posts == ({"log": ["one"]},)
 
 
 def test_forks_and_replays_do_not_get_it_again(drive: Any, saver: Any) -> None:
     app = chain(saver, says("a"), says("b"))
-    drive.call(app, "post", CFG, {"log": ["word"]})
-    drive.invoke(app, {"log": ["in"]}, CFG)
-    for stored in drive.history(app, CFG):
+    drive.call(app, "post", CONFIG, {"log": ["word"]})
+    drive.invoke(app, {"log": ["in"]}, CONFIG)
+    for stored in drive.history(app, CONFIG):
         if stored.next == ("__start__",):  # before the step that took it
             end = drive.invoke(app, None, stored.config)
             assert end == {"log": ["in", "a after 1", "b after 2"]}
-    edited = drive.update_state(app, CFG, {"log": ["edit"]}, "n0")
+    edited = drive.update_state(app, CONFIG, {"log": ["edit"]}, "n0")
     assert drive.invoke(app, None, edited)["log"].count("word") == 0
 
 
 def test_an_edit_leaves_it_for_the_run(drive: Any, saver: Any) -> None:
     app = chain(saver, says("a"), interrupt_before=["n0"])
-    drive.invoke(app, {"log": []}, CFG)
-    drive.call(app, "post", CFG, {"log": ["word"]})
-    drive.update_state(app, CFG, {"log": ["edit"]})
-    assert drive.get_state(app, CFG).posts == ({"log": ["word"]},)
-    drive.invoke(app, None, CFG)
-    assert drive.get_state(app, CFG).values["log"].count("word") + len(drive.get_state(app, CFG).posts) == 1
+    drive.invoke(app, {"log": []}, CONFIG)
+    drive.call(app, "post", CONFIG, {"log": ["word"]})
+    drive.update_state(app, CONFIG, {"log": ["edit"]})
+    assert drive.get_state(app, CONFIG).posts == ({"log": ["word"]},)
+    drive.invoke(app, None, CONFIG)
+    assert drive.get_state(app, CONFIG).values["log"].count("word") + len(drive.get_state(app, CONFIG).posts) == 1
 
 
 # -- refused ------------------------------------------------------------------------------------------------------
@@ -399,13 +399,13 @@ def test_an_edit_leaves_it_for_the_run(drive: Any, saver: Any) -> None:
 def test_what_is_no_addition_is_refused_when_it_is_posted(drive: Any, values: Any, says: str) -> None:
     app = chain(InMemorySaver())
     with pytest.raises(InvalidUpdateError, match=says):
-        drive.call(app, "post", CFG, values)
-    assert drive.get_state(app, CFG).posts == ()
+        drive.call(app, "post", CONFIG, values)
+    assert drive.get_state(app, CONFIG).posts == ()
 
 
 def test_what_cannot_be_stored_is_refused_when_it_is_posted(drive: Any) -> None:
     with pytest.raises(UnserializableError) as refused:
-        drive.call(chain(InMemorySaver()), "post", CFG, {"log": [object()]})
+        drive.call(chain(InMemorySaver()), "post", CONFIG, {"log": [object()]})
     assert "while storing key 'log' of a post to thread 't'" in refused.value.__notes__
 
 
@@ -431,9 +431,9 @@ def test_a_saver_without_the_table_is_refused(drive: Any, tmp_path: Path) -> Non
 def test_a_graph_that_takes_none_refuses_them(drive: Any) -> None:
     builder = StateGraph(State).add_node("a", says("a")).add_edge(START, "a")
     with pytest.raises(ValueError, match="compile it with inbox=True"):
-        drive.call(builder.compile(checkpointer=InMemorySaver()), "post", CFG, {"log": ["x"]})
+        drive.call(builder.compile(checkpointer=InMemorySaver()), "post", CONFIG, {"log": ["x"]})
     with pytest.raises(ValueError, match="no checkpointer"):
-        drive.call(builder.compile(inbox=True), "post", CFG, {"log": ["x"]})
+        drive.call(builder.compile(inbox=True), "post", CONFIG, {"log": ["x"]})
 
 
 @pytest.mark.parametrize("extra", [{"checkpoint_id": "x"}, {"checkpoint_ns": "a:1"}])
@@ -456,11 +456,11 @@ def test_a_post_that_its_reducer_refuses_later_waits_and_is_told(drive: Any, sav
     builder = StateGraph(Strict).add_node("a", says("a")).add_node("b", says("b"))
     app = builder.add_edge(START, "a").add_edge("a", "b").compile(checkpointer=saver, inbox=True)
     for word in ("good", "bad", "fine"):
-        drive.call(app, "post", CFG, {"log": [word]})
+        drive.call(app, "post", CONFIG, {"log": [word]})
     with pytest.warns(GraphWarning, match="post .* cannot be taken and waits on: ValueError") as told:
-        end = drive.invoke(app, {"log": ["in"]}, CFG)
+        end = drive.invoke(app, {"log": ["in"]}, CONFIG)
     assert end == {"log": ["in", "good", "fine", "a after 3", "b after 4"]} and len(told) == 1
-    assert drive.get_state(app, CFG).posts == ({"log": ["bad"]},)
+    assert drive.get_state(app, CONFIG).posts == ({"log": ["bad"]},)
 
 
 # -- kept, copied, deleted ----------------------------------------------------------------------------------------
@@ -468,12 +468,12 @@ def test_a_post_that_its_reducer_refuses_later_waits_and_is_told(drive: Any, sav
 
 def test_copies_take_along_what_waits_and_deleted_threads_lose_it(drive: Any, saver: Any) -> None:
     app = chain(saver, says("a"))
-    drive.invoke(app, {"log": []}, CFG)
-    drive.call(app, "post", CFG, {"log": ["word"]})
+    drive.invoke(app, {"log": []}, CONFIG)
+    drive.call(app, "post", CONFIG, {"log": ["word"]})
     drive.call(saver, "copy_thread", "t", "copy")
     drive.call(saver, "prune", keep_last=1)
     drive.call(saver, "delete_thread", "t")
-    assert drive.get_state(app, CFG).posts == ()
+    assert drive.get_state(app, CONFIG).posts == ()
     copy: Any = {"configurable": {"thread_id": "copy"}}
     assert drive.get_state(app, copy).posts == ({"log": ["word"]},)
     assert drive.invoke(app, {"log": []}, copy)["log"] == ["a after 0", "word", "a after 2"]
@@ -483,8 +483,8 @@ def test_posts_are_encrypted_and_bound_to_their_thread(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     path = str(tmp_path / "t.db")
     with SqliteSaver.from_conn_string(path, integrity=Encryption(b"k" * 32)) as saver:
-        chain(saver).post(CFG, {"log": ["very secret"]})
-        assert chain(saver).get_state(CFG).posts == ({"log": ["very secret"]},)
+        chain(saver).post(CONFIG, {"log": ["very secret"]})
+        assert chain(saver).get_state(CONFIG).posts == ({"log": ["very secret"]},)
     assert all(b"very secret" not in each.read_bytes() for each in tmp_path.iterdir())
 
 
@@ -494,9 +494,9 @@ def test_a_graph_without_an_inbox_reads_no_posts(drive: Any, monkeypatch: pytest
     monkeypatch.setattr(saver, "read_posts", lambda thread_id: reads.append(thread_id) or ())
     builder = StateGraph(State).add_node("a", says("a")).add_node("b", says("b"))
     builder.add_edge(START, "a").add_edge("a", "b")
-    drive.invoke(builder.compile(checkpointer=saver), {"log": []}, CFG)
+    drive.invoke(builder.compile(checkpointer=saver), {"log": []}, CONFIG)
     assert reads == []
-    drive.invoke(builder.compile(checkpointer=saver, inbox=True), {"log": []}, CFG)
+    drive.invoke(builder.compile(checkpointer=saver, inbox=True), {"log": []}, CONFIG)
     assert len(reads) == 2, "at the barriers of START and of a; nothing runs after b"
 
 
@@ -507,8 +507,8 @@ def test_a_command_that_only_meets_the_next_question_is_no_step(drive: Any, save
 
     builder = StateGraph(State).add_node("a", ask).add_edge(START, "a")
     app = builder.compile(checkpointer=saver)
-    drive.invoke(app, {"log": ["in"]}, CFG, durability=durability)
-    drive.invoke(app, Command(resume=1, update={"log": ["up"]}), CFG, durability=durability)
-    assert drive.get_state(app, CFG).values == {"log": ["in", "up"]}
-    assert drive.invoke(app, Command(resume=2), CFG, durability=durability) == {"log": ["in", "up", 1, 2]}
+    drive.invoke(app, {"log": ["in"]}, CONFIG, durability=durability)
+    drive.invoke(app, Command(resume=1, update={"log": ["up"]}), CONFIG, durability=durability)
+    assert drive.get_state(app, CONFIG).values == {"log": ["in", "up"]}
+    assert drive.invoke(app, Command(resume=2), CONFIG, durability=durability) == {"log": ["in", "up", 1, 2]}
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections.abc import Callable
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import pytest
 from kit import cluster
 from kit.drive import each_case
+from kit.graphs import Log
 from kit.mortal import Death, Died, dying
 
 from stategraph import START, Runtime, StateGraph
 
 postgres = cluster.emptied
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
 
 
 class Keys:
@@ -30,7 +26,7 @@ class Keys:
 
     def chain(self, *names: str, nested: tuple[str, Any] | None = None) -> Any:
         """Nodes in a row, with a graph behind the first of them."""
-        builder, row = StateGraph(State), [*names]
+        builder, row = StateGraph(Log), [*names]
         for name in names:
             builder.add_node(name, self.note(name))
         if nested is not None:
@@ -41,7 +37,7 @@ class Keys:
         return builder
 
     def note(self, name: str) -> Callable[..., Any]:
-        def run(state: State, runtime: Runtime) -> Any:
+        def run(state: Log, runtime: Runtime) -> Any:
             self.began.set()
             self.seen.setdefault(name, set()).add(runtime.idempotency_key)
             return {"log": [name]}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kit.graphs import CONFIG
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.checkpoint import InMemorySaver
@@ -23,8 +24,6 @@ from stategraph.pregel.run.effects import Load, RunTasks, Save
 from stategraph.pregel.run.loop import supersteps
 from stategraph.pregel.run.run import Run
 from stategraph.pregel.superstep.task import Task
-
-CONFIG = {"configurable": {"thread_id": "1"}}
 
 
 def only(channel: str) -> NodeBuilder:

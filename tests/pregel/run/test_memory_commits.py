@@ -12,11 +12,11 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit import cluster
+from kit.graphs import CONFIG
 
 from stategraph import START, CheckpointConflictError, Send, StateGraph
 
 postgres = cluster.emptied
-CFG: Any = {"configurable": {"thread_id": "t"}}
 DURABILITIES = ["sync", "async", "exit"]
 SCHEDULES = ["supersteps", "ready"]
 
@@ -91,20 +91,20 @@ def test_the_loser_of_a_race_stores_nothing_in_a_memory(
             assert overtaken.wait(30)
 
     app = make_app(drive, saver, shape, wait, schedule)
-    drive.invoke(app, {"news": "turn 0"}, CFG, durability=durability)
+    drive.invoke(app, {"news": "turn 0"}, CONFIG, durability=durability)
     with ThreadPoolExecutor() as pool:
-        loser = pool.submit(drive.invoke, app, {"news": "turn 1"}, CFG, durability=durability)
+        loser = pool.submit(drive.invoke, app, {"news": "turn 1"}, CONFIG, durability=durability)
         try:
             assert entered.wait(30)
             if durability == "async":  # the step before may be stored late, and this is not about that
-                assert any(drive.get_state(app, CFG).next == ("talk",) for _ in range(10_000))
-            drive.invoke(app, {"news": "turn 2"}, CFG, durability=durability)
+                assert any(drive.get_state(app, CONFIG).next == ("talk",) for _ in range(10_000))
+            drive.invoke(app, {"news": "turn 2"}, CONFIG, durability=durability)
         finally:
             overtaken.set()
         with pytest.raises(CheckpointConflictError):
             loser.result(30)
     assert remembered(saver, shape) == ["turn 0", "turn 2"]
-    drive.invoke(app, {"news": "turn 3"}, CFG, durability=durability)
+    drive.invoke(app, {"news": "turn 3"}, CONFIG, durability=durability)
     assert remembered(saver, shape) == ["turn 0", "turn 2", "turn 3"]
 
 
@@ -156,10 +156,10 @@ def dies_after(drive: Any, saver: Any, number: int) -> Iterator[list[str]]:
 def test_exit_stores_a_memory_with_the_step_around_it(drive: Any, saver: Any, shape: str, schedule: Any) -> None:
     """Whatever is stored first, a process that dies after it leaves a thread on which the repeated call counts once."""
     app = make_app(drive, saver, shape, nothing, schedule)
-    drive.invoke(app, {"news": "turn 0"}, CFG, durability="exit")
+    drive.invoke(app, {"news": "turn 0"}, CONFIG, durability="exit")
     number = 0
     while True:
-        config = {**CFG, "run_id": f"run {number}"}
+        config = {**CONFIG, "run_id": f"run {number}"}
         with dies_after(drive, saver, number) as died, suppress(Killed):
             drive.invoke(app, {"news": f"turn {number + 1}"}, config, durability="exit")
         result = drive.invoke(app, {"news": f"turn {number + 1}"}, config, durability="exit")

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import pytest
 from kit import cluster
+from kit.graphs import Log
 from kit.mortal import Death, Died, dying
 
 from stategraph import START, Send, StateGraph
 
 postgres = cluster.emptied
 WAIT = 20
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
 
 
 class Bodies:
@@ -41,7 +37,7 @@ class Bodies:
         return run
 
     def graph(self, *names: str) -> Any:
-        builder = StateGraph(State)
+        builder = StateGraph(Log)
         for name in names:
             builder.add_node(name, self.make(name))
         return builder

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import pytest
 from kit import cluster
+from kit.graphs import CONFIG, Log
 
 from stategraph import (
     START,
@@ -35,13 +35,8 @@ from stategraph.testing import virtual_time
 from stategraph.visualize.runs.trace_reader import read_trace
 
 postgres = cluster.emptied
-CFG: Any = {"configurable": {"thread_id": "t"}}
 HOUR = 3600.0
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
 
 
 class Hands:
@@ -68,7 +63,7 @@ def after(seconds: float) -> datetime:
 def sleeper(drive: Any, body: Any) -> Any:
     """A node. `body` is a generator that yields how long to sleep, as positional and keyword arguments."""
 
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime) -> Any:
         steps = body(state)
         try:
             while True:
@@ -77,7 +72,7 @@ def sleeper(drive: Any, body: Any) -> Any:
         except StopIteration as end:
             return end.value
 
-    async def anode(state: State, runtime: Runtime) -> Any:
+    async def anode(state: Log, runtime: Runtime) -> Any:
         steps = body(state)
         try:
             while True:
@@ -96,7 +91,7 @@ def span(*args: Any, **kwargs: Any) -> Any:
 def an_hour(drive: Any, ran: list[str]) -> Any:
     """A node that notes each of its runs, and sleeps an hour."""
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         ran.append("sleeper")
         yield span(HOUR)
         return {"log": ["woke"]}
@@ -106,7 +101,7 @@ def an_hour(drive: Any, ran: list[str]) -> Any:
 
 def graph(nodes: dict[str, Any], saver: Any = None, **policies: Any) -> Any:
     """A graph of nodes side by side."""
-    builder = StateGraph(State)
+    builder = StateGraph(Log)
     for name, node in nodes.items():
         builder.add_node(name, node, **policies).add_edge(START, name)
     return builder.compile(checkpointer=saver)
@@ -127,31 +122,31 @@ def test_a_long_sleep_pauses_until_its_time_has_come(
 
     for _ in range(3):
         input = None if ran else {}
-        assert drive.invoke(app(), input, CFG, durability=durability) == {
+        assert drive.invoke(app(), input, CONFIG, durability=durability) == {
             "log": [],
             "__sleep__": after(HOUR),
         }
         assert ran == ["sleeper"], "no task that sleeps is started before its time"
-        state = drive.get_state(app(), CFG)
+        state = drive.get_state(app(), CONFIG)
         assert state.wake_at == state.tasks[0].wake_at == after(HOUR)
         assert state.next == ("sleeper",) and state.interrupts == ()
         clock.move(1000)
     clock.move(HOUR - 3000)
-    assert drive.invoke(app(), None, CFG, durability=durability) == {"log": ["woke"]}
+    assert drive.invoke(app(), None, CONFIG, durability=durability) == {"log": ["woke"]}
     assert ran == ["sleeper"] * 2, "it has run again from its top, once"
-    state = drive.get_state(app(), CFG)
+    state = drive.get_state(app(), CONFIG)
     assert state.next == () and state.wake_at is None
 
 
 def test_until_names_the_time(drive: Any, saver: Any, clock: Hands) -> None:
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield span(until=after(HOUR).astimezone(None))
         return {"log": ["woke"]}
 
     app = graph({"sleeper": sleeper(drive, body)}, saver)
-    assert drive.invoke(app, {}, CFG)["__sleep__"] == after(HOUR)
+    assert drive.invoke(app, {}, CONFIG)["__sleep__"] == after(HOUR)
     clock.move(HOUR)
-    assert drive.invoke(app, None, CFG) == {"log": ["woke"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
 
 
 def test_of_several_tasks_the_earliest_time_is_shown_and_only_those_run_whose_time_has_come(
@@ -160,7 +155,7 @@ def test_of_several_tasks_the_earliest_time_is_shown_and_only_those_run_whose_ti
     ran: list[str] = []
 
     def one(name: str, hours: int) -> Any:
-        def body(state: State) -> Any:
+        def body(state: Log) -> Any:
             ran.append(name)
             yield span(timedelta(hours=hours))
             return {"log": [name]}
@@ -168,21 +163,21 @@ def test_of_several_tasks_the_earliest_time_is_shown_and_only_those_run_whose_ti
         return sleeper(drive, body)
 
     app = graph({"a": one("a", 3), "b": one("b", 1), "c": one("c", 2)}, saver)
-    assert drive.invoke(app, {}, CFG)["__sleep__"] == after(HOUR)
+    assert drive.invoke(app, {}, CONFIG)["__sleep__"] == after(HOUR)
     ran.clear()
     clock.move(HOUR)
-    assert drive.invoke(app, None, CFG) == {"log": ["b"], "__sleep__": after(2 * HOUR)}
-    assert drive.get_state(app, CFG).next == ("a", "c")
+    assert drive.invoke(app, None, CONFIG) == {"log": ["b"], "__sleep__": after(2 * HOUR)}
+    assert drive.get_state(app, CONFIG).next == ("a", "c")
     assert ran == ["b"]
     clock.move(2 * HOUR)
-    assert drive.invoke(app, None, CFG) == {"log": ["a", "b", "c"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["a", "b", "c"]}
     assert sorted(ran) == ["a", "b", "c"]
 
 
 def test_one_sleep_after_the_other_each_is_slept_once(drive: Any, saver: Any, clock: Hands) -> None:
     done: list[int] = []
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         for number in range(3):
             yield span(HOUR)
             if number not in done:
@@ -191,12 +186,12 @@ def test_one_sleep_after_the_other_each_is_slept_once(drive: Any, saver: Any, cl
 
     app = graph({"sleeper": sleeper(drive, body)}, saver)
     for number in range(3):
-        assert drive.invoke(app, None if number else {}, CFG)["__sleep__"] == after(
+        assert drive.invoke(app, None if number else {}, CONFIG)["__sleep__"] == after(
             HOUR * (number + 1)
         )
         assert done == [*range(number)]
         clock.move(HOUR)
-    assert drive.invoke(app, None, CFG) == {"log": ["woke"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
 
 
 def test_a_key_tells_sleeps_apart_that_are_come_to_in_another_order(
@@ -205,25 +200,25 @@ def test_a_key_tells_sleeps_apart_that_are_come_to_in_another_order(
     order = ["a", "b"]
     hours = {"a": 1, "b": 5}
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         for key in [*order]:
             yield span(HOUR * hours[key], key=key)
         return {"log": ["woke"]}
 
     app = graph({"sleeper": sleeper(drive, body)}, saver)
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     clock.move(HOUR)
     order.reverse()
-    assert drive.invoke(app, None, CFG)["__sleep__"] == after(6 * HOUR)
+    assert drive.invoke(app, None, CONFIG)["__sleep__"] == after(6 * HOUR)
     order.reverse()
     clock.move(5 * HOUR)
-    assert drive.invoke(app, None, CFG) == {"log": ["woke"]}, "both were slept"
+    assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}, "both were slept"
 
 
 def test_a_retry_finds_the_time(drive: Any, saver: Any, clock: Hands) -> None:
     fails = [True]
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield span(HOUR)
         if fails:
             fails.clear()
@@ -232,28 +227,28 @@ def test_a_retry_finds_the_time(drive: Any, saver: Any, clock: Hands) -> None:
 
     again = RetryPolicy(initial_interval=0, retry_on=ConnectionError)
     app = graph({"sleeper": sleeper(drive, body)}, saver, retry_policy=again)
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     clock.move(HOUR)
-    assert drive.invoke(app, None, CFG) == {"log": ["woke"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
 
 
 def test_a_failure_behind_it_leaves_no_time(drive: Any, saver: Any, clock: Hands) -> None:
     fails = [True]
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield span(HOUR)
         if fails:
             raise ConnectionError
         return {"log": ["woke"]}
 
     app = graph({"sleeper": sleeper(drive, body)}, saver)
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     clock.move(HOUR)
     with pytest.raises(ConnectionError):
-        drive.invoke(app, None, CFG)
-    assert drive.get_state(app, CFG).wake_at is None
+        drive.invoke(app, None, CONFIG)
+    assert drive.get_state(app, CONFIG).wake_at is None
     fails.clear()
-    assert drive.invoke(app, None, CFG) == {"log": ["woke"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
 
 
 class Stopped(Exception):
@@ -296,7 +291,7 @@ def test_stopped_at_any_write_it_wakes_once_at_the_time_that_was_recorded(
     ran: list[str] = []
 
     def app(saver: Any) -> Any:
-        builder = StateGraph(State).add_node("first", lambda state: {"log": ["first"]}).add_edge(START, "first")
+        builder = StateGraph(Log).add_node("first", lambda state: {"log": ["first"]}).add_edge(START, "first")
         builder.add_node("sleeper", an_hour(drive, ran)).add_edge("first", "sleeper")
         return builder.compile(checkpointer=saver)
 
@@ -306,19 +301,19 @@ def test_stopped_at_any_write_it_wakes_once_at_the_time_that_was_recorded(
         with SqliteSaver.from_conn_string(path, synchronous="off") as saver:
             stop_at(saver, number, stored=stored)
             try:
-                drive.invoke(app(saver), {}, CFG)
+                drive.invoke(app(saver), {}, CONFIG)
                 ended = True
             except Stopped:
                 ended = False
         clock.move(100)
         with SqliteSaver.from_conn_string(path, synchronous="off") as saver:
-            begun = drive.get_state(app(saver), CFG).created_at
-            asleep = drive.invoke(app(saver), None if begun else {}, CFG)
+            begun = drive.get_state(app(saver), CONFIG).created_at
+            asleep = drive.invoke(app(saver), None if begun else {}, CONFIG)
             times.add(asleep["__sleep__"].timestamp() - begin)
-            assert drive.invoke(app(saver), None, CFG) == asleep
+            assert drive.invoke(app(saver), None, CONFIG) == asleep
             clock.move(HOUR)
             ran.clear()
-            assert drive.invoke(app(saver), None, CFG) == {"log": ["first", "woke"]}
+            assert drive.invoke(app(saver), None, CONFIG) == {"log": ["first", "woke"]}
             assert ran == ["sleeper"]
         if ended:
             break
@@ -333,65 +328,65 @@ def test_beside_a_question_each_is_waited_for_by_itself(
 ) -> None:
     ran: list[str] = []
 
-    def ask(state: State) -> Any:
+    def ask(state: Log) -> Any:
         ran.append("ask")
         return {"log": [interrupt("content?")]}
 
     app = graph({"ask": ask, "sleeper": an_hour(drive, ran)}, saver)
-    paused = drive.invoke(app, {}, CFG)
+    paused = drive.invoke(app, {}, CONFIG)
     assert paused["__sleep__"] == after(HOUR)
     assert [question.value for question in paused["__interrupt__"]] == ["content?"]
-    state = drive.get_state(app, CFG)
+    state = drive.get_state(app, CONFIG)
     assert [question.value for question in state.interrupts] == [
         "content?"
     ] and state.wake_at == after(HOUR)
     ran.clear()
-    assert drive.invoke(app, Command(resume="yes"), CFG) == {
+    assert drive.invoke(app, Command(resume="yes"), CONFIG) == {
         "log": ["yes"],
         "__sleep__": after(HOUR),
     }
     assert ran == ["ask"], "the answer wakes nobody"
     clock.move(HOUR)
-    assert drive.invoke(app, None, CFG) == {"log": ["yes", "woke"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["yes", "woke"]}
     assert ran == ["ask", "sleeper"]
 
 
 def test_an_answer_is_for_questions_only(drive: Any, saver: Any, clock: Hands) -> None:
     ran: list[str] = []
     app = graph({"quick": lambda state: {"log": ["quick"]}, "sleeper": an_hour(drive, ran)}, saver)
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     with pytest.raises(UnknownInterruptError, match="it sleeps") as refused:
-        drive.invoke(app, Command(resume="up!"), CFG)
+        drive.invoke(app, Command(resume="up!"), CONFIG)
     assert refused.value.reason == "asleep" and ran == ["sleeper"]
     clock.move(HOUR)
-    assert drive.invoke(app, None, CFG) == {"log": ["quick", "woke"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["quick", "woke"]}
 
 
 def test_a_question_behind_a_sleep(drive: Any, saver: Any, clock: Hands) -> None:
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield span(HOUR)
         answer = interrupt("content?")
         yield span(HOUR)
         return {"log": [answer]}
 
     app = graph({"sleeper": sleeper(drive, body)}, saver)
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     clock.move(HOUR)
-    asked = drive.invoke(app, None, CFG)
+    asked = drive.invoke(app, None, CONFIG)
     assert asked["__interrupt__"][0].value == "content?" and "__sleep__" not in asked
-    assert drive.get_state(app, CFG).wake_at is None
-    asleep = drive.invoke(app, Command(resume="yes"), CFG)
+    assert drive.get_state(app, CONFIG).wake_at is None
+    asleep = drive.invoke(app, Command(resume="yes"), CONFIG)
     assert asleep == {"log": [], "__sleep__": after(2 * HOUR)}
-    assert drive.get_state(app, CFG).interrupts == ()
-    assert drive.invoke(app, None, CFG) == asleep
+    assert drive.get_state(app, CONFIG).interrupts == ()
+    assert drive.invoke(app, None, CONFIG) == asleep
     clock.move(HOUR)
-    assert drive.invoke(app, None, CFG) == {"log": ["yes"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["yes"]}
 
 
 def test_side_by_side_in_one_node_the_first_of_answer_and_time_runs_it_again(
     saver: Any, clock: Hands
 ) -> None:
-    async def both(state: State, runtime: Runtime) -> Any:
+    async def both(state: Log, runtime: Runtime) -> Any:
         async def ask() -> str:
             return interrupt("content?", key="content")
 
@@ -401,12 +396,12 @@ def test_side_by_side_in_one_node_the_first_of_answer_and_time_runs_it_again(
     app = graph({"both": both}, saver)
 
     async def check() -> None:
-        paused = await app.ainvoke({}, CFG)
+        paused = await app.ainvoke({}, CONFIG)
         assert paused["__sleep__"] == after(HOUR) and len(paused["__interrupt__"]) == 1
         clock.move(HOUR)
-        paused = await app.ainvoke(None, CFG)
+        paused = await app.ainvoke(None, CONFIG)
         assert "__sleep__" not in paused and len(paused["__interrupt__"]) == 1
-        assert await app.ainvoke(Command(resume="yes"), CFG) == {"log": ["yes"]}
+        assert await app.ainvoke(Command(resume="yes"), CONFIG) == {"log": ["yes"]}
 
     asyncio.run(check())
 
@@ -416,28 +411,28 @@ def test_side_by_side_in_one_node_the_first_of_answer_and_time_runs_it_again(
 
 def test_an_edit_keeps_the_time(drive: Any, saver: Any, clock: Hands) -> None:
     ran: list[str] = []
-    builder = StateGraph(State).add_node("first", lambda state: {"log": ["first"]})
+    builder = StateGraph(Log).add_node("first", lambda state: {"log": ["first"]})
     builder.add_node("sleeper", an_hour(drive, ran)).add_edge(START, "first").add_edge(
         "first", "sleeper"
     )
     app = builder.compile(checkpointer=saver)
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     clock.move(1000)
-    drive.call(app, "update_state", CFG, {"log": ["edited"]}, as_node="first")
-    assert drive.get_state(app, CFG).wake_at == after(HOUR)
-    assert drive.invoke(app, None, CFG)["__sleep__"] == after(HOUR)
+    drive.call(app, "update_state", CONFIG, {"log": ["edited"]}, as_node="first")
+    assert drive.get_state(app, CONFIG).wake_at == after(HOUR)
+    assert drive.invoke(app, None, CONFIG)["__sleep__"] == after(HOUR)
     assert ran == ["sleeper"], "the edit wakes nobody"
     clock.move(HOUR - 1000)
-    assert drive.invoke(app, None, CFG) == {"log": ["first", "edited", "woke"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["first", "edited", "woke"]}
 
 
 def test_a_new_input_and_a_fork_sleep_anew(drive: Any, saver: Any, clock: Hands) -> None:
     ran: list[str] = []
     app = graph({"sleeper": an_hour(drive, ran)}, saver)
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     clock.move(1000)
-    assert drive.invoke(app, {"log": ["new"]}, CFG)["__sleep__"] == after(1000 + HOUR)
-    before = drive.get_state(app, CFG).config
+    assert drive.invoke(app, {"log": ["new"]}, CONFIG)["__sleep__"] == after(1000 + HOUR)
+    before = drive.get_state(app, CONFIG).config
     clock.move(1000)
     assert drive.invoke(app, None, before)["__sleep__"] == after(2000 + HOUR)
     assert ran == ["sleeper"] * 3
@@ -450,7 +445,7 @@ def test_a_new_input_and_a_fork_sleep_anew(drive: Any, saver: Any, clock: Hands)
 def test_in_a_subgraph(drive: Any, saver: Any, clock: Hands, checkpointer: Any) -> None:
     ran: list[str] = []
     inner = (
-        StateGraph(State)
+        StateGraph(Log)
         .add_node("first", lambda state: ran.append("first"))
         .add_edge(START, "first")
     )
@@ -459,13 +454,13 @@ def test_in_a_subgraph(drive: Any, saver: Any, clock: Hands, checkpointer: Any) 
     def app() -> Any:
         return graph({"inner": inner.compile(checkpointer=checkpointer)}, saver)
 
-    assert drive.invoke(app(), {}, CFG)["__sleep__"] == after(HOUR)
-    state = drive.get_state(app(), CFG, subgraphs=True)
+    assert drive.invoke(app(), {}, CONFIG)["__sleep__"] == after(HOUR)
+    state = drive.get_state(app(), CONFIG, subgraphs=True)
     assert state.wake_at == state.tasks[0].state.wake_at == after(HOUR)
-    assert drive.invoke(app(), None, CFG)["__sleep__"] == after(HOUR)
+    assert drive.invoke(app(), None, CONFIG)["__sleep__"] == after(HOUR)
     assert ran == ["first", "sleeper"]
     clock.move(HOUR)
-    assert drive.invoke(app(), None, CFG) == {"log": ["woke"]}
+    assert drive.invoke(app(), None, CONFIG) == {"log": ["woke"]}
     assert ran == ["first", "sleeper", "sleeper"]
 
 
@@ -495,13 +490,13 @@ def test_in_tasks_that_are_called(drive: Any, saver: Any, clock: Hands) -> None:
         def flow(hours: list[int]) -> list[int]:
             return [call.result() for call in [nap(each) for each in hours]]
 
-    assert drive.invoke(flow, [1, 2], CFG)["__sleep__"] == after(HOUR)
+    assert drive.invoke(flow, [1, 2], CONFIG)["__sleep__"] == after(HOUR)
     clock.move(HOUR)
     ran.clear()
-    assert drive.invoke(flow, None, CFG)["__sleep__"] == after(2 * HOUR)
+    assert drive.invoke(flow, None, CONFIG)["__sleep__"] == after(2 * HOUR)
     assert ran == [1], "the other call goes on sleeping without being started"
     clock.move(HOUR)
-    assert drive.invoke(flow, None, CFG) == [1, 2]
+    assert drive.invoke(flow, None, CONFIG) == [1, 2]
     assert ran == [1, 2]
 
 
@@ -513,36 +508,36 @@ def test_with_sends(drive: Any, saver: Any, clock: Hands) -> None:
         yield span(HOUR * hours)
         return {"log": [str(hours)]}
 
-    builder = StateGraph(State).add_node("nap", sleeper(drive, body))
+    builder = StateGraph(Log).add_node("nap", sleeper(drive, body))
     builder.add_conditional_edges(
         START, lambda state: [Send("nap", hours) for hours in (2, 1, 0)], ["nap"]
     )
     app = builder.compile(checkpointer=saver)
-    assert drive.invoke(app, {}, CFG) == {"log": ["0"], "__sleep__": after(HOUR)}
+    assert drive.invoke(app, {}, CONFIG) == {"log": ["0"], "__sleep__": after(HOUR)}
     ran.clear()
     clock.move(2 * HOUR)
-    assert drive.invoke(app, None, CFG) == {"log": ["2", "1", "0"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["2", "1", "0"]}
     assert sorted(ran) == [1, 2]
 
 
 def test_what_a_stream_shows(drive: Any, saver: Any, clock: Hands) -> None:
     app = graph({"sleeper": an_hour(drive, [])}, saver)
-    assert drive.stream(app, {}, CFG, stream_mode="updates") == [{"__sleep__": after(HOUR)}]
+    assert drive.stream(app, {}, CONFIG, stream_mode="updates") == [{"__sleep__": after(HOUR)}]
     asleep = {"log": [], "__sleep__": after(HOUR)}
-    assert asleep in drive.stream(app, None, CFG, stream_mode="values")
-    ended = drive.stream(app, None, CFG, stream_mode="tasks")[-1]
+    assert asleep in drive.stream(app, None, CONFIG, stream_mode="values")
+    ended = drive.stream(app, None, CONFIG, stream_mode="tasks")[-1]
     assert (ended["name"], ended["wake_at"], ended["interrupts"]) == ("sleeper", after(HOUR), [])
-    parts = drive.stream(app, None, CFG, stream_mode="values", version="v2")
+    parts = drive.stream(app, None, CONFIG, stream_mode="values", version="v2")
     assert [part.get("wake_at") for part in parts][-1] == after(HOUR)
-    output = drive.invoke(app, None, CFG, version="v2")
+    output = drive.invoke(app, None, CONFIG, version="v2")
     assert output.wake_at == after(HOUR) and output.interrupts == () and output.value == {"log": []}
 
 
 def test_explain_says_so(drive: Any, saver: Any, clock: Hands) -> None:
     app = graph({"sleeper": an_hour(drive, [])}, saver)
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     assert (
-        drive.call(app, "explain", CFG)["sleeper"].why == "it sleeps until 2030-01-01 01:00:00 UTC"
+        drive.call(app, "explain", CONFIG)["sleeper"].why == "it sleeps until 2030-01-01 01:00:00 UTC"
     )
 
 
@@ -555,18 +550,18 @@ def test_pictures_and_the_command_line_show_a_sleeper(
     path = tmp_path / "threads.db"
     with SqliteSaver.from_conn_string(str(path)) as opened:
         app = graph({"sleeper": an_hour(Sync, [])}, opened)
-        app.invoke({}, CFG)
-        assert read_trace(app, CFG).steps[-1].tasks[0].state == "paused"
-        assert describe_standing(opened.get_tuple(CFG)) == "next: sleeper; sleeps until 2030-01-01 01:00:00 UTC"
+        app.invoke({}, CONFIG)
+        assert read_trace(app, CONFIG).steps[-1].tasks[0].state == "paused"
+        assert describe_standing(opened.get_tuple(CONFIG)) == "next: sleeper; sleeps until 2030-01-01 01:00:00 UTC"
 
 
 def test_on_an_executor_in_another_process_it_is_refused(clock: Hands) -> None:
     app = graph({"node": nap_elsewhere}, InMemorySaver(), executor="processes")
     with pytest.raises(RuntimeError, match=r"runtime.sleep\(\) stays with the driver: give the node executor"):
-        app.invoke({}, CFG)
+        app.invoke({}, CONFIG)
 
 
-def nap_elsewhere(state: State, runtime: Runtime) -> Any:
+def nap_elsewhere(state: Log, runtime: Runtime) -> Any:
     """At the top of a module, so that workers find it by name."""
     runtime.sleep(1)
 
@@ -599,13 +594,13 @@ def waited(clock: Hands, monkeypatch: pytest.MonkeyPatch) -> Waited:
 def test_a_short_sleep_waits_in_place(drive: Any, saver: Any, waited: Waited) -> None:
     ran: list[str] = []
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         ran.append("sleeper")
         yield span(2)
         yield span(60, durable_after=timedelta(minutes=1))
         return {"log": ["woke"]}
 
-    assert drive.invoke(graph({"sleeper": sleeper(drive, body)}, saver), {}, CFG) == {
+    assert drive.invoke(graph({"sleeper": sleeper(drive, body)}, saver), {}, CONFIG) == {
         "log": ["woke"]
     }
     assert ran == ["sleeper"] and waited.seconds == pytest.approx(62)
@@ -621,9 +616,9 @@ def test_without_a_checkpointer_a_sleep_waits_in_place_however_long_it_takes(
 def test_in_a_subgraph_that_stores_nothing_it_waits_in_place(
     drive: Any, saver: Any, waited: Waited
 ) -> None:
-    inner = StateGraph(State).add_node("sleeper", an_hour(drive, [])).add_edge(START, "sleeper")
+    inner = StateGraph(Log).add_node("sleeper", an_hour(drive, [])).add_edge(START, "sleeper")
     app = graph({"inner": inner.compile(checkpointer=False)}, saver)
-    assert drive.invoke(app, {}, CFG) == {"log": ["woke"]}
+    assert drive.invoke(app, {}, CONFIG) == {"log": ["woke"]}
     assert waited.seconds == pytest.approx(HOUR)
 
 
@@ -643,7 +638,7 @@ def test_what_is_left_of_a_short_sleep_is_slept_by_who_goes_on(
         if seconds:  # not where somebody gives way
             killed(seconds)
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield span(5)
         return {"log": ["woke"]}
 
@@ -651,8 +646,8 @@ def test_what_is_left_of_a_short_sleep_is_slept_by_who_goes_on(
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ConnectionError):
         patch.setattr(CLOCK, "sleep", killed)
         patch.setattr(asyncio, "sleep", killed_async)
-        drive.invoke(app, {}, CFG)
-    assert drive.invoke(graph({"sleeper": sleeper(drive, body)}, saver), None, CFG) == {
+        drive.invoke(app, {}, CONFIG)
+    assert drive.invoke(graph({"sleeper": sleeper(drive, body)}, saver), None, CONFIG) == {
         "log": ["woke"]
     }
     assert not stop and waited.seconds == pytest.approx(5)
@@ -670,7 +665,7 @@ def test_a_drain_ends_a_sleep_in_place(drive: Any, saver: Any, waited: Waited) -
         if seconds:
             asked(seconds)
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield span(9)
         return {"log": ["woke"]}
 
@@ -678,22 +673,22 @@ def test_a_drain_ends_a_sleep_in_place(drive: Any, saver: Any, waited: Waited) -
     with pytest.MonkeyPatch.context() as patch, pytest.raises(GraphDrained, match="deploy"):
         patch.setattr(CLOCK, "sleep", asked)
         patch.setattr(asyncio, "sleep", asked_async)
-        drive.invoke(app, {}, CFG, control=control)
+        drive.invoke(app, {}, CONFIG, control=control)
     assert waited.seconds < 1
-    assert drive.invoke(app, None, CFG) == {"log": ["woke"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
     assert waited.seconds == pytest.approx(9)
 
 
 def test_the_deadline_of_the_run_ends_it(drive: Any, saver: Any, waited: Waited) -> None:
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield span(9)
         return {"log": ["woke"]}
 
     app = graph({"sleeper": sleeper(drive, body)}, saver)
     with pytest.raises(GraphDrained):
-        drive.invoke(app, {}, {**CFG, "deadline": after(4)})
+        drive.invoke(app, {}, {**CONFIG, "deadline": after(4)})
     assert waited.seconds == pytest.approx(4, abs=0.1)
-    assert drive.invoke(app, None, CFG) == {"log": ["woke"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
 
 
 def test_a_timeout_of_the_node_ends_it_and_the_next_attempt_sleeps_the_rest(
@@ -701,13 +696,13 @@ def test_a_timeout_of_the_node_ends_it_and_the_next_attempt_sleeps_the_rest(
 ) -> None:
     """In real time: a thread is given up while it sleeps, and ends by itself."""
 
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield span(0.6)
         return {"log": ["woke"]}
 
     again = RetryPolicy(max_attempts=20, initial_interval=0, retry_on=NodeTimeoutError)
     app = graph({"sleeper": sleeper(drive, body)}, saver, timeout=0.3, retry_policy=again)
-    assert drive.invoke(app, {}, CFG) == {"log": ["woke"]}
+    assert drive.invoke(app, {}, CONFIG) == {"log": ["woke"]}
 
 
 def test_a_cancelled_run_does_not_sleep_on(saver: Any) -> None:
@@ -716,9 +711,9 @@ def test_a_cancelled_run_does_not_sleep_on(saver: Any) -> None:
             {"sleeper": sleeper(type("Async", (), {"is_async": True}), lambda s: iter([span(9)]))},
             saver,
         )
-        call = asyncio.create_task(app.ainvoke({}, CFG))
+        call = asyncio.create_task(app.ainvoke({}, CONFIG))
         began = time.monotonic()
-        while not (await app.aget_state(CFG)).next:
+        while not (await app.aget_state(CONFIG)).next:
             await asyncio.sleep(0.01)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -749,49 +744,49 @@ def test_a_cancelled_run_does_not_sleep_on(saver: Any) -> None:
 def test_what_it_is_given_is_checked(
     drive: Any, clock: Hands, asked: Any, error: Any, text: str
 ) -> None:
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield asked
 
     with pytest.raises(error, match=text):
-        drive.invoke(graph({"sleeper": sleeper(drive, body)}, InMemorySaver()), {}, CFG)
+        drive.invoke(graph({"sleeper": sleeper(drive, body)}, InMemorySaver()), {}, CONFIG)
 
 
 def test_one_key_twice_in_an_attempt_is_refused(drive: Any, clock: Hands) -> None:
-    def body(state: State) -> Any:
+    def body(state: Log) -> Any:
         yield span(0, key="a")
         yield span(0, key="a")
 
     with pytest.raises(ValueError, match="key='a'\\) twice"):
-        drive.invoke(graph({"sleeper": sleeper(drive, body)}, InMemorySaver()), {}, CFG)
+        drive.invoke(graph({"sleeper": sleeper(drive, body)}, InMemorySaver()), {}, CONFIG)
 
 
 def test_no_sleep_inside_of_an_effect(clock: Hands) -> None:
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime) -> Any:
         runtime.once("pay", runtime.sleep, 1)
 
     with pytest.raises(
         RuntimeError, match=r"runtime.sleep\(\) cannot be used inside of runtime.once\('pay'\)"
     ):
-        graph({"node": node}, InMemorySaver()).invoke({}, CFG)
+        graph({"node": node}, InMemorySaver()).invoke({}, CONFIG)
 
 
 def test_a_coroutine_is_told_to_await_it(clock: Hands) -> None:
-    async def node(state: State, runtime: Runtime) -> Any:
+    async def node(state: Log, runtime: Runtime) -> Any:
         runtime.sleep(HOUR)
 
     with pytest.raises(RuntimeError, match="await runtime.asleep"):
-        asyncio.run(graph({"node": node}, InMemorySaver()).ainvoke({}, CFG))
+        asyncio.run(graph({"node": node}, InMemorySaver()).ainvoke({}, CONFIG))
 
 
 @pytest.mark.parametrize("saver", [None, InMemorySaver()], ids=["unsaved", "saved"])
 def test_a_sync_run_sleeps_where_an_event_loop_runs_as_in_a_notebook(saver: Any) -> None:
-    def node(state: State, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime) -> Any:
         runtime.sleep(60)
         return {"log": ["woke"]}
 
     async def notebook() -> Any:
         with virtual_time() as clock:
-            app, config = graph({"node": node}, saver), CFG if saver else None
+            app, config = graph({"node": node}, saver), CONFIG if saver else None
             if saver:
                 assert "__sleep__" in app.invoke({}, config)
                 clock.advance(60)
@@ -815,22 +810,22 @@ def race(drive: Any, hours: list[int], ran: list[int], saver: Any) -> Any:
             yield span(HOUR * each)
         return {"log": [str(each)]}
 
-    builder = StateGraph(State).add_node("nap", sleeper(drive, body))
+    builder = StateGraph(Log).add_node("nap", sleeper(drive, body))
     builder.add_conditional_edges(START, lambda state: [Send("nap", each, race="r") for each in hours], ["nap"])
     return builder.compile(checkpointer=saver)
 
 
 def test_who_sleeps_has_not_won_a_race(drive: Any, saver: Any, clock: Hands) -> None:
     ran: list[int] = []
-    assert drive.invoke(race(drive, [1, 0], ran, saver), {}, CFG) == {"log": ["0"]}
-    assert drive.get_state(race(drive, [1, 0], ran, saver), CFG).wake_at is None
+    assert drive.invoke(race(drive, [1, 0], ran, saver), {}, CONFIG) == {"log": ["0"]}
+    assert drive.get_state(race(drive, [1, 0], ran, saver), CONFIG).wake_at is None
 
 
 def test_a_race_in_which_all_sleep_pauses_and_who_wakes_first_wins(drive: Any, saver: Any, clock: Hands) -> None:
     ran: list[int] = []
     app = race(drive, [2, 1], ran, saver)
-    assert drive.invoke(app, {}, CFG)["__sleep__"] == after(HOUR)
+    assert drive.invoke(app, {}, CONFIG)["__sleep__"] == after(HOUR)
     clock.move(HOUR)
-    assert drive.invoke(app, None, CFG) == {"log": ["1"]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["1"]}
     assert sorted(ran) == [1, 1, 2]
-    assert drive.get_state(app, CFG).next == ()
+    assert drive.get_state(app, CONFIG).next == ()

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from kit.graphs import CONFIG
 
 from stategraph import (
     START,
@@ -21,7 +22,6 @@ from stategraph import (
 )
 from stategraph.graph import stream_text
 
-CONFIG: Any = {"configurable": {"thread_id": "1"}}
 NAMES = ("n0", "n1", "n2")
 
 

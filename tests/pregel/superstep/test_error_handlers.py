@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import CONFIG
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -24,8 +25,6 @@ from stategraph import (
     interrupt,
 )
 from stategraph.checkpoint import register
-
-ONE = {"configurable": {"thread_id": "1"}}
 
 
 class State(TypedDict, total=False):
@@ -110,27 +109,27 @@ def test_a_node_that_waited_for_others_has_run_once_its_failure_is_handled(drive
     graph.add_node("one", say("one")).add_node("two", say("two")).add_edge(["one", "two"], "node")
     graph.add_edge(START, "one").add_edge(START, "two")
     app = graph.compile(checkpointer=InMemorySaver())
-    assert drive.invoke(app, {"n": 1}, ONE)["log"] == ["one", "two", "handled"]
-    assert drive.get_state(app, ONE).next == ()
-    assert drive.invoke(app, None, ONE)["log"] == ["one", "two", "handled"]
-    drive.update_state(app, ONE, {"log": ["one again"]}, as_node="one")
-    assert drive.get_state(app, ONE).next == ()
+    assert drive.invoke(app, {"n": 1}, CONFIG)["log"] == ["one", "two", "handled"]
+    assert drive.get_state(app, CONFIG).next == ()
+    assert drive.invoke(app, None, CONFIG)["log"] == ["one", "two", "handled"]
+    drive.update_state(app, CONFIG, {"log": ["one again"]}, as_node="one")
+    assert drive.get_state(app, CONFIG).next == ()
 
 
 def test_an_update_of_no_named_node_is_from_the_node_whose_failure_was_handled(drive: Drive) -> None:
     app = app_of(say("handled"), saver=InMemorySaver())
-    drive.invoke(app, {"n": 1}, ONE)
-    drive.update_state(app, ONE, {"log": ["edited"]})
-    assert drive.get_state(app, ONE).next == ("after",)
+    drive.invoke(app, {"n": 1}, CONFIG)
+    drive.update_state(app, CONFIG, {"log": ["edited"]})
+    assert drive.get_state(app, CONFIG).next == ("after",)
 
 
 def test_it_is_no_node_that_an_update_may_be_meant_to_be_from(drive: Drive) -> None:
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled")).add_edge(START, "node")
     app = graph.compile(checkpointer=InMemorySaver())
-    drive.update_state(app, ONE, {"log": ["from the only node"]})
-    assert drive.get_state(app, ONE).next == ()
+    drive.update_state(app, CONFIG, {"log": ["from the only node"]})
+    assert drive.get_state(app, CONFIG).next == ()
     with pytest.raises(InvalidUpdateError) as caught:
-        drive.update_state(app, ONE, {"log": []}, as_node="other")
+        drive.update_state(app, CONFIG, {"log": []}, as_node="other")
     assert "known: 'node'" in str(caught.value)
 
 
@@ -181,8 +180,8 @@ def test_it_runs_in_the_same_superstep_and_siblings_go_on(drive: Drive) -> None:
     for name, node in {"a": say("a"), "b": fail, "c": say("c")}.items():
         graph.add_node(name, node, error_handler=say("handled") if name == "b" else None).add_edge(START, name)
     app = graph.compile(checkpointer=InMemorySaver())
-    assert drive.invoke(app, {"n": 1}, ONE)["log"] == ["a", "handled", "c"]
-    assert [s.metadata["step"] for s in drive.history(app, ONE)] == [1, 0, -1]
+    assert drive.invoke(app, {"n": 1}, CONFIG)["log"] == ["a", "handled", "c"]
+    assert [s.metadata["step"] for s in drive.history(app, CONFIG)] == [1, 0, -1]
 
 
 def test_each_failed_send_has_its_own(drive: Drive) -> None:
@@ -225,8 +224,8 @@ def test_ctrl_c_is_not_handled(drive: Drive, signal: type[BaseException], parall
 
 def test_questions_are_not_handled(drive: Drive) -> None:
     app = app_of(say("handled"), lambda state: {"log": [interrupt("?")]}, InMemorySaver())
-    assert "__interrupt__" in drive.invoke(app, {"n": 1}, ONE)
-    assert drive.invoke(app, Command(resume="A"), ONE)["log"] == ["A", "after"]
+    assert "__interrupt__" in drive.invoke(app, {"n": 1}, CONFIG)
+    assert drive.invoke(app, Command(resume="A"), CONFIG)["log"] == ["A", "after"]
 
 
 def test_a_drain_in_a_nested_graph_is_not_handled(drive: Drive) -> None:
@@ -234,8 +233,8 @@ def test_a_drain_in_a_nested_graph_is_not_handled(drive: Drive) -> None:
     child = StateGraph(State).add_sequence([("one", lambda s: control.request_drain("stop")), ("two", say("two"))])
     app = app_of(say("handled"), child.add_edge(START, "one").compile(), InMemorySaver())
     with pytest.raises(GraphDrained):
-        drive.invoke(app, {"n": 1}, ONE, control=control)
-    assert drive.invoke(app, None, ONE)["log"] == ["two", "after"]
+        drive.invoke(app, {"n": 1}, CONFIG, control=control)
+    assert drive.invoke(app, None, CONFIG)["log"] == ["two", "after"]
 
 
 def test_a_command_for_the_parent_is_not_handled(drive: Drive) -> None:
@@ -275,11 +274,11 @@ def test_the_run_fails_and_a_resume_runs_the_handler_only(drive: Drive, durabili
 
     app = app_of(handler, node, InMemorySaver())
     with pytest.raises(KeyError, match="second") as caught:
-        drive.invoke(app, {"n": 1}, ONE, durability=durability)
+        drive.invoke(app, {"n": 1}, CONFIG, durability=durability)
     assert isinstance(caught.value.__cause__, Oops), "the first error is not lost"
-    assert drive.invoke(app, None, ONE)["log"] == ["handled"]
+    assert drive.invoke(app, None, CONFIG)["log"] == ["handled"]
     assert log == ["node", (Oops, "first", "node"), (Oops, "first", "node")]
-    assert drive.get_state(app, ONE).next == ()
+    assert drive.get_state(app, CONFIG).next == ()
 
 
 def test_a_handler_is_not_handled(drive: Drive) -> None:
@@ -303,28 +302,28 @@ def asking(saver: Any) -> tuple[Any, list[Any]]:
 
 def test_its_question_is_asked_and_answered(drive: Drive) -> None:
     app, seen = asking(InMemorySaver())
-    (question,) = drive.invoke(app, {"n": 1}, ONE)["__interrupt__"]
+    (question,) = drive.invoke(app, {"n": 1}, CONFIG)["__interrupt__"]
     assert question.value == "what now?"
-    assert drive.invoke(app, Command(resume="go on"), ONE)["log"] == ["go on"]
+    assert drive.invoke(app, Command(resume="go on"), CONFIG)["log"] == ["go on"]
     assert seen == [Oops, Oops], "the same error, before and after"
 
 
 def test_its_question_is_answered_by_id(drive: Drive) -> None:
     app, _ = asking(InMemorySaver())
-    (question,) = drive.invoke(app, {"n": 1}, ONE)["__interrupt__"]
-    assert drive.invoke(app, Command(resume={question.id: "go on"}), ONE)["log"] == ["go on"]
+    (question,) = drive.invoke(app, {"n": 1}, CONFIG)["__interrupt__"]
+    assert drive.invoke(app, Command(resume={question.id: "go on"}), CONFIG)["log"] == ["go on"]
 
 
 def test_its_question_is_in_the_stream(drive: Drive) -> None:
     app, _ = asking(InMemorySaver())
-    chunks = drive.stream(app, {"n": 1}, ONE)
+    chunks = drive.stream(app, {"n": 1}, CONFIG)
     assert [[q.value for q in c["__interrupt__"]] for c in chunks] == [["what now?"]]
 
 
 def test_its_question_is_in_the_state(drive: Drive) -> None:
     app, _ = asking(InMemorySaver())
-    drive.invoke(app, {"n": 1}, ONE)
-    state = drive.get_state(app, ONE)
+    drive.invoke(app, {"n": 1}, CONFIG)
+    state = drive.get_state(app, CONFIG)
     assert [q.value for q in state.interrupts] == ["what now?"]
     assert state.next == ("__error_handler__node",)
     assert [(t.name, type(t.error)) for t in state.tasks] == [("node", Oops), ("__error_handler__node", type(None))]
@@ -388,9 +387,9 @@ def test_several_failures_beside_a_fatal_one(drive: Drive) -> None:
     graph = StateGraph(State).add_node("a", fail, error_handler=say("handled")).add_node("b", fatal)
     app = graph.add_edge(START, "a").add_edge(START, "b").compile(checkpointer=InMemorySaver())
     with pytest.raises(KeyError, match="fatal"):
-        drive.invoke(app, {"n": 1}, ONE)
+        drive.invoke(app, {"n": 1}, CONFIG)
     broken.clear()
-    assert sorted(drive.invoke(app, None, ONE)["log"]) == ["fatal", "handled"]
+    assert sorted(drive.invoke(app, None, CONFIG)["log"]) == ["fatal", "handled"]
 
 
 @pytest.mark.parametrize(("node", "update", "log"), [("ask", ["by hand"], ["by hand", "handled"]), ("__end__", None, ["handled"])])
@@ -398,7 +397,7 @@ def test_what_a_handler_wrote_beside_a_pause_outlives_an_edit(drive: Drive, node
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled"))
     graph.add_node("ask", lambda state: {"log": [interrupt("?")]})
     app = graph.add_edge(START, "node").add_edge(START, "ask").compile(checkpointer=InMemorySaver())
-    drive.invoke(app, {"log": []}, ONE)
-    drive.update_state(app, ONE, update and {"log": update}, as_node=node)
-    state = drive.get_state(app, ONE)
+    drive.invoke(app, {"log": []}, CONFIG)
+    drive.update_state(app, CONFIG, update and {"log": update}, as_node=node)
+    state = drive.get_state(app, CONFIG)
     assert (state.values["log"], state.next) == (log, ())

@@ -9,10 +9,10 @@ import time
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import CONFIG
 
 from stategraph import START, InMemorySaver, Send, StateGraph
 
-CONFIG: Any = {"configurable": {"thread_id": "1"}}
 COUNT = 20
 
 

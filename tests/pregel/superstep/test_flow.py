@@ -10,6 +10,7 @@ import pytest
 from kit import cluster
 from kit.flow_cases import CASES, compiled
 from kit.flow_graphs import Script, build, show
+from kit.graphs import CONFIG
 
 from stategraph import (
     START,
@@ -23,7 +24,6 @@ from stategraph import (
 )
 
 postgres = cluster.emptied
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit import cluster
+from kit.graphs import CONFIG
 
 from stategraph import (
     START,
@@ -27,7 +28,6 @@ from stategraph.pregel.names import keyed_level, memory_below, memory_ns, split_
 from stategraph.visualize import report, timeline
 
 postgres = cluster.emptied
-CFG: Any = {"configurable": {"thread_id": "t"}}
 ODD_KEYS = ["", "|", ":", "%", "%7C", "a|b:c%d", "=", ":=x", "7", "Ω ☃ 🦉", "\n\t\x1b", "x" * 2000, "agent:1d44|2"]
 
 
@@ -68,11 +68,11 @@ def make_desk(drive: Any, saver: Any, agent: Any = None, **policies: Any) -> Any
 
 
 def heard(drive: Any, app: Any, subgraph: Any) -> Any:
-    return drive.get_state(app, CFG, subgraph=subgraph).values.get("heard")
+    return drive.get_state(app, CONFIG, subgraph=subgraph).values.get("heard")
 
 
 def memories(drive: Any, app: Any, **options: Any) -> list[Any]:
-    return [subgraph for subgraph, _ in drive.items(app, "get_subgraphs", CFG, **options)]
+    return [subgraph for subgraph, _ in drive.items(app, "get_subgraphs", CONFIG, **options)]
 
 
 # -- a memory for each key ----------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def memories(drive: Any, app: Any, **options: Any) -> list[Any]:
 
 def test_each_key_has_a_memory_of_its_own_and_sends_without_one_keep_theirs(drive: Any, saver: Any) -> None:
     for mail in ([("ann", "1"), ("bob", "2"), (None, "3")], [("bob", "4"), (None, "5")], [("ann", "6")]):
-        drive.invoke(make_desk(drive, saver), {"mail": mail}, CFG)
+        drive.invoke(make_desk(drive, saver), {"mail": mail}, CONFIG)
     app = make_desk(drive, saver)  # on an idle thread, by a graph that has not run
     assert heard(drive, app, ("agent", "ann")) == ["1", "6"]
     assert heard(drive, app, ("agent", "bob")) == ["2", "4"]
@@ -93,7 +93,7 @@ def test_each_key_has_a_memory_of_its_own_and_sends_without_one_keep_theirs(driv
 
 def test_any_string_is_a_key(drive: Any, saver: Any) -> None:
     for turn in "12":
-        drive.invoke(make_desk(drive, saver), {"mail": [(key, key + turn) for key in ODD_KEYS]}, CFG)
+        drive.invoke(make_desk(drive, saver), {"mail": [(key, key + turn) for key in ODD_KEYS]}, CONFIG)
     app = make_desk(drive, saver)
     for key in ODD_KEYS:
         assert heard(drive, app, ("agent", key)) == [key + "1", key + "2"]
@@ -116,14 +116,14 @@ def test_other_keys_are_refused_where_they_are_made(key: Any) -> None:
 
 def test_two_sends_with_one_key_are_refused_by_name(drive: Any, saver: Any) -> None:
     with pytest.raises(RuntimeError, match="run the graph of 'agent:=ann'.*Send"):
-        drive.invoke(make_desk(drive, saver), {"mail": [("ann", "1"), ("ann", "2")]}, CFG)
+        drive.invoke(make_desk(drive, saver), {"mail": [("ann", "1"), ("ann", "2")]}, CONFIG)
 
 
 def test_a_graph_inside_a_graph_remembers_by_the_keys_of_both(drive: Any, saver: Any) -> None:
     inner = make_desk(drive, True)
     for turn in "12":
         app = make_desk(drive, saver, _relay(drive, inner))
-        drive.invoke(app, {"mail": [("red", turn), ("blue", turn)]}, CFG)
+        drive.invoke(app, {"mail": [("red", turn), ("blue", turn)]}, CONFIG)
     app = make_desk(drive, saver, _relay(drive, inner))
     assert heard(drive, app, [("agent", "red"), ("agent", "ann")]) == ["1", "2"]
     assert memories(drive, app) == [("agent", "blue"), ("agent", "red")]
@@ -149,11 +149,11 @@ def test_a_function_that_runs_a_graph_has_its_memories_too(drive: Any, saver: An
 
     for turn in (1, 2):
         app = make_desk(drive, saver, acall if drive.is_async else call)
-        assert drive.invoke(app, {"mail": [("ann", "x"), ("bob", "y")]}, CFG)["said"] == [
+        assert drive.invoke(app, {"mail": [("ann", "x"), ("bob", "y")]}, CONFIG)["said"] == [
             str(n) for n in range(1, turn + 1) for _ in range(2)
         ]
     fresh = make_desk(drive, saver, acall if drive.is_async else call)
-    assert drive.items(fresh, "get_subgraphs", CFG) == [(("agent", "ann"), None), (("agent", "bob"), None)]
+    assert drive.items(fresh, "get_subgraphs", CONFIG) == [(("agent", "ann"), None), (("agent", "bob"), None)]
 
 
 def test_a_command_and_an_entrypoint_take_keys_as_well(drive: Any, saver: Any) -> None:
@@ -168,7 +168,7 @@ def test_a_command_and_an_entrypoint_take_keys_as_well(drive: Any, saver: Any) -
     for turn in (1, 2):
         builder = StateGraph(Desk).add_node("sort", sort, destinations=("count",)).add_node("count", count)
         app = builder.add_edge(START, "sort").compile(checkpointer=saver)
-        said = drive.invoke(app, {"mail": [("a", "a"), ("b", "b")]}, CFG)["said"]
+        said = drive.invoke(app, {"mail": [("a", "a"), ("b", "b")]}, CONFIG)["said"]
         assert said[-2:] == [f"a{turn}", f"b{turn}"]
 
 
@@ -181,27 +181,27 @@ def plain(asked: Asked) -> Any:
 
 def test_a_key_for_a_function_without_a_graph_is_refused(drive: Any, saver: Any) -> None:
     with pytest.raises(InvalidUpdateError, match="node 'agent' has key='ann'"):
-        drive.invoke(make_desk(drive, saver, plain), {"mail": [("ann", "1")]}, CFG)
+        drive.invoke(make_desk(drive, saver, plain), {"mail": [("ann", "1")]}, CONFIG)
 
 
 def test_a_key_for_a_graph_without_a_memory_is_refused_before_it_runs(drive: Any, saver: Any) -> None:
     ran: list[str] = []
     agent = StateGraph(Memory).add_node("hear", lambda state: ran.append("hear")).add_edge(START, "hear").compile()
     with pytest.raises(InvalidUpdateError, match="node 'agent' has key='ann'.*checkpointer=True"):
-        drive.invoke(make_desk(drive, saver, agent), {"mail": [("ann", "1")]}, CFG)
+        drive.invoke(make_desk(drive, saver, agent), {"mail": [("ann", "1")]}, CONFIG)
     assert not ran
 
 
 def test_a_subgraph_that_is_unknown_or_keeps_no_memory_is_refused(drive: Any, saver: Any) -> None:
     app = make_desk(drive, saver)
     with pytest.raises(ValueError, match="unknown subgraph 'agnet'"):
-        drive.get_state(app, CFG, subgraph=("agnet", "ann"))
+        drive.get_state(app, CONFIG, subgraph=("agnet", "ann"))
     other = make_desk(drive, saver, StateGraph(Memory).add_node("hear", plain).add_edge(START, "hear").compile())
     with pytest.raises(ValueError, match="keeps no memory of its own.*checkpointer=True"):
-        drive.get_state(other, CFG, subgraph="agent")
-    done = drive.get_state(app, CFG).config
-    drive.invoke(app, {"mail": [("ann", "1")]}, CFG)
-    done = drive.get_state(app, CFG).config
+        drive.get_state(other, CONFIG, subgraph="agent")
+    done = drive.get_state(app, CONFIG).config
+    drive.invoke(app, {"mail": [("ann", "1")]}, CONFIG)
+    done = drive.get_state(app, CONFIG).config
     with pytest.raises(ValueError, match="leave out its checkpoint_id"):
         drive.get_state(app, done, subgraph=("agent", "ann"))
 
@@ -220,14 +220,14 @@ def test_a_question_in_one_memory_is_answered_there(drive: Any, saver: Any) -> N
     def make() -> Any:
         return make_desk(drive, saver, make_agent(drive, ask, aask))
 
-    asked = drive.invoke(make(), {"mail": [("ann", "ask"), ("bob", "ask"), (None, "told")]}, CFG)
+    asked = drive.invoke(make(), {"mail": [("ann", "ask"), ("bob", "ask"), (None, "told")]}, CONFIG)
     assert len(asked["__interrupt__"]) == 2
-    states = {task.key: task.state for task in drive.get_state(make(), CFG).tasks}
+    states = {task.key: task.state for task in drive.get_state(make(), CONFIG).tasks}
     assert states["ann"]["configurable"]["checkpoint_ns"] == "agent:=ann"
-    deep = drive.get_state(make(), CFG, subgraphs=True)
+    deep = drive.get_state(make(), CONFIG, subgraphs=True)
     assert [task.state.next for task in deep.tasks if task.key == "bob"] == [("hear",)]
     first, second = asked["__interrupt__"]
-    drive.invoke(make(), Command(resume={first.id: " yes", second.id: " no"}), CFG)
+    drive.invoke(make(), Command(resume={first.id: " yes", second.id: " no"}), CONFIG)
     assert heard(drive, make(), ("agent", "ann")) == ["ask yes"]
     assert heard(drive, make(), ("agent", "bob")) == ["ask no"]
     assert heard(drive, make(), "agent") == ["told"]
@@ -247,17 +247,17 @@ def test_a_retry_goes_on_with_the_same_memory(drive: Any, saver: Any) -> None:
 
     retry = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
     app = make_desk(drive, saver, make_agent(drive, fail_once, afail_once), retry_policy=retry)
-    drive.invoke(app, {"mail": [("ann", "1"), ("bob", "2")]}, CFG)
-    drive.invoke(app, {"mail": [("ann", "3"), ("bob", "4")]}, CFG)
+    drive.invoke(app, {"mail": [("ann", "1"), ("bob", "2")]}, CONFIG)
+    drive.invoke(app, {"mail": [("ann", "3"), ("bob", "4")]}, CONFIG)
     assert heard(drive, app, ("agent", "ann")) == ["1", "3"]
 
 
 def test_replay_and_fork_go_back_in_the_memory_of_each_key(drive: Any, saver: Any) -> None:
     """As a memory without a key does: what the branch has not done is not remembered."""
     for news in "123":
-        drive.invoke(make_desk(drive, saver), {"mail": [("ann", news), ("bob", news)]}, CFG)
+        drive.invoke(make_desk(drive, saver), {"mail": [("ann", news), ("bob", news)]}, CONFIG)
     app = make_desk(drive, saver)
-    starts = [s for s in drive.items(app, "get_state_history", CFG) if s.next == ("agent", "agent")]
+    starts = [s for s in drive.items(app, "get_state_history", CONFIG) if s.next == ("agent", "agent")]
     second = starts[1]
     drive.invoke(app, None, second.config)
     assert heard(drive, app, ("agent", "ann")) == ["1", "2"]
@@ -268,10 +268,10 @@ def test_replay_and_fork_go_back_in_the_memory_of_each_key(drive: Any, saver: An
 
 
 def test_a_memory_can_be_edited_by_its_key(drive: Any, saver: Any) -> None:
-    drive.invoke(make_desk(drive, saver), {"mail": [("ann", "1"), ("bob", "2")]}, CFG)
+    drive.invoke(make_desk(drive, saver), {"mail": [("ann", "1"), ("bob", "2")]}, CONFIG)
     app = make_desk(drive, saver)
-    drive.update_state(app, CFG, {"heard": ["edited"]}, subgraph=("agent", "ann"))
-    drive.invoke(app, {"mail": [("ann", "3"), ("bob", "4")]}, CFG)
+    drive.update_state(app, CONFIG, {"heard": ["edited"]}, subgraph=("agent", "ann"))
+    drive.invoke(app, {"mail": [("ann", "3"), ("bob", "4")]}, CONFIG)
     assert heard(drive, app, ("agent", "ann")) == ["1", "edited", "3"]
     assert heard(drive, app, ("agent", "bob")) == ["2", "4"]
 
@@ -299,9 +299,9 @@ def test_stopped_before_any_step_and_resumed_by_a_freshly_compiled_graph(drive: 
     for news in "12":
         mail = [(key, news) for key in ("ann", "bob", None)]
         try:
-            drive.invoke(make(), {"mail": mail}, CFG, durability="sync")
+            drive.invoke(make(), {"mail": mail}, CONFIG, durability="sync")
         except Stop:
-            drive.invoke(make(), None, CFG)
+            drive.invoke(make(), None, CONFIG)
     for subgraph in (("agent", "ann"), ("agent", "bob"), "agent"):
         assert heard(drive, make(), subgraph) == ["1", "2"]
 
@@ -312,7 +312,7 @@ def test_stopped_before_any_step_and_resumed_by_a_freshly_compiled_graph(drive: 
 def test_memories_are_deleted_copied_and_pruned_with_the_thread(drive: Any, saver: Any) -> None:
     app = make_desk(drive, saver)
     for news in "123":
-        drive.invoke(app, {"mail": [("ann", news), ("bob", news)]}, CFG)
+        drive.invoke(app, {"mail": [("ann", news), ("bob", news)]}, CONFIG)
     drive.call(saver, "copy_thread", "t", "copy")
     ns: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "agent:=ann"}}
     assert len(drive.items(app, "get_state_history", ns)) > 3
@@ -351,7 +351,7 @@ def test_a_cached_result_is_of_one_memory(drive: Any) -> None:
     )
     app = builder.compile(checkpointer=saver, cache=cache)
     for _ in range(2):
-        drive.invoke(app, {"mail": [("ann", "same"), ("bob", "same")]}, CFG)
+        drive.invoke(app, {"mail": [("ann", "same"), ("bob", "same")]}, CONFIG)
     assert heard(drive, app, ("agent", "ann")) == heard(drive, app, ("agent", "bob")) == ["same"]
 
 
@@ -363,7 +363,7 @@ def test_savers_of_ones_own_list_namespaces_by_their_list(drive: Any) -> None:
 
     listed: list[Any] = []
     saver = Mine()
-    drive.invoke(make_desk(drive, saver), {"mail": [("ann", "1")]}, CFG)
+    drive.invoke(make_desk(drive, saver), {"mail": [("ann", "1")]}, CONFIG)
     listed.clear()
     assert memories(drive, make_desk(drive, saver)) == [("agent", "ann")] and listed
 
@@ -376,9 +376,9 @@ def test_a_report_and_explain_show_the_key(tmp_path: Path) -> None:
         return {"heard": [interrupt("sure?")]}
 
     app = make_desk(Sync, InMemorySaver(), make_agent(Sync, ask))
-    app.invoke({"mail": [("ann", "1"), ("bob", "2")]}, CFG)
-    assert "keys 'ann', 'bob'" in app.explain(CFG)["agent"].why
-    page = report(app, CFG, tmp_path / "report.html").read_text()
+    app.invoke({"mail": [("ann", "1"), ("bob", "2")]}, CONFIG)
+    assert "keys 'ann', 'bob'" in app.explain(CONFIG)["agent"].why
+    page = report(app, CONFIG, tmp_path / "report.html").read_text()
     assert "agent [ann]" in page and "agent [bob]" in page
-    app.invoke(Command(resume={q.id: "yes" for q in app.get_state(CFG).interrupts}), CFG)
-    assert "hear" in timeline(app, CFG).draw_text(), "what the graph of a key has done is found"
+    app.invoke(Command(resume={q.id: "yes" for q in app.get_state(CONFIG).interrupts}), CONFIG)
+    assert "hear" in timeline(app, CONFIG).draw_text(), "what the graph of a key has done is found"

@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import CONFIG
 
 from stategraph import (
     START,
@@ -23,8 +24,6 @@ from stategraph import (
 )
 from stategraph.executors import ProcessExecutor
 from stategraph.pregel.superstep import interrupts, question_ids
-
-ONE = {"configurable": {"thread_id": "1"}}
 
 
 class State(TypedDict, total=False):
@@ -113,7 +112,7 @@ def app_of(node: Any, place: Any, **options: Any) -> Pregel:
 def start(drive: Drive, app: Pregel, tmp_path: Path, *orders: str, keys: bool) -> dict[str, str]:
     """Run to the pause; the ids of the questions by their values."""
     given = {"orders": [*orders], "keys": keys, "seen": str(tmp_path / "runs"), "got": {}}
-    return ids(drive.invoke(app, given, ONE))
+    return ids(drive.invoke(app, given, CONFIG))
 
 
 def ids(result: Any) -> dict[str, str]:
@@ -133,29 +132,29 @@ def test_tools_that_swap_places_get_their_own_answers(
     app = app_of(node, place)
     asked = start(drive, app, tmp_path, "ab", "ba", keys=False)
     given = {asked["may a run?"]: "A", asked["may b run?"]: "B"}
-    assert drive.invoke(app, Command(resume=given), ONE)["got"] == {"a": "A", "b": "B"}
+    assert drive.invoke(app, Command(resume=given), CONFIG)["got"] == {"a": "A", "b": "B"}
 
 
 def test_with_keys_each_gets_its_own(drive: Drive, place: Any, node: Any, tmp_path: Path) -> None:
     app = app_of(node, place)
     asked = start(drive, app, tmp_path, "ab", "ba", "ab", keys=True)
-    paused = drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), ONE)
+    paused = drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), CONFIG)
     assert ids(paused) == {"may a run?": asked["may a run?"]}
-    assert drive.invoke(app, Command(resume="A"), ONE)["got"] == {"a": "A", "b": "B"}
+    assert drive.invoke(app, Command(resume="A"), CONFIG)["got"] == {"a": "A", "b": "B"}
 
 
 def test_a_key_is_used_once(drive: Drive, place: Any, tmp_path: Path) -> None:
     app = app_of(twice, place)
     start(drive, app, tmp_path, "", keys=True)
     with pytest.raises(ValueError, match="two questions under the key 'k'"):
-        drive.invoke(app, Command(resume="yes"), ONE)
+        drive.invoke(app, Command(resume="yes"), CONFIG)
 
 
 @pytest.mark.parametrize("key", ["", 1, ("a",)])
 def test_a_key_is_a_text(drive: Drive, key: Any) -> None:
     app = app_of(lambda _: {"got": {"a": interrupt("?", key=key)}}, None)
     with pytest.raises(TypeError, match="must be a non-empty string"):
-        drive.invoke(app, {"got": {}}, ONE)
+        drive.invoke(app, {"got": {}}, CONFIG)
 
 
 def test_what_is_proposed_in_other_words_is_asked_anew(drive: Drive, place: Any, tmp_path: Path) -> None:
@@ -164,17 +163,17 @@ def test_what_is_proposed_in_other_words_is_asked_anew(drive: Drive, place: Any,
     first = start(drive, app, tmp_path, "pay 4", "pay 4000", keys=False)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        paused = drive.invoke(app, Command(resume={first["pay 4"]: "yes"}), ONE)
+        paused = drive.invoke(app, Command(resume={first["pay 4"]: "yes"}), CONFIG)
     assert list(ids(paused)) == ["pay 4000"] and ids(paused)["pay 4000"] != first["pay 4"]
     if place is None:
         assert any("from 'pay 4' to 'pay 4000'" in str(each.message) for each in told)
-    assert drive.invoke(app, Command(resume="no"), ONE)["got"] == {"a": "no"}
+    assert drive.invoke(app, Command(resume="no"), CONFIG)["got"] == {"a": "no"}
 
 
 def test_with_a_key_words_may_change(drive: Drive, place: Any, tmp_path: Path) -> None:
     app = app_of(proposal, place)
     start(drive, app, tmp_path, "pay 4 (12:00)", "pay 4 (12:01)", keys=True)
-    assert drive.invoke(app, Command(resume="yes"), ONE)["got"] == {"a": "yes"}
+    assert drive.invoke(app, Command(resume="yes"), CONFIG)["got"] == {"a": "yes"}
 
 
 @pytest.mark.parametrize("keys", [True, False])
@@ -185,10 +184,10 @@ def test_a_rejected_answer_leaves_the_question_under_its_id(
     words = ("n?", "n now?", "n at last?") if keys else ("n?",)
     first = start(drive, app, tmp_path, *words, keys=keys)
     with pytest.raises(ValueError, match="valid integer"):
-        drive.invoke(app, Command(resume="none"), ONE)
-    (question,) = drive.get_state(app, ONE).interrupts
+        drive.invoke(app, Command(resume="none"), CONFIG)
+    (question,) = drive.get_state(app, CONFIG).interrupts
     assert question.id == first["n?"]
-    assert drive.invoke(app, Command(resume={question.id: "7"}), ONE)["got"] == {"n": 7}
+    assert drive.invoke(app, Command(resume={question.id: "7"}), CONFIG)["got"] == {"n": 7}
 
 
 @pytest.fixture(params=["supersteps", "ready"])
@@ -208,10 +207,10 @@ def test_after_an_edit_the_words_count_again_once_they_were_shown(
     """What a person edits before approving is approved as edited; what is shown since is approved as shown."""
     app = app_of(proposal, place, schedule=schedule)
     start(drive, app, tmp_path, "pay 4", "pay 40", "pay 4000", keys=False)
-    drive.update_state(app, ONE, {"got": {"note": "edited"}})
-    assert list(ids(drive.invoke(app, None, ONE, durability=durability))) == ["pay 40"]
-    assert list(ids(drive.invoke(app, Command(resume="yes"), ONE, durability=durability))) == ["pay 4000"]
-    assert drive.invoke(app, Command(resume="no"), ONE, durability=durability)["got"] == {"a": "no"}
+    drive.update_state(app, CONFIG, {"got": {"note": "edited"}})
+    assert list(ids(drive.invoke(app, None, CONFIG, durability=durability))) == ["pay 40"]
+    assert list(ids(drive.invoke(app, Command(resume="yes"), CONFIG, durability=durability))) == ["pay 4000"]
+    assert drive.invoke(app, Command(resume="no"), CONFIG, durability=durability)["got"] == {"a": "no"}
 
 
 def test_an_answer_given_before_an_edit_stays_that_of_the_words_since(
@@ -219,10 +218,10 @@ def test_an_answer_given_before_an_edit_stays_that_of_the_words_since(
 ) -> None:
     app = app_of(proposal_and_proof, place, schedule=schedule)
     start(drive, app, tmp_path, "pay 4", "pay 4", "pay 40", keys=False)
-    assert list(ids(drive.invoke(app, Command(resume="yes"), ONE))) == ["sure?"]
-    drive.update_state(app, ONE, {"got": {"note": "edited"}})
-    assert list(ids(drive.invoke(app, None, ONE, durability=durability))) == ["sure?"]
-    assert drive.invoke(app, Command(resume="no"), ONE, durability=durability)["got"] == {"a": "yes", "b": "no"}
+    assert list(ids(drive.invoke(app, Command(resume="yes"), CONFIG))) == ["sure?"]
+    drive.update_state(app, CONFIG, {"got": {"note": "edited"}})
+    assert list(ids(drive.invoke(app, None, CONFIG, durability=durability))) == ["sure?"]
+    assert drive.invoke(app, Command(resume="no"), CONFIG, durability=durability)["got"] == {"a": "yes", "b": "no"}
 
 
 # -- questions whose order changes -----------------------------------------------------------------------------
@@ -242,7 +241,7 @@ def test_questions_end_after_one_answer_each_in_any_order(
         ((words, id),) = asked.items()
         shown.append(words)
         answer = name.upper()
-        result = drive.invoke(app, Command(resume={id: answer} if named else answer), ONE, durability=durability)
+        result = drive.invoke(app, Command(resume={id: answer} if named else answer), CONFIG, durability=durability)
         asked = ids(result) if "__interrupt__" in result else {}
     assert shown == ["may a run?", "may b run?", "may c run?"]
     assert not asked and result["got"] == {"a": "A", "b": "B", "c": "C"}
@@ -255,12 +254,12 @@ def test_open_questions_stay_shown_if_an_attempt_does_not_reach_them(
 ) -> None:
     app = app_of(tools, place, schedule=schedule)
     asked = start(drive, app, tmp_path, "abc", "c", "bac", keys=keys)
-    paused = drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), ONE)
+    paused = drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), CONFIG)
     left = {words: id for words, id in asked.items() if words != "may a run?"}
     assert ids(paused) == left
-    assert {each.value: each.id for each in drive.get_state(app, ONE).interrupts} == left
+    assert {each.value: each.id for each in drive.get_state(app, CONFIG).interrupts} == left
     given = {left["may b run?"]: "B", left["may c run?"]: "C"}
-    assert drive.invoke(app, Command(resume=given), ONE)["got"] == {"a": "A", "b": "B", "c": "C"}
+    assert drive.invoke(app, Command(resume=given), CONFIG)["got"] == {"a": "A", "b": "B", "c": "C"}
 
 
 @pytest.mark.filterwarnings("ignore:node 'node'. question")
@@ -273,11 +272,11 @@ def test_each_of_equal_questions_takes_one_answer(drive: Drive, schedule: Any) -
         return {"got": [(kind, interrupt(kind)) for kind in order]}
 
     app = app_of(node, None, schedule=schedule)
-    result, answers = drive.invoke(app, {"got": {}}, ONE), []
+    result, answers = drive.invoke(app, {"got": {}}, CONFIG), []
     while "__interrupt__" in result:
         (question,) = result["__interrupt__"]
         answers.append((question.value, len(answers)))
-        result = drive.invoke(app, Command(resume={question.id: len(answers) - 1}), ONE)
+        result = drive.invoke(app, Command(resume={question.id: len(answers) - 1}), CONFIG)
     assert sorted(result["got"]) == sorted(answers) and len(answers) == 3
 
 
@@ -324,12 +323,12 @@ def test_an_answer_for_something_inside_is_kept_while_the_node_asks_first(
         run = task(aask)
     graph = StateGraph(State).add_node("node", anode if drive.is_async else node).add_edge(START, "node")
     app = graph.compile(local_saver, schedule=schedule)
-    asked = ids(drive.invoke(app, {"got": {}}, ONE))
+    asked = ids(drive.invoke(app, {"got": {}}, CONFIG))
     shown = []
     while asked:
         ((words, id),) = asked.items()
         shown.append(words)
-        result = drive.invoke(app, Command(resume={id: words.upper()}), ONE)
+        result = drive.invoke(app, Command(resume={id: words.upper()}), CONFIG)
         asked = ids(result) if "__interrupt__" in result else {}
     assert shown == ["inside?", "own?"] and result["got"] == {"own": "OWN?", "inside": "INSIDE?"}
 
@@ -338,7 +337,7 @@ def test_a_node_that_ends_without_a_question_it_was_answered_is_told(drive: Driv
     app = app_of(in_turn, place)
     asked = start(drive, app, tmp_path, "ab", "", keys=True)
     with pytest.warns(UserWarning, match="ended without asking 'may a run\\?' again"):
-        assert drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), ONE)["got"] == {}
+        assert drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), CONFIG)["got"] == {}
 
 
 def test_where_warnings_are_errors_the_node_fails_and_can_go_on(drive: Drive, tmp_path: Path) -> None:
@@ -347,17 +346,17 @@ def test_where_warnings_are_errors_the_node_fails_and_can_go_on(drive: Drive, tm
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="has changed since it was answered"):
-            drive.invoke(app, Command(resume="yes"), ONE)
-    assert "has changed" in str(drive.get_state(app, ONE).tasks[0].error)
-    assert drive.invoke(app, None, ONE)["got"] == {"a": "yes"}
+            drive.invoke(app, Command(resume="yes"), CONFIG)
+    assert "has changed" in str(drive.get_state(app, CONFIG).tasks[0].error)
+    assert drive.invoke(app, None, CONFIG)["got"] == {"a": "yes"}
 
 
 def test_a_kept_answer_that_no_question_takes_is_told(drive: Drive, place: Any, tmp_path: Path) -> None:
     app = app_of(in_turn, place)
     asked = start(drive, app, tmp_path, "ab", "b", "b", keys=True)
-    paused = drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), ONE)
+    paused = drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), CONFIG)
     with pytest.warns(UserWarning, match="ended without asking the question with id"):
-        assert drive.invoke(app, Command(resume={ids(paused)["may b run?"]: "B"}), ONE)["got"] == {"b": "B"}
+        assert drive.invoke(app, Command(resume={ids(paused)["may b run?"]: "B"}), CONFIG)["got"] == {"b": "B"}
 
 
 def test_answers_in_any_order_are_no_cause_for_a_warning(drive: Drive, tmp_path: Path, schedule: Any) -> None:
@@ -365,8 +364,8 @@ def test_answers_in_any_order_are_no_cause_for_a_warning(drive: Drive, tmp_path:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         asked = start(drive, app, tmp_path, "ab", "ba", "ab", keys=True)
-        asked = ids(drive.invoke(app, Command(resume=asked and {asked["may a run?"]: "A"}), ONE))
-        assert drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), ONE)["got"] == {"a": "A", "b": "B"}
+        asked = ids(drive.invoke(app, Command(resume=asked and {asked["may a run?"]: "A"}), CONFIG))
+        assert drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), CONFIG)["got"] == {"a": "A", "b": "B"}
 
 
 @pytest.mark.parametrize("version", ["0.2.0", "0.1.0"])
@@ -383,8 +382,8 @@ def test_a_thread_of_an_earlier_version_takes_answers_by_its_ids(
     with monkeypatch.context() as before:
         before.setattr(interrupts, "identify", earlier)
         asked = start(drive, app, tmp_path, "abc", keys=False)
-    paused = drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), ONE)
+    paused = drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), CONFIG)
     left = {words: id for words, id in asked.items() if words != "may b run?"}
     assert ids(paused) == left, "they keep their ids"
     given = {left["may a run?"]: "A", left["may c run?"]: "C"}
-    assert drive.invoke(app, Command(resume=given), ONE)["got"] == {"a": "A", "b": "B", "c": "C"}
+    assert drive.invoke(app, Command(resume=given), CONFIG)["got"] == {"a": "A", "b": "B", "c": "C"}

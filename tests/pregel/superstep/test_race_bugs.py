@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import CONFIG
 
 import stategraph.pregel.run.run as run_module
 from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrupt
@@ -16,8 +17,6 @@ from stategraph.pregel.superstep import race
 from stategraph.pregel.superstep.race import Races
 
 pytestmark = pytest.mark.trial
-
-CFG: Any = {"configurable": {"thread_id": "t"}}
 
 
 class State(TypedDict, total=False):
@@ -49,18 +48,18 @@ def run_races() -> list[str]:
     def racer(name: str) -> Send:
         return Send("run", {"name": name}, race="r")
 
-    one_at_a_time = {**CFG, "max_concurrency": 1}
+    one_at_a_time = {**CONFIG, "max_concurrency": 1}
     failing = make([racer("fail"), racer("win")], saver=InMemorySaver())
     first = failing.invoke({}, one_at_a_time)["log"]
     two = make([racer("a"), racer("b")], [racer("c"), racer("d")], saver=InMemorySaver())
     second = two.invoke({}, one_at_a_time)["log"]
     saver = InMemorySaver()
     waiting = make([racer("slow"), racer("win"), Send("run", {"name": "ask"})], saver=saver)
-    waiting.invoke({}, CFG)
+    waiting.invoke({}, CONFIG)
     answered.set()
     release.set()
-    third = waiting.invoke(Command(resume="!"), CFG)["log"]
-    left = [name for app in (failing, two, waiting) for name in app.get_state(CFG).next]
+    third = waiting.invoke(Command(resume="!"), CONFIG)["log"]
+    left = [name for app in (failing, two, waiting) for name in app.get_state(CONFIG).next]
     return [*first, *second, *third, *left]
 
 
@@ -70,7 +69,7 @@ def run_memories() -> list[str]:
     builder.add_conditional_edges(START, lambda state: [Send("agent", {"news": state["news"]}, key=state["news"][0])], ["agent"])
     app = builder.compile(checkpointer=InMemorySaver())
     for news in ("a1", "b1", "a2"):
-        app.invoke({"news": news}, CFG)
+        app.invoke({"news": news}, CONFIG)
     memory: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "agent:=a"}}
     return list(app.get_state(memory).values.get("log", ()))
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit import cluster
+from kit.graphs import CONFIG
 
 from stategraph import (
     START,
@@ -37,7 +38,6 @@ from stategraph.pregel.errors import NodeTimeoutError
 from stategraph.visualize import report, timeline
 
 postgres = cluster.emptied
-CFG: Any = {"configurable": {"thread_id": "t"}}
 WAIT = 20
 
 
@@ -127,7 +127,7 @@ def make_app(drive: Any, track: Track, racers: list[Any], saver: Any = None, *, 
 @pytest.mark.parametrize("stored", [True, False])
 def test_the_first_that_finishes_wins_and_nobody_waits_for_the_others(drive: Any, saver: Any, track: Track, stored: bool) -> None:
     app = make_app(drive, track, ["hang1", "win", "hang2"], saver if stored else None)
-    assert drive.invoke(app, {}, CFG if stored else None) == {"log": ["win"], "after": ["win"]}
+    assert drive.invoke(app, {}, CONFIG if stored else None) == {"log": ["win"], "after": ["win"]}
     assert track.ended == ["win"]
     if drive.is_async:
         assert sorted(track.stopped) == ["hang1", "hang2"], "coroutines are cancelled"
@@ -147,15 +147,15 @@ def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver: Any, track: T
 
     monkeypatch.setattr(track, "plan", plan)
     app = make_app(Sync, track, ["hang", "win"], saver)
-    assert app.invoke({}, CFG)["log"] == ["win"]
+    assert app.invoke({}, CONFIG)["log"] == ["win"]
     track.release.set()
     for _ in range(500):
         if "hang" in track.ended:
             break
         threading.Event().wait(0.01)
     assert "hang" in track.ended
-    assert app.get_state(CFG).values == {"log": ["win"], "after": ["win"]}
-    assert app.invoke({}, CFG)["log"][0] == "win"
+    assert app.get_state(CONFIG).values == {"log": ["win"], "after": ["win"]}
+    assert app.invoke({}, CONFIG)["log"][0] == "win"
 
 
 def test_of_several_found_finished_together_the_first_in_path_order_wins(drive: Any, saver: Any) -> None:
@@ -170,14 +170,14 @@ def test_of_several_found_finished_together_the_first_in_path_order_wins(drive: 
 
     builder = StateGraph(State).add_node("run", arun if drive.is_async else run)
     builder.add_conditional_edges(START, lambda state: [Send("run", {"name": n}, race="r") for n in "abc"], ["run"])
-    result = drive.invoke(builder.compile(checkpointer=saver), {}, CFG)["log"]
+    result = drive.invoke(builder.compile(checkpointer=saver), {}, CONFIG)["log"]
     assert len(result) == 1 and (result == ["a"] or not drive.is_async)
 
 
 def test_sends_without_a_race_and_of_other_races_are_not_touched(drive: Any, saver: Any, track: Track) -> None:
     racers = [Send("run", {"name": n}, race=r) for n, r in [("hang1", "x"), ("win1", "x"), ("win2", "y"), ("hang2", "y")]]
     app = make_app(drive, track, racers, saver, more=[Send("run", {"name": "win3"})])
-    assert sorted(drive.invoke(app, {}, CFG)["log"]) == ["win1", "win2", "win3"]
+    assert sorted(drive.invoke(app, {}, CONFIG)["log"]) == ["win1", "win2", "win3"]
 
 
 def test_the_sends_of_two_tasks_are_two_races(drive: Any, saver: Any) -> None:
@@ -187,18 +187,18 @@ def test_the_sends_of_two_tasks_are_two_races(drive: Any, saver: Any) -> None:
         builder.add_edge(START, name)
     builder.add_node("run", lambda item: {"log": [item["name"][0]]})
     app = builder.compile(checkpointer=saver)
-    assert sorted(drive.invoke(app, {}, CFG)["log"]) == ["a", "b"]
+    assert sorted(drive.invoke(app, {}, CONFIG)["log"]) == ["a", "b"]
 
 
 def test_a_command_given_as_input_races_too(drive: Any, saver: Any, track: Track) -> None:
     app = make_app(drive, track, ["win"], saver)
     goto = [Send("run", {"name": name}, race="r") for name in ("hang", "win")]
-    assert drive.invoke(app, Command(goto=goto), CFG)["log"] == ["win"]
+    assert drive.invoke(app, Command(goto=goto), CONFIG)["log"] == ["win"]
 
 
 def test_one_at_a_time_the_others_are_not_begun(drive: Any, saver: Any, track: Track) -> None:
     app = make_app(drive, track, ["fail", "win1", "win2"], saver)
-    assert drive.invoke(app, {}, {**CFG, "max_concurrency": 1})["log"] == ["win1"]
+    assert drive.invoke(app, {}, {**CONFIG, "max_concurrency": 1})["log"] == ["win1"]
     assert track.began == ["fail", "win1"]
 
 
@@ -208,33 +208,33 @@ def test_one_at_a_time_the_others_are_not_begun(drive: Any, saver: Any, track: T
 @pytest.mark.parametrize("on_failure", ["stop", "finish"])
 def test_a_failure_does_not_win_nor_stop_the_others(drive: Any, saver: Any, track: Track, on_failure: Any) -> None:
     app = make_app(drive, track, ["fail", "win"], saver)
-    assert drive.invoke(app, {}, CFG, on_failure=on_failure)["log"] == ["win"]
+    assert drive.invoke(app, {}, CONFIG, on_failure=on_failure)["log"] == ["win"]
 
 
 def test_if_all_fail_the_first_in_path_order_is_raised_with_the_others_in_its_notes(drive: Any, saver: Any, track: Track) -> None:
     app = make_app(drive, track, ["fail1", "fail2"], saver)
     with pytest.raises(Lost, match="fail1") as failure:
-        drive.invoke(app, {}, CFG)
+        drive.invoke(app, {}, CONFIG)
     assert any("fail2" in note for note in failure.value.__notes__)
     track.plans = {"fail2": ["win"]}
-    assert drive.invoke(make_app(drive, track, ["fail1", "fail2"], saver), None, CFG)["log"] == ["fail2"]
+    assert drive.invoke(make_app(drive, track, ["fail1", "fail2"], saver), None, CONFIG)["log"] == ["fail2"]
 
 
 def test_a_question_does_not_win(drive: Any, saver: Any, track: Track) -> None:
     app = make_app(drive, track, ["ask", "win"], saver)
-    assert drive.invoke(app, {}, CFG) == {"log": ["win"], "after": ["win"]}
-    assert not drive.get_state(app, CFG).interrupts
+    assert drive.invoke(app, {}, CONFIG) == {"log": ["win"], "after": ["win"]}
+    assert not drive.get_state(app, CONFIG).interrupts
 
 
 def test_if_none_wins_questions_pause_and_the_answered_one_may_win(drive: Any, saver: Any, track: Track) -> None:
     racers = ["fail", "ask1", "ask2"]
-    asked = drive.invoke(make_app(drive, track, racers, saver), {}, CFG)["__interrupt__"]
+    asked = drive.invoke(make_app(drive, track, racers, saver), {}, CONFIG)["__interrupt__"]
     assert [question.value for question in asked] == ["ask1", "ask2"]
-    state = drive.get_state(make_app(drive, track, racers, saver), CFG)
+    state = drive.get_state(make_app(drive, track, racers, saver), CONFIG)
     assert [task.lost for task in state.tasks] == [False] * 3 and len(state.interrupts) == 2
-    done = drive.invoke(make_app(drive, track, racers, saver), Command(resume={asked[1].id: "!"}), CFG)
+    done = drive.invoke(make_app(drive, track, racers, saver), Command(resume={asked[1].id: "!"}), CONFIG)
     assert done == {"log": ["ask2!"], "after": ["ask2!"]}
-    assert not drive.get_state(make_app(drive, track, racers, saver), CFG).next
+    assert not drive.get_state(make_app(drive, track, racers, saver), CONFIG).next
 
 
 def test_the_handler_of_an_error_stands_in_for_its_racer(drive: Any, saver: Any, track: Track) -> None:
@@ -242,22 +242,22 @@ def test_the_handler_of_an_error_stands_in_for_its_racer(drive: Any, saver: Any,
         return {"log": [f"mended {item['name']}"]}
 
     app = make_app(drive, track, ["fail1", "win"], saver, error_handler=mend)
-    assert drive.invoke(app, {}, CFG)["log"] == ["win"]
+    assert drive.invoke(app, {}, CONFIG)["log"] == ["win"]
     app = make_app(drive, track, ["fail1", "fail2"], InMemorySaver(), error_handler=mend)
-    assert len(drive.invoke(app, {}, CFG)["log"]) == 1
+    assert len(drive.invoke(app, {}, CONFIG)["log"]) == 1
 
 
 def test_a_failure_beside_a_race_is_a_failure(drive: Any, saver: Any, track: Track) -> None:
     app = make_app(drive, track, ["win", "win2"], saver, more=[Send("run", {"name": "fail"})])
     with pytest.raises(Lost, match="fail"):
-        drive.invoke(app, {}, {**CFG, "max_concurrency": 1})
-    state = drive.get_state(app, CFG)
-    ran = [s for s in drive.items(app, "get_state_history", CFG) if len(s.tasks) == 3]
+        drive.invoke(app, {}, {**CONFIG, "max_concurrency": 1})
+    state = drive.get_state(app, CONFIG)
+    ran = [s for s in drive.items(app, "get_state_history", CONFIG) if len(s.tasks) == 3]
     assert [task.lost for task in ran[0].tasks] == [False, True, False] and "run" in state.next
     track.plans = {"fail": ["win"]}
     track.began.clear()
     fresh = make_app(drive, track, ["win", "win2"], saver)
-    assert drive.invoke(fresh, None, CFG)["log"] == ["win", "fail"]
+    assert drive.invoke(fresh, None, CONFIG)["log"] == ["win", "fail"]
     assert track.began == ["fail"], "neither the winner nor the loser runs again"
 
 
@@ -268,11 +268,11 @@ def test_retries_and_timeouts_belong_to_each_racer(drive: Any, saver: Any, track
     track.plans = {"fail": ["fail", "fail", "win"]}
     retry = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=Lost)
     app = make_app(drive, track, ["hang", "fail"], saver, retry_policy=retry)
-    assert drive.invoke(app, {}, CFG)["log"] == ["fail"] and track.began.count("fail") == 3
+    assert drive.invoke(app, {}, CONFIG)["log"] == ["fail"] and track.began.count("fail") == 3
     slow = [Send("run", {"name": "hang"}, race="r", timeout=0.05), "fail1"]
     app = make_app(drive, track, slow, InMemorySaver())
     with pytest.raises(NodeTimeoutError):
-        drive.invoke(app, {}, CFG)
+        drive.invoke(app, {}, CONFIG)
 
 
 def test_a_limit_does_not_hold_up_who_has_won(drive: Any, saver: Any, track: Track) -> None:
@@ -280,10 +280,10 @@ def test_a_limit_does_not_hold_up_who_has_won(drive: Any, saver: Any, track: Tra
     limit = Limit(1)
     app = make_app(drive, track, ["win1", "win2", "win3"], saver, limit=limit)
     for turn in (1, 2):
-        assert drive.invoke(app, {}, CFG)["log"] == ["win1"] * turn
+        assert drive.invoke(app, {}, CONFIG)["log"] == ["win1"] * turn
     app = make_app(drive, track, ["hang", "win"], InMemorySaver(), limit=Limit(2))
     for _ in range(3):
-        assert drive.invoke(app, {}, CFG)["log"][-1] == "win"
+        assert drive.invoke(app, {}, CONFIG)["log"][-1] == "win"
 
 
 def test_what_a_loser_had_once_stays(drive: Any, saver: Any) -> None:
@@ -302,7 +302,7 @@ def test_what_a_loser_had_once_stays(drive: Any, saver: Any) -> None:
     builder = StateGraph(State).add_node("run", run)
     builder.add_conditional_edges(START, lambda state: [Send("run", {"name": n}, race="r") for n in ("slow", "quick")], ["run"])
     app = builder.compile(checkpointer=saver)
-    assert drive.invoke(app, {}, CFG)["log"] == ["quick"] and charged == ["slow"]
+    assert drive.invoke(app, {}, CONFIG)["log"] == ["quick"] and charged == ["slow"]
 
 
 def test_graphs_race_as_well(drive: Any, saver: Any, track: Track) -> None:
@@ -315,7 +315,7 @@ def test_graphs_race_as_well(drive: Any, saver: Any, track: Track) -> None:
             START, lambda state, keys=keys: [Send("run", {"name": n}, race="r", key=k) for n, k in keys], ["run"]
         )
         app = builder.compile(checkpointer=InMemorySaver() if memory else saver)
-        assert drive.invoke(app, {}, CFG)["log"] == ["win"]
+        assert drive.invoke(app, {}, CONFIG)["log"] == ["win"]
 
 
 # -- history ------------------------------------------------------------------------------------------------------
@@ -323,8 +323,8 @@ def test_graphs_race_as_well(drive: Any, saver: Any, track: Track) -> None:
 
 def test_history_shows_who_has_lost(drive: Any, saver: Any, track: Track) -> None:
     app = make_app(drive, track, ["hang", "win", "fail"], saver)
-    drive.invoke(app, {}, CFG)
-    step = next(s for s in drive.items(app, "get_state_history", CFG) if len(s.tasks) == 3)
+    drive.invoke(app, {}, CONFIG)
+    step = next(s for s in drive.items(app, "get_state_history", CONFIG) if len(s.tasks) == 3)
     assert [task.lost for task in step.tasks] == [True, False, True]
     assert [task.result for task in step.tasks] == [None, {"log": ["win"]}, None]
 
@@ -332,8 +332,8 @@ def test_history_shows_who_has_lost(drive: Any, saver: Any, track: Track) -> Non
 def test_a_replay_and_a_fork_race_anew(drive: Any, saver: Any, track: Track) -> None:
     track.plans = {"win1": ["win", "fail"]}
     app = make_app(drive, track, ["win1", "hang" if drive.is_async else "ask"], saver)
-    assert drive.invoke(app, {}, CFG)["log"] == ["win1"]
-    step = next(s for s in drive.items(app, "get_state_history", CFG) if len(s.tasks) == 2)
+    assert drive.invoke(app, {}, CONFIG)["log"] == ["win1"]
+    step = next(s for s in drive.items(app, "get_state_history", CONFIG) if len(s.tasks) == 2)
     track.plans["hang"] = ["win"]
     track.plans["ask"] = ["win"]
     assert drive.invoke(app, None, step.config)["log"] in (["hang"], ["ask"])
@@ -341,7 +341,7 @@ def test_a_replay_and_a_fork_race_anew(drive: Any, saver: Any, track: Track) -> 
 
 def test_readers_hear_of_winners_and_losers(drive: Any, saver: Any, track: Track) -> None:
     app = make_app(drive, track, ["ask", "win", "hang"], saver)
-    chunks = drive.items(app, "stream", {}, CFG, stream_mode=["updates", "tasks"])
+    chunks = drive.items(app, "stream", {}, CONFIG, stream_mode=["updates", "tasks"])
     assert [chunk for mode, chunk in chunks if mode == "updates"] == [{"run": {"log": ["win"]}}, {"after": {"after": ["win"]}}]
     ends = [chunk for mode, chunk in chunks if mode == "tasks" and "result" in chunk and chunk["name"] == "run"]
     assert sorted(chunk.get("lost", False) for chunk in ends) == [False, True, True]
@@ -397,15 +397,15 @@ def test_killed_before_any_storing_call_and_resumed(
     racers = ["win1", "win2", "hang"]
     with Dying.from_conn_string(path, synchronous="off") as dying:
         try:
-            drive.invoke(make_app(drive, track, racers, dying), {}, CFG)
+            drive.invoke(make_app(drive, track, racers, dying), {}, CONFIG)
         except Killed:
             pass
     with SqliteSaver.from_conn_string(path, synchronous="off") as saver:
         app = make_app(drive, track, racers, saver)
-        started = drive.get_state(app, CFG).metadata is not None
-        result = drive.invoke(app, None if started and drive.get_state(app, CFG).next else {}, CFG)
+        started = drive.get_state(app, CONFIG).metadata is not None
+        result = drive.invoke(app, None if started and drive.get_state(app, CONFIG).next else {}, CONFIG)
         if not result.get("after"):
-            result = drive.get_state(app, CFG).values
+            result = drive.get_state(app, CONFIG).values
         assert result["log"][0] in ("win1", "win2") and len(result["log"]) == len(result["after"])
 
 
@@ -420,21 +420,21 @@ def test_random_races_have_one_winner_each_and_the_state_is_that_of_the_winners(
     chance.shuffle(racers)
     for racer in racers:
         track.plans[racer.arg["name"]] = [racer.arg["name"][: -2]] + ["win"] * 3
-    config: Any = {**CFG, "max_concurrency": chance.choice([1, 2, 8])}
+    config: Any = {**CONFIG, "max_concurrency": chance.choice([1, 2, 8])}
     result: Any = None
     for _ in range(30):
         app = make_app(drive, track, racers, saver)
         given = {} if result is None else None
-        state = drive.get_state(app, CFG)
+        state = drive.get_state(app, CONFIG)
         if result is not None and state.interrupts:
             given = Command(resume={question.id: "" for question in state.interrupts})
         try:
             result = drive.invoke(app, given, config)
         except Lost:
             result = {}
-        if not drive.get_state(app, CFG).next:
+        if not drive.get_state(app, CONFIG).next:
             break
-    log = drive.get_state(app, CFG).values["log"]
+    log = drive.get_state(app, CONFIG).values["log"]
     won = {race: [name for name in log if name in group] for race, group in names.items()}
     assert all(len(winners) == 1 for winners in won.values()) and len(log) == len(names), (races, log)
 
@@ -447,11 +447,11 @@ def test_an_edit_keeps_who_has_won(drive: Any, saver: Any, track: Track) -> None
     """The superstep waits for an answer beside the race; the winner's work is not done again, nor that of the losers."""
     more = [Send("run", {"name": "ask"})]
     app = make_app(drive, track, ["win", "hang"], saver, more=more)
-    assert drive.invoke(app, {}, CFG)["__interrupt__"]
-    drive.update_state(app, CFG, {"after": ["edited"]}, as_node=START)  # whose router leads to all of them again
-    assert [task.lost for task in drive.get_state(app, CFG).tasks] == [False, True, False]
+    assert drive.invoke(app, {}, CONFIG)["__interrupt__"]
+    drive.update_state(app, CONFIG, {"after": ["edited"]}, as_node=START)  # whose router leads to all of them again
+    assert [task.lost for task in drive.get_state(app, CONFIG).tasks] == [False, True, False]
     track.began.clear()
-    result = drive.invoke(make_app(drive, track, ["win", "hang"], saver, more=more), Command(resume="!"), CFG)
+    result = drive.invoke(make_app(drive, track, ["win", "hang"], saver, more=more), Command(resume="!"), CONFIG)
     assert result["log"] == ["win", "ask!"] and track.began == ["ask"]
 
 
@@ -492,7 +492,7 @@ def test_losers_on_processes_are_cancelled(drive: Any) -> None:
         )
         app = builder.compile(checkpointer=InMemorySaver())
         for turn in (1, 2, 3):  # more hanging calls than there are workers: each was stopped
-            assert drive.invoke(app, {}, CFG)["log"] == ["win"] * turn
+            assert drive.invoke(app, {}, CONFIG)["log"] == ["win"] * turn
 
 
 def loses_its_worker(item: Item) -> Any:
@@ -523,7 +523,7 @@ def test_a_loser_whose_worker_dies_is_not_run_again(drive: Any, tmp_path: Path, 
         builder = StateGraph(State).add_node("run", loses_its_worker, executor=executor).add_node(stay)
         builder.add_conditional_edges(START, lambda state: [Send("run", {"name": n}, race="r") for n in names], ["run"])
         app = builder.add_edge("run", "stay").compile()
-        assert drive.invoke(app, {}, CFG)["log"] == ["win", "x"]
+        assert drive.invoke(app, {}, CONFIG)["log"] == ["win", "x"]
     assert not caplog.records
 
 
@@ -535,10 +535,10 @@ def test_a_timeline_and_a_report_show_who_has_lost(track: Track, tmp_path: Path)
         is_async = False
 
     app = make_app(Sync, track, ["hang", "win"], InMemorySaver())
-    app.invoke({}, CFG)
-    shown = timeline(app, CFG)
+    app.invoke({}, CONFIG)
+    shown = timeline(app, CONFIG)
     assert "lost its race" in shown.draw_svg()
-    page = report(app, CFG, tmp_path / "report.html").read_text()
+    page = report(app, CONFIG, tmp_path / "report.html").read_text()
     assert '"lost"' in page
 
 
@@ -550,8 +550,8 @@ def test_explain_says_who_has_lost(drive: Any, track: Track) -> None:
     racers = [Send("win", {"name": "win"}, race="r"), Send("hang", {"name": "hang"}, race="r")]
     builder.add_conditional_edges(START, lambda state: [*racers, Send("ask", {"name": "ask"})], ["win", "hang", "ask"])
     app = builder.compile(checkpointer=InMemorySaver())
-    assert drive.invoke(app, {}, CFG)["__interrupt__"]
-    told = drive.call(app, "explain", CFG)
+    assert drive.invoke(app, {}, CONFIG)["__interrupt__"]
+    told = drive.call(app, "explain", CONFIG)
     assert (told["hang"].state, told["win"].state, told["ask"].state) == ("idle", "waiting", "next")
     assert "won the race" in told["hang"].why
 
@@ -569,14 +569,14 @@ def test_losers_arrive_at_no_join(drive: Any, saver: Any, track: Track) -> None:
     racers = [Send("a", {"name": "hang"}, race="r"), Send("b", {"name": "win"}, race="r")]
     builder.add_conditional_edges(START, lambda state: racers, ["a", "b"])
     builder.add_edge(["a", "b"], "any", wait="any")
-    assert drive.invoke(builder.compile(checkpointer=saver), {}, CFG) == {"log": ["win"], "after": ["b"]}
+    assert drive.invoke(builder.compile(checkpointer=saver), {}, CONFIG) == {"log": ["win"], "after": ["b"]}
 
 
 @in_supersteps
 def test_a_superstep_with_a_limit_of_time_may_race(drive: Any, saver: Any, track: Track) -> None:
     app = make_app(drive, track, ["hang", "win"], saver)
     app.step_timeout = WAIT
-    assert drive.invoke(app, {}, CFG)["log"] == ["win"]
+    assert drive.invoke(app, {}, CONFIG)["log"] == ["win"]
 
 
 def test_a_sleeper_does_not_win(drive: Any, saver: Any) -> None:
@@ -594,7 +594,7 @@ def test_a_sleeper_does_not_win(drive: Any, saver: Any) -> None:
     builder.add_conditional_edges(
         START, lambda state: [Send("run", {"name": n}, race="r") for n in ("sleep", "win")], ["run"]
     )
-    assert drive.invoke(builder.compile(checkpointer=saver), {}, CFG)["log"] == ["win"]
+    assert drive.invoke(builder.compile(checkpointer=saver), {}, CONFIG)["log"] == ["win"]
 
 
 def fails(state: Any) -> Any:
@@ -618,10 +618,10 @@ def test_a_handler_does_not_win_while_a_racer_is_drained(drive: Any, width: int 
     builder = StateGraph(State).add_node("bad", fails, error_handler=handled)
     builder.add_node("good", inner.add_edge(START, "begin").add_edge("begin", "end").compile())
     builder.add_conditional_edges(START, lambda _: [Send(n, {}, race="r") for n in ("bad", "good")], ["bad", "good"])
-    app, config = builder.compile(InMemorySaver()), {**CFG, "max_concurrency": width}
+    app, config = builder.compile(InMemorySaver()), {**CONFIG, "max_concurrency": width}
     with pytest.raises(GraphDrained):
         drive.invoke(app, {}, config, control=control)
-    assert drive.get_state(app, CFG).next == ("bad", "good")
+    assert drive.get_state(app, CONFIG).next == ("bad", "good")
     assert drive.invoke(app, None, config)["log"] == ["won"]
 
 
@@ -638,7 +638,7 @@ def test_nor_while_a_racer_has_not_begun(drive: Any) -> None:
     builder.add_node("good", lambda _: {"log": ["won"]})
     sends = [Send("bad", {}, race="r"), Send("other", {}), Send("good", {}, race="r")]
     app = builder.add_conditional_edges(START, lambda _: sends, ["bad", "other", "good"]).compile(InMemorySaver())
-    config = {**CFG, "max_concurrency": 1}
+    config = {**CONFIG, "max_concurrency": 1}
     with pytest.raises(ValueError, match="other"):
         drive.invoke(app, {}, config)
     assert sorted(drive.invoke(app, None, config)["log"]) == ["other", "won"]

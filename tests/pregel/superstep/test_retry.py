@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import CONFIG
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -31,7 +32,6 @@ from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.superstep.retry import interval, wait_before_retry
 from stategraph.pregel.types import default_retry_on
 
-ONE = {"configurable": {"thread_id": "1"}}
 AT_ONCE = RetryPolicy(initial_interval=0)
 
 
@@ -234,9 +234,9 @@ def test_questions_are_never_tried_again(drive: Drive) -> None:
         return {"log": [interrupt("?")]}
 
     app = app_of(ask, InMemorySaver(), retry_policy=RetryPolicy(initial_interval=0, retry_on=lambda error: True))
-    drive.invoke(app, {"n": 1}, ONE)
+    drive.invoke(app, {"n": 1}, CONFIG)
     assert log == ["ask"]
-    assert drive.invoke(app, Command(resume="A"), ONE)["log"] == ["A"]
+    assert drive.invoke(app, Command(resume="A"), CONFIG)["log"] == ["A"]
 
 
 def test_an_answer_survives_a_failed_attempt(drive: Drive) -> None:
@@ -250,9 +250,9 @@ def test_an_answer_survives_a_failed_attempt(drive: Drive) -> None:
         return {"log": got}
 
     app = app_of(ask, InMemorySaver(), retry_policy=AT_ONCE)
-    drive.invoke(app, {"n": 1}, ONE)
-    drive.invoke(app, Command(resume="A"), ONE)
-    assert drive.invoke(app, Command(resume="B"), ONE)["log"] == ["A", "B"]
+    drive.invoke(app, {"n": 1}, CONFIG)
+    drive.invoke(app, Command(resume="A"), CONFIG)
+    assert drive.invoke(app, Command(resume="B"), CONFIG)["log"] == ["A", "B"]
 
 
 def test_the_attempt_is_told(drive: Drive) -> None:
@@ -345,9 +345,9 @@ def test_without_a_policy_a_failed_router_runs_again_on_resume(drive: Drive) -> 
     graph.add_edge(START, "node").add_conditional_edges("node", route, ["end"])
     app = graph.compile(checkpointer=InMemorySaver())
     with pytest.raises(Oops):
-        drive.invoke(app, {"n": 1}, ONE)
-    assert drive.get_state(app, ONE).next == ("node",)
-    assert drive.invoke(app, None, ONE)["log"] == ["node", "end"]
+        drive.invoke(app, {"n": 1}, CONFIG)
+    assert drive.get_state(app, CONFIG).next == ("node",)
+    assert drive.invoke(app, None, CONFIG)["log"] == ["node", "end"]
     assert log == ["node", "route", "node", "route"]
 
 
@@ -379,7 +379,7 @@ def test_a_nested_graph_goes_on_where_it_failed(drive: Drive, inside: bool) -> N
             return child.invoke({"n": 1})
 
     app = app_of(node, InMemorySaver(), retry_policy=AT_ONCE)
-    assert drive.invoke(app, {"n": 1}, ONE)["log"] == ["done"]
+    assert drive.invoke(app, {"n": 1}, CONFIG)["log"] == ["done"]
     assert log == ["first", "second", "second", "second"]
     assert len(spaces) == 1
 
@@ -395,8 +395,8 @@ def test_a_question_of_a_retried_nested_graph_can_be_answered_by_its_id(drive: D
 
     child = StateGraph(State).add_node(ask).add_edge(START, "ask").compile()
     app = app_of(child, InMemorySaver(), retry_policy=AT_ONCE)
-    (question,) = drive.invoke(app, {"n": 1}, ONE)["__interrupt__"]
-    assert drive.invoke(app, Command(resume={question.id: "A"}), ONE)["log"] == ["A"]
+    (question,) = drive.invoke(app, {"n": 1}, CONFIG)["__interrupt__"]
+    assert drive.invoke(app, Command(resume={question.id: "A"}), CONFIG)["log"] == ["A"]
 
 
 # -- where a policy stands ------------------------------------------------------------------------------------

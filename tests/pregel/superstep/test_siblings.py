@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, TypedDict
+from typing import Any, TypedDict
 
 import pytest
 from kit import cluster
 from kit.fleet import counting, working
+from kit.graphs import CONFIG, Log
 from kit.savers import local_saver
 
 from stategraph import (
@@ -28,11 +28,6 @@ from stategraph.pregel.clock import CLOCK
 from stategraph.workers import JobDeadlineError, Queue
 
 postgres = cluster.emptied
-CFG: Any = {"configurable": {"thread_id": "t"}}
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
 
 
 class Item(TypedDict):
@@ -51,7 +46,7 @@ class Work:
     def __init__(self, drive: Any, saver: Any, **options: Any) -> None:
         self.ran: list[str] = []
         self.broken = True
-        builder = StateGraph(State).add_node("work", self.awork if drive.is_async else self.work)
+        builder = StateGraph(Log).add_node("work", self.awork if drive.is_async else self.work)
         builder.add_conditional_edges(START, lambda state: [Send("work", {"name": name}) for name in "abcde"], ["work"])
         self.app = builder.compile(checkpointer=saver, **options)
 
@@ -69,35 +64,35 @@ class Work:
 
 @pytest.mark.parametrize("limit", [None, 1])
 def test_finish_lets_all_siblings_come_to_their_ends(drive: Any, saver: Any, limit: int | None) -> None:
-    config = CFG if limit is None else {**CFG, "max_concurrency": limit}
+    config = CONFIG if limit is None else {**CONFIG, "max_concurrency": limit}
     work = Work(drive, saver, on_failure="finish")
     with pytest.raises(ConnectionError, match="b") as caught:
         drive.invoke(work.app, {}, config)
     assert "Task 'work' failed as well: ConnectionError('d')" in caught.value.__notes__
     assert sorted(work.ran) == [*"abcde"]
-    tasks = drive.get_state(work.app, CFG).tasks
+    tasks = drive.get_state(work.app, CONFIG).tasks
     assert [str(each.error) for each in tasks] == ["None", "b", "None", "d", "None"]
     assert [question.value for each in tasks for question in each.interrupts] == ["sure?"]
 
     work.ran.clear()
     work.broken = False
-    asked = drive.invoke(work.app, None, CFG)
+    asked = drive.invoke(work.app, None, CONFIG)
     assert sorted(work.ran) == ["b", "d", "e"], "those that had finished do not run again"
     assert len(asked["__interrupt__"]) == 1
-    assert drive.invoke(work.app, Command(resume="e"), CFG)["log"] == [*"abcde"]
+    assert drive.invoke(work.app, Command(resume="e"), CONFIG)["log"] == [*"abcde"]
 
 
 def test_stop_starts_no_further_one(drive: Any, saver: Any) -> None:
     work = Work(drive, saver)
     with pytest.raises(ConnectionError, match="b"):
-        drive.invoke(work.app, {}, {**CFG, "max_concurrency": 1})
+        drive.invoke(work.app, {}, {**CONFIG, "max_concurrency": 1})
     assert work.ran == ["a", "b"]
 
 
 def test_a_call_s_own_choice_wins(drive: Any, saver: Any) -> None:
     work = Work(drive, saver, on_failure="finish")
     with pytest.raises(ConnectionError, match="b"):
-        drive.invoke(work.app, {}, {**CFG, "max_concurrency": 1}, on_failure="stop")
+        drive.invoke(work.app, {}, {**CONFIG, "max_concurrency": 1}, on_failure="stop")
     assert work.ran == ["a", "b"]
     work = Work(drive, saver)
     with pytest.raises(ConnectionError, match="b"):
@@ -108,25 +103,25 @@ def test_a_call_s_own_choice_wins(drive: Any, saver: Any) -> None:
 @pytest.mark.parametrize(("own", "ran"), [(None, [*"abcde"]), ("stop", ["a", "b"])])
 def test_a_graph_inside_does_as_the_one_around_unless_it_says_otherwise(drive: Any, own: Any, ran: list[str]) -> None:
     work = Work(drive, None, on_failure=own)
-    outer = StateGraph(State).add_node("inner", work.app).add_edge(START, "inner")
+    outer = StateGraph(Log).add_node("inner", work.app).add_edge(START, "inner")
     app = outer.compile(checkpointer=InMemorySaver(), on_failure="finish")
     with pytest.raises(ConnectionError, match="b"):
-        drive.invoke(app, {}, {**CFG, "max_concurrency": 1})
+        drive.invoke(app, {}, {**CONFIG, "max_concurrency": 1})
     assert work.ran == ran
 
 
 def test_coroutines_are_not_cancelled() -> None:
     ended: list[str] = []
 
-    async def fail(state: State) -> Any:
+    async def fail(state: Log) -> Any:
         raise ConnectionError
 
-    async def slow(state: State) -> Any:
+    async def slow(state: Log) -> Any:
         await asyncio.sleep(0.01)
         ended.append("slow")
         return {}
 
-    builder = StateGraph(State).add_node("fail", fail).add_node("slow", slow)
+    builder = StateGraph(Log).add_node("fail", fail).add_node("slow", slow)
     app = builder.add_edge(START, "fail").add_edge(START, "slow").compile(on_failure="finish")
     with pytest.raises(ConnectionError):
         asyncio.run(app.ainvoke({}))
@@ -135,7 +130,7 @@ def test_coroutines_are_not_cancelled() -> None:
 
 def test_an_unknown_choice_is_refused() -> None:
     wrong: Any = "go on"
-    builder = StateGraph(State).add_node("a", lambda state: {}).add_edge(START, "a")
+    builder = StateGraph(Log).add_node("a", lambda state: {}).add_edge(START, "a")
     with pytest.raises(ValueError, match="on_failure must be 'stop' or 'finish', got 'go on'"):
         builder.compile(on_failure=wrong)
     with pytest.raises(ValueError, match="on_failure must be 'stop' or 'finish', got 'go on'"):
@@ -156,7 +151,7 @@ class Clock:
         self.now += timedelta(seconds=seconds)
 
     def config(self, seconds: float, **more: Any) -> Any:
-        return {**CFG, "deadline": self.now + timedelta(seconds=seconds), **more}
+        return {**CONFIG, "deadline": self.now + timedelta(seconds=seconds), **more}
 
 
 @pytest.fixture
@@ -168,13 +163,13 @@ def slow_steps(clock: Clock, saver: Any) -> Any:
     """Three steps that take a second each."""
 
     def step(name: str) -> Any:
-        def node(state: State) -> Any:
+        def node(state: Log) -> Any:
             clock.pass_by(1)
             return {"log": [name]}
 
         return node
 
-    builder = StateGraph(State).add_sequence([(name, step(name)) for name in "abc"])
+    builder = StateGraph(Log).add_sequence([(name, step(name)) for name in "abc"])
     return builder.add_edge(START, "a").compile(checkpointer=saver)
 
 
@@ -183,7 +178,7 @@ def test_no_further_step_starts_when_the_deadline_has_come(drive: Any, saver: An
     with pytest.raises(GraphDrained, match="its deadline, 2030-01-01T00:00:02") as caught:
         drive.invoke(app, {}, clock.config(2))
     assert "has come" in caught.value.reason
-    state = drive.get_state(app, CFG)
+    state = drive.get_state(app, CONFIG)
     assert state.next == ("c",) and state.values["log"] == ["a", "b"]
     assert drive.invoke(app, None, clock.config(10))["log"] == ["a", "b", "c"]
 
@@ -202,30 +197,30 @@ def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(
     async def awork(item: Item) -> Any:
         return work(item)
 
-    builder = StateGraph(State).add_node("work", awork if drive.is_async else work)
+    builder = StateGraph(Log).add_node("work", awork if drive.is_async else work)
     builder.add_conditional_edges(START, lambda state: [Send("work", {"name": name}) for name in "abcde"], ["work"])
     app = builder.compile(checkpointer=saver, schedule=schedule)
     with pytest.raises(GraphDrained):
         drive.invoke(app, {}, clock.config(2, max_concurrency=1))
     assert ran == ["a", "b"]
     kept = [True, True] if schedule == "supersteps" else []  # with "ready" they have been applied
-    assert [bool(each.result) for each in drive.get_state(app, CFG).tasks] == [*kept, False, False, False]
-    assert drive.invoke(app, None, CFG)["log"] == [*"abcde"]
+    assert [bool(each.result) for each in drive.get_state(app, CONFIG).tasks] == [*kept, False, False, False]
+    assert drive.invoke(app, None, CONFIG)["log"] == [*"abcde"]
     assert sorted(ran) == [*"abcde"]
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_nor_does_an_error_handler(drive: Any, saver: Any, clock: Clock, schedule: Any) -> None:
-    def fail(state: State) -> Any:
+    def fail(state: Log) -> Any:
         clock.pass_by(1)
         raise ValueError("no")
 
-    builder = StateGraph(State).add_node("fail", fail, error_handler=lambda state: {"log": ["handled"]})
+    builder = StateGraph(Log).add_node("fail", fail, error_handler=lambda state: {"log": ["handled"]})
     app = builder.add_edge(START, "fail").compile(checkpointer=saver, schedule=schedule)
     with pytest.raises(GraphDrained):
         drive.invoke(app, {}, clock.config(1))
-    assert drive.get_state(app, CFG).values["log"] == []
-    assert drive.invoke(app, None, CFG)["log"] == ["handled"]
+    assert drive.get_state(app, CONFIG).values["log"] == []
+    assert drive.invoke(app, None, CONFIG)["log"] == ["handled"]
 
 
 def test_no_further_task_call_starts(drive: Any, saver: Any, clock: Clock) -> None:
@@ -249,28 +244,28 @@ def test_no_further_task_call_starts(drive: Any, saver: Any, clock: Clock) -> No
     with pytest.raises(GraphDrained):
         drive.invoke(chosen, 4, clock.config(2))
     assert ran == [0, 1]
-    assert drive.invoke(chosen, None, CFG) == [0, 1, 2, 3]
+    assert drive.invoke(chosen, None, CONFIG) == [0, 1, 2, 3]
     assert ran == [0, 1, 2, 3]
 
 
 def test_a_graph_inside_takes_the_earlier_one(drive: Any, saver: Any, clock: Clock) -> None:
     inner = slow_steps(clock, None)
 
-    def earlier(state: State) -> Any:
+    def earlier(state: Log) -> Any:
         return inner.invoke(state, {"deadline": clock.now + timedelta(seconds=1)})
 
-    def later(state: State) -> Any:
+    def later(state: Log) -> Any:
         return inner.invoke(state, {"deadline": clock.now + timedelta(days=1)})
 
-    async def aearlier(state: State) -> Any:
+    async def aearlier(state: Log) -> Any:
         return await inner.ainvoke(state, {"deadline": clock.now + timedelta(seconds=1)})
 
-    async def alater(state: State) -> Any:
+    async def alater(state: Log) -> Any:
         return await inner.ainvoke(state, {"deadline": clock.now + timedelta(days=1)})
 
     for body, reached in ((aearlier if drive.is_async else earlier, 1), (alater if drive.is_async else later, 2)):
         began = clock.now
-        app = StateGraph(State).add_node("inner", body).add_edge(START, "inner").compile(checkpointer=saver)
+        app = StateGraph(Log).add_node("inner", body).add_edge(START, "inner").compile(checkpointer=saver)
         with pytest.raises(GraphDrained):
             drive.invoke(app, {}, clock.config(2, configurable={"thread_id": str(reached)}))
         assert clock.now - began == timedelta(seconds=reached)
@@ -288,7 +283,7 @@ def test_a_control_of_the_caller_s_still_stops_the_run(drive: Any, saver: Any, c
     (5, TypeError, "config: deadline must be a datetime with a time zone, got 5"),
 ])  # fmt: skip
 def test_what_is_no_deadline_is_refused(given: Any, error: type[Exception], text: str) -> None:
-    app = StateGraph(State).add_node("a", lambda state: {}).add_edge(START, "a").compile()
+    app = StateGraph(Log).add_node("a", lambda state: {}).add_edge(START, "a").compile()
     with pytest.raises(error) as caught:
         app.invoke({}, {"deadline": given})
     assert str(caught.value) == text
