@@ -39,7 +39,7 @@ settings.register_profile("full", deadline=None, max_examples=1000)
 settings.load_profile("quick")  # `pytest --hypothesis-profile=full` searches longer, with new random graphs
 
 LONGEST = """
-    conformance executors flow transaction workers postgres_saver races sleep counts stream_nested examples demo
+    page_views serve_ui conformance executors flow transaction workers postgres_saver races sleep counts stream_nested examples demo
     protocol store inbox pytest_plugin layout properties memory_keys processes nested_time_travel long_pruning
     call_threads extract job_durability public live docs delays once live_threads history_model
 """

@@ -13,6 +13,8 @@ from serving import Gates, make_flow, serving
 from stategraph import entrypoint
 from stategraph.serve import create_app
 
+pytestmark = pytest.mark.trial
+
 
 def test_a_session_of_the_javascript_client(database: dict[str, Any]) -> None:
     with serving(create_app({"flow": make_flow(Gates())}, **database)) as url:
