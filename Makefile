@@ -60,11 +60,13 @@ newest: .newest/stamp ## the same with the newest releases of the peer's package
 # The tests that depend on the language most, with each other Python that there is.
 PYTHONS = 3.12 3.13 3.14
 FAST = tests/channels tests/checkpoint tests/executors tests/graph tests/pregel
-pythons: ## the fast tests with the other Pythons that are here (PYTHONS="3.12 3.13")
-	@for version in $(PYTHONS); do if python$$version -c 1 2>/dev/null; then \
-	  $(MAKE) --no-print-directory .py$$version/stamp && echo "Python $$version" && \
-	  .py$$version/bin/python -P -m pytest $(FAST) $(ON_ALL_CORES) || exit 1; \
-	else echo "Python $$version is not here: nothing is tested with it"; fi; done
+pythons: ## the fast tests with the other Pythons that are here, pyenv's too (PYTHONS="3.12 3.13")
+	@set -e; for version in $(PYTHONS); do found=; \
+	for python in python$$version $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python 2>/dev/null); do \
+	  $$python -c 1 2>/dev/null && found=$$python && break; done || true; \
+	if [ -z "$$found" ]; then echo "Python $$version is not here: nothing is tested with it"; continue; fi; \
+	$(MAKE) --no-print-directory .py$$version/stamp PYTHON=$$found; \
+	echo "Python $$version"; .py$$version/bin/python -P -m pytest $(or $(ARGS),$(FAST) $(ON_ALL_CORES)); done
 
 wheel: .venv/stamp ## build the wheel, install it in a clean venv far from here, run a graph from it
 	@set -e; rm -rf build; far=$$(mktemp -d); trap 'rm -rf "$$far" build' EXIT; \
@@ -150,7 +152,7 @@ clean: ## remove what was built and cached; the two venvs stay
 	@touch $@
 
 .py%/stamp: pyproject.toml
-	@.py$*/bin/python -c 'import pip' 2>/dev/null || { echo "making .py$*"; python$* -m venv .py$*; }
+	@.py$*/bin/python -c 'import pip' 2>/dev/null || { echo "making .py$*"; $(PYTHON) -m venv .py$*; }
 	@.py$*/bin/python $(PIP) install -e '.[dev]'
 	@touch $@
 

@@ -208,7 +208,7 @@ class SqliteSaver(SqlSaverOfFirsts):
                     seq = execute(STATEMENTS["add_row"], row).lastrowid
                     # Compare-and-swap: no row is touched if the head, or what is recorded beside
                     # it, is not what this commit was built on.
-                    moved = (seq, rows.checkpoint_id, space, state.id, state.revision)
+                    moved = (seq, rows.checkpoint_id, seq, space, state.id, state.revision)
                     if execute(STATEMENTS["move_head"], moved).rowcount != 1:
                         database.roll_back()
                         return None

@@ -7,6 +7,7 @@ use this hold their statements as constants and bind every value.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,9 @@ BUSY_SECONDS = 30.0
 
 AGAIN = 0.01
 """Seconds until the next attempt to open a file that others are opening."""
+
+_NUMBERS_ARE_NAMES = (3, 12) <= sys.version_info < (3, 12, 4)
+"""Whether Python takes `?1` for a name, and warns of values without names (gh-117995)."""
 
 POLL = 0.001
 """Seconds until the next attempt to lock a file that others write to. SQLite's own waiting sleeps
@@ -239,6 +243,8 @@ class Database:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Execute one statement with its values bound. Waits while others have the file locked."""
+        if _NUMBERS_ARE_NAMES and "?1" in statement:
+            values = {str(number): value for number, value in enumerate(values, 1)}  # type: ignore[assignment]
         try:
             return self.connection.execute(statement, values)
         except self.error as error:

@@ -101,10 +101,10 @@ STATEMENTS = {
     "namespaces_after": f"{SPACE} WHERE id > ? ORDER BY id LIMIT ?",
     "add_namespace": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
     "set_head": """
-        UPDATE spaces SET head = ?1, head_id = ?, stamp = ?,
+        UPDATE spaces SET head = ?1, head_id = ?2, stamp = ?3,
             labelled = CASE WHEN labelled IS head THEN ?1 END,
             size = (SELECT count(*) FROM checkpoints WHERE space = spaces.id)
-        WHERE id = ?
+        WHERE id = ?4
     """,
     "set_revision": "UPDATE spaces SET stamp = ? WHERE id = ?",
     "count": (
@@ -112,8 +112,8 @@ STATEMENTS = {
         "WHERE id = ?"
     ),
     "move_head": """
-        UPDATE spaces SET head = ?1, head_id = ?, stamp = 0, size = size + 1,
-            labelled = CASE WHEN labelled IS head THEN ?1 END
+        UPDATE spaces SET head = ?, head_id = ?, stamp = 0, size = size + 1,
+            labelled = CASE WHEN labelled IS head THEN ? END
         WHERE id = ?
             AND head_id = ? AND stamp = ?
     """,

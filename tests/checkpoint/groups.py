@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def first_commit(saver: SqliteSaver, thread: str, **values: Any) -> Commit:
 
 def heads(path: Any) -> dict[str, str]:
     """What is stored, seen by another connection."""
-    with sqlite3.connect(path) as other:
+    with closing(sqlite3.connect(path)) as other, other:
         return dict(other.execute("SELECT thread_id, head_id FROM spaces WHERE head_id IS NOT NULL"))
 
 

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +186,7 @@ def test_no_task_goes_on_before_the_transaction_is_committed(
 @both
 def test_all_that_wait_are_told_when_another_process_holds_the_file(tmp_path: Path, is_async: bool) -> None:
     with SqliteSaver(str(tmp_path / "db"), timeout=0.05) as saver:
-        with sqlite3.connect(tmp_path / "db", isolation_level=None) as other:
+        with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as other, other:
             other.execute("BEGIN IMMEDIATE")
             ended = write_together(saver, [first_commit(saver, str(number)) for number in range(4)], is_async)
             other.execute("ROLLBACK")
@@ -211,7 +211,7 @@ def test_a_guarded_record_is_checked_again_when_its_group_was_undone(
             saver._database.grouped = False
             saver._database.roll_back()
             saver._database.grouped = True
-            with sqlite3.connect(path_of(saver)) as other:
+            with closing(sqlite3.connect(path_of(saver))) as other, other:
                 other.execute("UPDATE spaces SET stamp = 1")
             other.close()
             raise StorageError("the group")

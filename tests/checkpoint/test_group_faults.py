@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_undone_alone_is_undone_with_its_group(
     assert [type(each) for each in ended] == [type(None), StorageError, type(None)]
     assert not broken
     assert heads(path_of(saver)) == {"t": "1", "other": "0"}
-    with sqlite3.connect(path_of(saver)) as other:
+    with closing(sqlite3.connect(path_of(saver))) as other, other:
         assert other.execute("SELECT count(*) FROM channel_values").fetchone() == (0,)
     other.close()
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -77,7 +78,7 @@ def shown(saver: Any) -> list[Any]:
 
 def stored(file: Path) -> list[Any]:
     """How many rows there are of each kind, and the counts of namespaces."""
-    with sqlite3.connect(file) as raw:
+    with closing(sqlite3.connect(file)) as raw, raw:
         counts = [raw.execute(f"SELECT count(*) FROM {name}").fetchone() for name in ("checkpoints", "channel_values", "labels")]
         spaces = raw.execute("SELECT thread_id, checkpoint_ns, head, head_id, stamp, size FROM spaces ORDER BY 1, 2").fetchall()
     raw.close()

@@ -9,6 +9,7 @@ import operator
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,7 +91,7 @@ def write(file: Path) -> None:
         app.invoke(Command(resume="yes"), config("done"))
         saver.copy_thread("done", "pruned")
         saver.prune(["pruned"], keep_last=5)
-    with sqlite3.connect(file) as raw:
+    with closing(sqlite3.connect(file)) as raw, raw:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         raw.execute("PRAGMA journal_mode=DELETE")
 

@@ -138,7 +138,7 @@ def write_cache(file: Path) -> None:
 
 def _close(file: Path) -> None:
     """One file, without a journal beside it."""
-    with sqlite3.connect(file) as raw:
+    with closing(sqlite3.connect(file)) as raw, raw:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         raw.execute("PRAGMA journal_mode=DELETE")
 

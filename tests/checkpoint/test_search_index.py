@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, TypedDict
@@ -62,7 +63,7 @@ def fill(saver: Any, threads: int = 20) -> None:
 
 def make_old(file: Path) -> None:
     """As the version before the index has left it."""
-    with sqlite3.connect(file) as raw:
+    with closing(sqlite3.connect(file)) as raw, raw:
         raw.execute("DROP INDEX spaces_unlabelled")
         raw.execute("ALTER TABLE spaces DROP COLUMN labelled")
         raw.execute("DROP TABLE labels")
@@ -256,7 +257,7 @@ def test_a_damaged_thread_is_told_and_hides_no_other(old: Path) -> None:
 
 def test_a_file_that_others_write_to_is_searched(old: Path) -> None:
     """Who cannot write looks at the namespaces without labels instead."""
-    with SqliteSaver.from_conn_string(str(old), timeout=0.0) as saver, sqlite3.connect(old) as other:
+    with SqliteSaver.from_conn_string(str(old), timeout=0.0) as saver, closing(sqlite3.connect(old)) as other, other:
         other.execute("BEGIN IMMEDIATE")
         assert search(saver, {"user": "user 3"}) == scan(saver, {"user": "user 3"}) != []
         other.execute("ROLLBACK")

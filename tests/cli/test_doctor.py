@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import tomllib
+from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 
@@ -72,18 +73,19 @@ def test_a_file_of_this_version_and_one_of_an_earlier_one(
     code, shown = examine(capsys, "--db", "old.db")
     assert (code, "of an earlier version" in shown, "4 threads" in shown) == (0, True, True)
     assert Path("old.db").read_bytes() == before, "it only looks"
-    with sqlite3.connect("old.db") as raw:
+    with closing(sqlite3.connect("old.db")) as raw, raw:
         raw.execute("DELETE FROM spaces WHERE thread_id > (SELECT min(thread_id) FROM spaces)")
     assert line_of(examine(capsys, "--db", "old.db")[1], "threads").endswith(" 1 thread")
 
 
 def test_a_file_without_tables_gets_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "other.db"
-    with sqlite3.connect(file) as raw:
+    with closing(sqlite3.connect(file)) as raw, raw:
         raw.execute("CREATE TABLE mine (x)")
     code, shown = examine(capsys, "--db", str(file))
     assert code == 0 and "no tables" in line_of(shown, "threads")
-    assert sqlite3.connect(file).execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
+    with closing(sqlite3.connect(file)) as raw:
+        assert raw.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
 
 
 @pytest.mark.parametrize(

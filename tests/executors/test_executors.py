@@ -653,14 +653,14 @@ def test_another_driver_goes_on_where_one_was_killed(processes: Any, drive: Driv
 
 def test_an_effect_needs_an_executor_that_brings_answers(drive: Drive, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"runtime.once\('charge'\) needs an answer from the driver.*`send_request`.*\"processes\""):
-        drive.invoke(paying(pays, Inline(), InMemorySaver()), {"texts": [str(tmp_path)]}, THREAD)
+        drive.invoke(paying(pays, Inline(), InMemorySaver()), {"texts": [str(tmp_path)]}, CONFIG)
     assert charged(tmp_path) == []
 
 
 def test_an_effect_on_a_pool_needs_the_parameter(drive: Drive, pool: Any, tmp_path: Path) -> None:
     """By which the driver knows that the call needs a way back; a process has one anyway."""
     with pytest.raises(RuntimeError, match=r"must have a parameter `runtime: Runtime`"):
-        drive.invoke(paying(pays_without_the_parameter, pool, InMemorySaver()), {"texts": [str(tmp_path)]}, THREAD)
+        drive.invoke(paying(pays_without_the_parameter, pool, InMemorySaver()), {"texts": [str(tmp_path)]}, CONFIG)
     assert charged(tmp_path) == []
     app = paying(pays_without_the_parameter, "processes", InMemorySaver())
-    assert drive.invoke(app, {"texts": [str(tmp_path)]}, THREAD)["log"] == ["receipt for book"]
+    assert drive.invoke(app, {"texts": [str(tmp_path)]}, CONFIG)["log"] == ["receipt for book"]

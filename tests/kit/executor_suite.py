@@ -382,8 +382,8 @@ def test_an_effect_is_found_by_a_retry_and_by_a_resume(
     drive: Drive, far: Any, tmp_path: Path, node: Any, things: list[str]
 ) -> None:
     saver = InMemorySaver()
-    drive.invoke(paying(node, far, saver), {"texts": [str(tmp_path)]}, THREAD)
-    answered = drive.invoke(paying(node, far, saver), Command(resume="yes"), THREAD)
+    drive.invoke(paying(node, far, saver), {"texts": [str(tmp_path)]}, CONFIG)
+    answered = drive.invoke(paying(node, far, saver), Command(resume="yes"), CONFIG)
     assert answered["log"] == [*(f"receipt for {each}" for each in things), "yes"]
     assert sorted(charged(tmp_path)) == things
 
@@ -396,7 +396,7 @@ def test_an_effect_without_a_saver_is_found_by_a_retry(drive: Drive, far: Any, t
 
 def test_an_effect_is_recorded_before_once_returns(drive: Drive, far: Any, tmp_path: Path) -> None:
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
-        found = drive.invoke(paying(pays_and_looks, far, saver), {"texts": [str(tmp_path)]}, THREAD)
+        found = drive.invoke(paying(pays_and_looks, far, saver), {"texts": [str(tmp_path)]}, CONFIG)
     assert found["log"] == ["receipt for book"]
 
 
@@ -404,7 +404,7 @@ def test_a_worker_killed_between_effect_and_record_has_it_again_and_after_the_re
     world: Drive, mortal: Any, tmp_path: Path
 ) -> None:
     app = paying(pays_and_dies, mortal, InMemorySaver())
-    assert world.invoke(app, {"texts": [str(tmp_path)]}, THREAD)["log"] == ["receipt for book", "receipt for pen"]
+    assert world.invoke(app, {"texts": [str(tmp_path)]}, CONFIG)["log"] == ["receipt for book", "receipt for pen"]
     assert charged(tmp_path) == ["book", "pen", "pen"]
 
 
@@ -415,7 +415,7 @@ def test_a_worker_killed_between_effect_and_record_has_it_again_and_after_the_re
 ])  # fmt: skip
 def test_an_effect_that_cannot_be_recorded_says_so(drive: Drive, far: Any, tmp_path: Path, node: Any, error: Any, text: str) -> None:
     with pytest.raises(error) as caught:
-        drive.invoke(paying(node, far, InMemorySaver()), {"texts": [str(tmp_path)]}, THREAD)
+        drive.invoke(paying(node, far, InMemorySaver()), {"texts": [str(tmp_path)]}, CONFIG)
     said = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
     assert text in said and charged(tmp_path) == ["book"]
     if error is not ValueError:
@@ -424,7 +424,7 @@ def test_an_effect_that_cannot_be_recorded_says_so(drive: Drive, far: Any, tmp_p
 
 def test_a_run_that_records_nothing_before_its_end_has_no_effect(drive: Drive, far: Any, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match='durability="exit", which records nothing before its end'):
-        drive.invoke(paying(pays, far, InMemorySaver()), {"texts": [str(tmp_path)]}, THREAD, durability="exit")
+        drive.invoke(paying(pays, far, InMemorySaver()), {"texts": [str(tmp_path)]}, CONFIG, durability="exit")
     assert charged(tmp_path) == []
 
 
@@ -432,7 +432,7 @@ def test_an_attempt_that_was_given_up_has_no_effect(world: Drive, far: Any, ends
     again = RetryPolicy(max_attempts=2, initial_interval=0)
     graph = StateGraph(State).add_node("pay", waits_and_pays, timeout=1.0, retry_policy=again).add_edge(START, "pay")
     app = graph.compile(checkpointer=InMemorySaver(), executor=far)
-    assert world.invoke(app, {"texts": [str(tmp_path)]}, THREAD)["log"] == ["receipt for in_time"]
+    assert world.invoke(app, {"texts": [str(tmp_path)]}, CONFIG)["log"] == ["receipt for in_time"]
     (tmp_path / "go").touch()
     due = time.monotonic() + LONG
     while not ends_for_real and not (tmp_path / "ended").exists():

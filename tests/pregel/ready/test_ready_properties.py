@@ -10,8 +10,9 @@ from zlib import crc32
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from kit.graphs import CONFIG
 from kit.ready_graphs import ends_by
-from kit.ready_random import CONFIG, EMPTY, Died, MortalSaver, by_chance, make_graph
+from kit.ready_random import EMPTY, Died, MortalSaver, by_chance, make_graph
 
 from stategraph import END, Command, InMemorySaver
 from stategraph.testing import virtual_time

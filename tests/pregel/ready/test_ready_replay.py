@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drive import Drive, forget_modules
+from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, ends_together, sends, times
-from kit.ready_random import CONFIG, EMPTY, Died, MortalSaver, by_chance, make_graph
+from kit.ready_random import EMPTY, Died, MortalSaver, by_chance, make_graph
 from typing_extensions import TypedDict
 
 from stategraph import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypedDict
@@ -47,7 +48,7 @@ def test_a_process_killed_in_the_first_step_repeats_it_under_the_same_key(tmp_pa
     def first(state: Any) -> Any:
         keys.append(get_runtime().idempotency_key)
         if len(keys) == 1:  # what the disk holds now is what a kill would leave
-            with sqlite3.connect(tmp_path / "killed") as killed, sqlite3.connect(tmp_path / "alive") as alive:
+            with closing(sqlite3.connect(tmp_path / "killed")) as killed, killed, closing(sqlite3.connect(tmp_path / "alive")) as alive, alive:
                 alive.backup(killed)
         return {"text": state["text"] + "?"}
 
