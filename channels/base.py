@@ -232,7 +232,11 @@ class BaseChannel(Generic[Value, Update, Stored]):
         return False
 
     def checkpoint(self) -> Stored | Missing:
-        """Return what to store, or `MISSING` to store nothing. Defaults to the value."""
+        """Return what to store, or `MISSING` to store nothing. Defaults to the value.
+
+        Raises:
+            EmptyChannelError: means the same as `MISSING`.
+        """
         try:
             return self.get()  # type: ignore[return-value]
         except EmptyChannelError:
@@ -244,7 +248,7 @@ class BaseChannel(Generic[Value, Update, Stored]):
 
     def copy(self) -> Self:
         """Return a second channel with the same content; updating it does not change this one."""
-        return self.from_checkpoint(self.checkpoint())
+        return self.from_checkpoint(stored_of(self))
 
     def __eq__(self, other: object) -> bool:
         """Whether two schemas declare the same channel; the current value does not count."""
@@ -263,3 +267,12 @@ def type_name(typ: Any) -> str:
 
 Channel = BaseChannel[Any, Any, Any]
 """Any channel, whatever it holds."""
+
+
+def stored_of(channel: Any) -> Any:
+    """What is stored of a channel: what its `checkpoint` returns, or `MISSING` if that raises
+    `EmptyChannelError`."""
+    try:
+        return channel.checkpoint()
+    except EmptyChannelError:
+        return MISSING

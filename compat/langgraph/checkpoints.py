@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 from uuid import UUID, uuid4
 
+from ...channels.base import MISSING, stored_of
 from ...checkpoint import CHECKPOINT_FORMAT, Checkpoint, CheckpointMetadata, RunnableConfig
 from ...checkpoint.records import CONTROL_WRITES
 
@@ -51,9 +52,9 @@ def create_checkpoint(
     new["ts"] = datetime.now(UTC).isoformat()
     if channels is not None:
         new["channel_values"] = {
-            name: channel.checkpoint()
+            name: stored
             for name, channel in channels.items()
-            if channel.is_available()
+            if (stored := stored_of(channel)) is not MISSING
         }
     return new
 

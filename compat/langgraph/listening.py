@@ -139,15 +139,14 @@ def send_writes(task: Task, writes: Iterable[tuple[str, Any]]) -> None:
     task.writes.extend(writes)
 
 
-def name_messages(task: Task, result: Any) -> None:
-    """Give messages that a node has returned their ids at once, in place like the peer, so that
-    readers of updates see the ids that the state will have."""
+def name_messages(run: Any, result: Any) -> None:
+    """Give messages of an input, or that a node has returned, their ids at once, in place like the
+    peer, so that readers of updates see the ids that the state will have."""
     update = result.update if isinstance(result, Command) else result
     if not isinstance(update, dict):
         return
-    machine: Any = task.run.machine
     for key, value in update.items():
-        operator = getattr(machine.channels.get(key), "operator", None)
+        operator = getattr(run.program.channels.get(key), "operator", None)
         if getattr(operator, "func", operator) is not add_messages:
             continue
         for message in value if isinstance(value, list) else [value]:
@@ -160,7 +159,7 @@ class PeerSpan(AttemptSpan):
 
     def returned(self, result: Any) -> None:
         """Give messages their ids, and keep the result for the end of the run."""
-        name_messages(self.task, result)
+        name_messages(self.task.run, result)
         super().returned(result)
 
     def leave(self, error: BaseException | None) -> None:
@@ -178,7 +177,7 @@ class PeerSpan(AttemptSpan):
         messages: the peer does not."""
         if not isinstance(error, ParentCommand):
             return
-        name_messages(self.task, error.command)
+        name_messages(self.task.run, error.command)
         update = error.command.update
         for stream in self.task.run.output.streams:
             stream.known(update.values() if isinstance(update, dict) else ())
@@ -192,7 +191,7 @@ class ConfigSpan(QuietSpan):
 
     def returned(self, result: Any) -> None:
         """Give messages their ids."""
-        name_messages(self._task, result)
+        name_messages(self._task.run, result)
 
     def leave(self, error: BaseException | None) -> None:
         """Let go of the task, which holds this span: a finished run is no work for the garbage

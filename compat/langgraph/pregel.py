@@ -21,7 +21,7 @@ from ...pregel.run.run import Run
 from ...pregel.types import ContextT, InputT, OutputT, Send, StateT
 from ..langchain.runnable import RunnableGraph, RunnableParts
 from .constants import CONF, CONFIG_KEY_READ, CONFIG_KEY_SEND
-from .listening import PeerListener
+from .listening import PeerListener, name_messages
 from .runnable import RunnableCallable
 
 __all__ = [
@@ -110,6 +110,7 @@ class Pregel(RunnableParts, _Pregel[StateT, ContextT, InputT, OutputT], Runnable
     def _run(self, input: Any, config: Any, call: Call) -> Run:
         run: Run = super()._run(input, config, call)
         run.hook = PeerListener(run, self.name)
+        name_messages(run, input)
         return run
 
 

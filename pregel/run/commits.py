@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ...channels.base import MISSING
+from ...channels.base import MISSING, EmptyChannelError
 from ...channels.last_value import LastValue
 from ...checkpoint.base import (
     CLAIM,
@@ -300,7 +300,10 @@ class CommitBuilder:
             changed[name] = versions[name]
             # None: `forget` has dropped a channel that this version of the graph lacks.
             channel = channels.get(name)
-            stored = channel.checkpoint() if channel is not None else MISSING
+            try:
+                stored = channel.checkpoint() if channel is not None else MISSING
+            except EmptyChannelError:
+                stored = MISSING
             known = blobs.get(name)
             try:
                 # Only a LastValue stores what was written as it is; of others the write is not the

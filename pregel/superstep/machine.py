@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from ...channels.base import MISSING, Channel, EmptyChannelError
+from ...channels.base import MISSING, Channel, EmptyChannelError, stored_of
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
 from ..errors import InvalidUpdateError, nearest
 from ..names import GRAPH, HANDLER_PATH, INPUT, PUSH, RAN, TASKS
@@ -416,7 +416,7 @@ class Machine(LiveState):
     def checkpoint(self, ts: str) -> Checkpoint:
         """The whole state, for a saver that stores nothing less."""
         channels = self.channels
-        values = {name: channels[name].checkpoint() for name in self.versions if name in channels}
+        values = {name: stored_of(channels[name]) for name in self.versions if name in channels}
         return Checkpoint(
             v=CHECKPOINT_FORMAT,
             id=self.checkpoint_id,
