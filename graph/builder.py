@@ -97,6 +97,8 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
     """The class of the graphs that `compile` returns."""
     first_values: ClassVar[bool] = True
     """Whether a key with a reducer starts with the default of its field."""
+    unset_fields: ClassVar[bool] = False
+    """Whether fields of a pydantic model count as written that were not set and are not None."""
 
     @overload
     def __init__(
@@ -432,6 +434,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
             input_schema=self.input_schema,
             output_schema=self.output_schema,
             extra_keys=self.extra_keys,
+            unset_fields=self.unset_fields,
             defaults=self.defaults,
             validate=self.validated,
         )

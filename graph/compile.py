@@ -158,6 +158,7 @@ class Compiler:
             {name: trigger_name(name) for name in self.nodes},
             spec.extra_keys == "error",
             hints={key: channel.typ for key, channel in spec.channels.items()},
+            unset=spec.unset_fields,
             keyless=find_keyless({name: node.body.source for name, node in self.nodes.items()}),
         )
         # What leads to END makes nothing run, and needs no channel.

@@ -77,6 +77,7 @@ class GraphSpec:
         channels, managed: the state's keys, of all schemas together.
         schemas: the schemas as read.
         extra_keys: "error" or "ignore": what happens to keys that the state does not have.
+        unset_fields: whether defaults of a pydantic model that were not set count as written.
         defaults: policies for nodes without their own.
         validate: where values are validated.
     """
@@ -92,6 +93,7 @@ class GraphSpec:
     input_schema: Final[Any]
     output_schema: Final[Any]
     extra_keys: Final[str]
+    unset_fields: Final[bool]
     defaults: Final[Policies]
     validate: Final[frozenset[str]] = frozenset()
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.callbacks.manager import logger
 
 from ...pregel.names import NS_SEP
 from ...pregel.run.run import Run
@@ -59,7 +60,7 @@ def tell_resume(run: Run, manager: Any) -> list[Any]:
     if not handlers or found is None or not goes_on:
         return []
     event = GraphResumeEvent(manager.run_id, "pending", found.checkpoint["id"], _levels(run))
-    return [handler.on_resume(event) for handler in handlers]
+    return [_tell(handler.on_resume, event) for handler in handlers]
 
 
 def tell_pause(run: Run, manager: Any) -> list[Any]:
@@ -72,7 +73,21 @@ def tell_pause(run: Run, manager: Any) -> list[Any]:
     status: GraphLifecycleStatus = run.output.breakpoint or "pending"
     checkpoint_id = run.machine.checkpoint_id or ""
     event = GraphInterruptEvent(manager.run_id, status, checkpoint_id, _levels(run), questions)
-    return [handler.on_interrupt(event) for handler in handlers]
+    return [_tell(handler.on_interrupt, event) for handler in handlers]
+
+
+def _tell(method: Any, event: GraphLifecycleEvent) -> Any:
+    """Call a handler. As with LangChain's, a run goes on whatever it raises, unless it has
+    `raise_error`."""
+    handler = method.__self__
+    try:
+        return method(event)
+    except Exception as error:
+        if handler.raise_error:
+            raise
+        name = f"{type(handler).__name__}.{method.__name__}"
+        logger.warning("Error in %s callback: %r", name, error)
+        return None
 
 
 def _handlers(manager: Any) -> list[GraphCallbackHandler]:

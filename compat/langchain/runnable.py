@@ -7,7 +7,7 @@ from types import new_class
 from typing import Any
 
 from langchain_core.runnables import Runnable
-from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.runnables.config import merge_configs, var_child_runnable_config
 from pydantic import create_model
 
 from ...pregel.program.program import Program
@@ -63,8 +63,13 @@ class RunnableParts:
     """Laid over a compiled graph: what a Runnable's methods expect of it."""
 
     name: str
+    config: Any
 
     def _run(self, input: Any, config: Any, call: Any) -> Any:
+        own, given = (part and part.get("callbacks") for part in (self.config, config))
+        if own and given:
+            both = merge_configs({"callbacks": own}, {"callbacks": given})
+            config = {**config, "callbacks": both["callbacks"]}
         return super()._run(input, inherit_config(config), call)  # type: ignore[misc]
 
     def get_name(self, suffix: str | None = None, *, name: str | None = None) -> str:

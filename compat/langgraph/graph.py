@@ -35,6 +35,7 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
 
     compiled_class: ClassVar[type[_CompiledStateGraph[Any, Any, Any, Any]]] = CompiledStateGraph
     first_values = False
+    unset_fields = True
 
     def __init__(
         self,
@@ -81,9 +82,15 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
 
     def compile(self, checkpointer: Any = None, **options: Any) -> Any:
         """Compile the graph; `transformers` are taken with a warning."""
+        if all(map(_is_own_transformer, options.get("transformers") or ())):
+            options.pop("transformers", None)  # LangChain's agents always give these
         options = take_ignored("compile()", options)
         options["name"] = options.get("name") or "LangGraph"
         return super().compile(checkpointer, **options)
+
+
+def _is_own_transformer(given: Any) -> bool:
+    return str(getattr(given, "__module__", "")).startswith(("langchain.", "langgraph."))
 
 
 class MessageGraph(StateGraph):

@@ -13,7 +13,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables.config import var_child_runnable_config
 
 from ...pregel.errors import ParentCommand
-from ...pregel.names import METADATA_PREFIX
+from ...pregel.names import METADATA_PREFIX, TASKS
 from ...pregel.names import TAG_HIDDEN as HIDDEN
 from ...pregel.superstep.state import group_by_channel
 from ...pregel.superstep.task import Task
@@ -100,7 +100,7 @@ class PeerListener(Listener):
         config[CONF] |= {
             # Tool nodes take the channels out of the arguments of this partial.
             CONFIG_KEY_READ: partial(
-                read_state, None, machine.channels, task.run.program.managed, task
+                read_state, None, state_channels(machine), task.run.program.managed, task
             ),
             CONFIG_KEY_SEND: partial(send_writes, task),
             CONFIG_KEY_CALL: task.call,
@@ -109,6 +109,11 @@ class PeerListener(Listener):
             CONFIG_KEY_CHECKPOINTER: task.run.thread.saver,
         }
         return config
+
+
+def state_channels(machine: Any) -> dict[str, Any]:
+    """The channels without that of the `Send`s."""
+    return {name: each for name, each in machine.channels.items() if name != TASKS}
 
 
 def read_state(

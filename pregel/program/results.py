@@ -77,13 +77,22 @@ def record_fields(cls: type) -> Iterable[str]:
     )
 
 
-def record_items(value: Any) -> list[tuple[str, Any]]:
+def record_items(value: Any, unset: bool = False) -> list[tuple[str, Any]]:
     """The fields that count as written: of a pydantic model those that were set, or whose default
-    was changed in place; all of any other record."""
+    was changed in place; all of any other record.
+
+    Args:
+        unset: whether defaults of a pydantic model count as well, if they are not None.
+    """
     names = record_fields(type(value))
     if hasattr(type(value), "model_fields"):
         given = value.model_fields_set
-        names = [name for name in names if name in given or _is_edited(value, name)]
+        names = [
+            name
+            for name in names
+            if name in given
+            or (getattr(value, name, None) is not None if unset else _is_edited(value, name))
+        ]
     return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
 
 

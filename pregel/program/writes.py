@@ -104,6 +104,7 @@ class WriteScope:
         undeclared: the nodes that a node must not go to, since it does not declare them and a join
             waits for whoever can still come.
         keyless: the nodes to which no Send may have a key: graphs that keep no memory of their own.
+        unset: whether defaults of a pydantic model that were not set count as written.
         make: makes the writer of the graph's nodes, if that is no plain `StateWriter`.
         misplaced: the classes whose instances are looked at twice before they become the value of a
             key.
@@ -118,13 +119,14 @@ class WriteScope:
     make: Final[Callable[[WriteScope, Sequence[Pair]], StateWriter] | None] = None
     undeclared: Final[frozenset[str]] = frozenset()
     keyless: Final[frozenset[str]] = frozenset()
+    unset: Final[bool] = False
     misplaced: Final[frozenset[type]] = field(default_factory=misplaced_classes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without what depends on the libraries that a process has loaded."""
         return WriteScope, (
             self.keys, self.triggers, self.strict, self.nested, self.hints, self.first, self.make,
-            self.undeclared, self.keyless,
+            self.undeclared, self.keyless, self.unset,
         )  # fmt: skip
 
     def make_writer(self, fixed: Sequence[Pair] = ()) -> StateWriter:
@@ -247,7 +249,8 @@ class StateWriter(Writer):
     def _record(self, record: Any, task: Any) -> None:
         """Write the fields that are state keys. A record with none of them was returned by mistake,
         in place of a dict that holds it under a key."""
-        found = [(key, value) for key, value in record_items(record) if key in self.keys]
+        items = record_items(record, self.scope.unset)
+        found = [(key, value) for key, value in items if key in self.keys]
         first = self.scope.first
         for key, value in found:
             if key not in first or value != first[key]():

@@ -3,12 +3,18 @@ savers, channels and stores."""
 
 import asyncio
 import inspect
+import logging
 import operator
+import warnings
 from datetime import datetime
 from typing import Annotated, ClassVar
 
+from langchain.agents import create_agent
+from langchain.tools import ToolRuntime, tool
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.cache.base import BaseCache
+from langgraph.callbacks import GraphCallbackHandler
 from langgraph.channels import LastValue, Topic
 from langgraph.channels.base import MISSING, BaseChannel
 from langgraph.checkpoint.base import (
@@ -32,6 +38,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite.aio import AsyncSqliteStore
 from langgraph.types import (
     CachePolicy,
+    Command,
     GraphOutput,
     Interrupt,
     Send,
@@ -39,7 +46,8 @@ from langgraph.types import (
     default_retry_on,
     interrupt,
 )
-from program_cases import case, run_cases, thread
+from program_cases import calling, case, run_cases, thread
+from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 
@@ -322,6 +330,77 @@ def a_message_gets_its_id(note):
     given = HumanMessage("hi")
     found = app.invoke({"messages": [given]})
     note(given.id is not None, [message.id is not None for message in found["messages"]], found["messages"][0].id == given.id)
+
+
+class Model(BaseModel):
+    a: int = 5
+    b: list = Field(default_factory=list)
+    c: str | None = None
+    d: int = 0
+    e: Annotated[list, operator.add] = []
+
+
+@case
+def defaults_of_a_model_count_as_written(note):
+    for node in (
+        lambda state: Model(d=2),
+        lambda state: Model(c="x"),
+        lambda state: Command(update=Model(d=4)),
+        lambda state: state.model_copy(update={"d": 9}),
+        lambda state: {},
+    ):
+        app = StateGraph(Model).add_node("a", node).add_edge(START, "a").compile()
+        note(app.invoke({"d": 3, "a": 7, "e": [1]}), app.invoke(Model(d=1)))
+
+
+@tool
+def look(x: int, runtime: ToolRuntime) -> str:
+    """Look."""
+    return f"{x} {sorted(runtime.state)} {runtime.tool_call_id} {runtime.context}"
+
+
+@case
+def an_agent_warns_of_nothing(note):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = create_agent(calling("look", {"x": 1}, "done"), [look]).invoke({"messages": [HumanMessage("hi", id="0")]})
+    note([message.content for message in found["messages"]], [str(each.message) for each in caught])
+
+
+class Raising(GraphCallbackHandler):
+    def on_interrupt(self, event):
+        raise ValueError
+
+    def on_resume(self, event):
+        raise ValueError
+
+
+class Names(BaseCallbackHandler):
+    def __init__(self):
+        self.names = []
+
+    def on_chain_start(self, serialized, inputs, *, name=None, **_):
+        self.names.append(name)
+
+
+@case
+def handlers_that_raise_are_passed_over(note):
+    logging.disable()
+    app = one_node(lambda state: {"log": [interrupt("ok?")]}, InMemorySaver())
+    config = {**thread("1"), "callbacks": [Raising()]}
+    note(sorted(app.invoke({"log": []}, config)), app.invoke(Command(resume=1), config))
+    logging.disable(logging.NOTSET)
+
+
+@case
+def handlers_of_the_graph_hear_of_streamed_events(note):
+    names = Names()
+    app = one_node(lambda state: {"log": [1]}).with_config({"callbacks": [names], "tags": ["t"]})
+
+    async def main():
+        return [event["event"] async for event in app.astream_events({"log": []}, version="v2")]
+
+    note(asyncio.run(main()), names.names)
 
 
 if __name__ == "__main__":
