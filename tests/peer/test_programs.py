@@ -19,7 +19,7 @@ def cases() -> list[tuple[str, str]]:
     found = []
     for path in sorted(PROGRAMS.glob("*.py")):
         for node in ast.parse(path.read_text()).body:
-            marked = isinstance(node, ast.FunctionDef) and any(ast.unparse(d) == "case" for d in node.decorator_list)
+            marked = isinstance(node, ast.FunctionDef) and any(ast.unparse(d) in ("case", "with_packages") for d in node.decorator_list)
             if marked:
                 found.append((path.name, node.name))
     return found
