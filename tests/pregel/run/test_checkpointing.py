@@ -1,4 +1,6 @@
-"""A run and its thread: what is stored when, what a resume runs, what can be looked at, replayed and forked."""
+"""Checkpoints of a run: what each durability stores and when, what a resume runs, get_state, history, replays and
+forks.
+"""
 
 from __future__ import annotations
 
@@ -167,7 +169,7 @@ def test_m19_a_resume_runs_only_what_failed(drive: Any, saver: Any, durability: 
     assert not ok_ended.is_set()
 
 
-def test_new_input_after_an_error_starts_afresh(drive: Any) -> None:
+def test_new_input_after_an_error_starts_a_new_run(drive: Any) -> None:
     calls: Counter[str] = Counter()
 
     def body(name: str) -> Any:
@@ -185,7 +187,7 @@ def test_new_input_after_an_error_starts_afresh(drive: Any) -> None:
     assert drive.invoke(app, 2, CONFIG) == [("bad", 2), ("ok", 2)]
 
 
-def test_writes_that_do_not_fit_together_harm_no_thread(drive: Any) -> None:
+def test_conflicting_writes_leave_the_thread_unchanged(drive: Any) -> None:
     def nodes(second: str) -> dict[str, Any]:
         return {"x": only("a").write_to("b", "log"), "y": only("a").write_to(second, "log")}
 
@@ -202,7 +204,7 @@ def test_writes_that_do_not_fit_together_harm_no_thread(drive: Any) -> None:
             assert drive.invoke(graph(nodes("c"), saver), None, CONFIG) == [1, 1], "mended code goes on from there"
 
 
-def test_what_cannot_be_stored_is_named_and_harms_no_thread(drive: Any) -> None:
+def test_an_unserializable_value_is_named_and_leaves_the_thread_unchanged(drive: Any) -> None:
     app = graph({"n": only("a").do(lambda x: object() if x else [x]).write_to("b", "log")})
     with pytest.raises(Exception, match="object") as caught:
         drive.invoke(app, 1, CONFIG)
@@ -214,7 +216,7 @@ def test_what_cannot_be_stored_is_named_and_harms_no_thread(drive: Any) -> None:
 # -- looking (M22) --------------------------------------------------------------------------------------------
 
 
-def test_m22_history_is_newest_first_and_tells_what_came_next(drive: Any) -> None:
+def test_m22_history_is_newest_first_with_next_nodes(drive: Any) -> None:
     app = chain()
     drive.invoke(app, 1, CONFIG)
     history = drive.history(app, CONFIG)
@@ -231,7 +233,7 @@ def test_m22_history_is_newest_first_and_tells_what_came_next(drive: Any) -> Non
     assert all(drive.history(app, s.config) == [s] for s in history)
 
 
-def test_history_may_be_filtered_and_cut(drive: Any) -> None:
+def test_history_can_be_filtered_and_limited(drive: Any) -> None:
     app = chain()
     drive.invoke(app, 1, CONFIG)
     history = drive.history(app, CONFIG)
@@ -241,7 +243,7 @@ def test_history_may_be_filtered_and_cut(drive: Any) -> None:
     assert drive.history(app, {"configurable": {"thread_id": "none"}}) == []
 
 
-def test_the_live_view_shows_finished_siblings_and_the_record_the_superstep_as_it_began(drive: Any) -> None:
+def test_the_head_shows_finished_siblings_and_a_checkpoint_shows_its_superstep_as_it_began(drive: Any) -> None:
     app = graph(
         {
             "bad": only("a").do(lambda _: 1 / 0).write_to("log"),
@@ -272,12 +274,12 @@ def test_several_writes_to_one_key_show_as_writes(drive: Any) -> None:
     assert drive.history(app, CONFIG)[1].tasks[0].result == {"log": {"$writes": [[1], [2]]}}
 
 
-def test_an_empty_thread_looks_empty(drive: Any) -> None:
+def test_get_state_of_an_empty_thread_is_empty(drive: Any) -> None:
     snapshot = drive.get_state(chain(), CONFIG)
     assert (snapshot.values, snapshot.next, snapshot.metadata, snapshot.tasks) == ({}, (), None, ())
 
 
-def test_looking_never_runs_or_stores_anything(drive: Any) -> None:
+def test_get_state_neither_runs_nor_stores_anything(drive: Any) -> None:
     calls: Counter[str] = Counter()
     app = chain(calls=calls)
     drive.invoke(app, 1, CONFIG, interrupt_before=["n2"])
@@ -288,7 +290,7 @@ def test_looking_never_runs_or_stores_anything(drive: Any) -> None:
     assert [*app.checkpointer.list(CONFIG)] == before
 
 
-def test_a_stored_thread_can_be_looked_at_after_a_node_is_gone(drive: Any) -> None:
+def test_get_state_works_after_a_node_was_removed(drive: Any) -> None:
     saver = InMemorySaver()
     drive.invoke(chain(saver), 1, CONFIG, interrupt_before=["n2"])
     smaller = graph({"n1": only("a").write_to("b")}, saver)
@@ -315,7 +317,7 @@ class Later(InMemorySaver):
 
 @pytest.mark.parametrize("saver", [InMemorySaver, Later])
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_history_holds_what_was_then_also_for_reducers_that_work_in_place(
+def test_history_keeps_old_values_even_if_reducers_mutate_in_place(
     drive: Any, saver: Any, durability: Any
 ) -> None:
     def extend(old: list[Any], new: list[Any]) -> list[Any]:
@@ -336,7 +338,7 @@ def test_history_holds_what_was_then_also_for_reducers_that_work_in_place(
     assert [v.get("bar", set()) for v in stored] == [{"n", "m"}, {"n"}, set()]
 
 
-def test_what_a_reader_does_to_a_snapshot_changes_no_thread(drive: Any) -> None:
+def test_changing_a_snapshot_does_not_change_the_thread(drive: Any) -> None:
     app = chain()
     drive.invoke(app, 1, CONFIG)
     snapshot = drive.get_state(app, CONFIG)
@@ -406,7 +408,7 @@ def test_exit_stores_once(drive: Any) -> None:
     assert [at(s) for s in drive.history(app, CONFIG)] == [("loop", 6), ("loop", 2)]
 
 
-def test_exit_stores_the_last_good_step_when_a_node_fails(drive: Any) -> None:
+def test_exit_stores_the_last_applied_superstep_when_a_node_fails(drive: Any) -> None:
     fail = [True]
     nodes = {
         "n1": only("a").do(lambda _: ["n1"]).write_to("log", ChannelWriteEntry("b", 1)),
@@ -436,7 +438,7 @@ class Held(Noting):
         super().commit(commit)
 
 
-def test_async_lets_one_superstep_run_ahead_and_no_more(drive: Any) -> None:
+def test_async_runs_at_most_one_superstep_ahead_of_storage(drive: Any) -> None:
     saver = Held()
     ran: list[str] = []
     two_ran = threading.Event()
@@ -466,7 +468,7 @@ def test_async_lets_one_superstep_run_ahead_and_no_more(drive: Any) -> None:
     assert saver.steps == [-1, 0, 1, 2], "in order, and all there when the call returns"
 
 
-def test_async_has_stored_all_it_will_when_an_error_reaches_the_caller(drive: Any) -> None:
+def test_async_has_finished_saving_when_an_error_reaches_the_caller(drive: Any) -> None:
     saver = Held()
     nodes = {
         "n1": only("a").write_to(ChannelWriteEntry("b", 1)),
@@ -482,7 +484,7 @@ def test_async_has_stored_all_it_will_when_an_error_reaches_the_caller(drive: An
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("step", [-1, 0, 1, 2])
-def test_a_failed_save_stops_the_run_and_a_resume_goes_on_from_what_is_stored(
+def test_a_failed_save_stops_the_run_and_resume_continues_from_the_last_checkpoint(
     drive: Any, durability: Any, step: int
 ) -> None:
     calls: Counter[str] = Counter()
@@ -519,7 +521,7 @@ class Late(Noting):
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_what_ran_ahead_of_a_lost_checkpoint_keeps_its_keys_if_it_comes_out_the_same(drive: Any, same: bool) -> None:
+def test_idempotency_keys_survive_a_lost_checkpoint_only_if_the_state_is_equal(drive: Any, same: bool) -> None:
     """Keys that stayed although the state is another would make receivers drop what is new (RELIABILITY R3)."""
     saver, keys, drawn = Late(1), [], iter([1, 1 if same else 2])
 
@@ -576,7 +578,7 @@ def test_a_step_that_could_not_be_stored_is_not_shown() -> None:
     assert [name for chunk in chunks for name in chunk] == ["n1"]
 
 
-def test_a_node_error_and_a_failed_save_are_both_told(drive: Any) -> None:
+def test_a_node_error_and_a_failed_save_are_both_raised(drive: Any) -> None:
     class Failing(Careful):
         def commit_writes(self, *args: Any) -> None:
             raise OSError("disk full")
@@ -600,7 +602,7 @@ def test_durability_without_a_saver_is_pointless_and_harmless(drive: Any) -> Non
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_two_runs_on_one_thread_do_not_fork_it_silently(drive: Any, durability: Any) -> None:
+def test_two_runs_on_one_thread_conflict_and_do_not_fork_it(drive: Any, durability: Any) -> None:
     """The second run starts and ends inside a node of the first, on the same thread."""
     app = chain()
     inner = chain(app.checkpointer)
@@ -630,7 +632,7 @@ def test_two_runs_on_one_thread_do_not_fork_it_silently(drive: Any, durability: 
 @pytest.mark.parametrize(
     "config", [None, {}, {"configurable": {}}, {"configurable": {"thread_id": None}}, {"configurable": {"x": 1}}]
 )
-def test_a_missing_thread_id_is_asked_for(drive: Any, config: Any) -> None:
+def test_a_missing_thread_id_is_an_error(drive: Any, config: Any) -> None:
     with pytest.raises(ValueError, match="thread_id"):
         drive.invoke(chain(), 1, config)
     with pytest.raises(ValueError, match="thread_id"):
@@ -669,7 +671,7 @@ def test_state_needs_a_saver(drive: Any) -> None:
         drive.get_state(app, CONFIG)
 
 
-def test_going_on_without_a_saver_has_nothing_to_go_on_with(drive: Any) -> None:
+def test_resume_without_a_saver_is_an_error(drive: Any) -> None:
     app = chain()
     app.checkpointer = None
     with pytest.raises(EmptyInputError, match="without a checkpointer"):
@@ -713,7 +715,7 @@ def test_a_commands_update_joins_the_state_and_takes_no_step(drive: Any) -> None
 # -- replay and fork ------------------------------------------------------------------------------------------
 
 
-def test_a_replay_forks_and_runs_what_came_after(drive: Any) -> None:
+def test_a_replay_forks_and_runs_the_following_nodes(drive: Any) -> None:
     calls: Counter[str] = Counter()
     app = chain(calls=calls)
     drive.invoke(app, 1, CONFIG)

@@ -1,5 +1,6 @@
-"""An answer is taken once: of several runs that bring one, one goes on; the others are told before any node runs.
-And the same run, delivered twice, is one run."""
+"""An answer is applied once: of several runs that bring one, one claims it and the others are refused before any node
+runs. A run delivered twice is one run.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def one(body: Any, saver: Any, **more: Any) -> Any:
     return graph({"q": body, "z": says("z")}, (START, "q"), ("q", "z"), checkpointer=saver, **more)
 
 
-def test_a_second_answer_is_refused_while_the_first_is_at_work(drive: Any, saver: Any) -> None:
+def test_a_second_answer_is_refused_while_the_first_runs(drive: Any, saver: Any) -> None:
     body = Body()
     app = one(body, saver)
     drive.invoke(app, {"log": []}, CFG)
@@ -55,7 +56,7 @@ def test_a_second_answer_is_refused_while_the_first_is_at_work(drive: Any, saver
     assert app.get_state(CFG).values["log"] == ["first", "z"]
 
 
-def test_of_many_answers_at_once_one_fires(saver: Any) -> None:
+def test_of_many_concurrent_answers_one_runs(saver: Any) -> None:
     fired: list[Any] = []
 
     def body(state: Any) -> Any:
@@ -113,7 +114,7 @@ def kill_in(app: Any, call: Any, config: Any, monkeypatch: pytest.MonkeyPatch) -
         app.invoke(call, config)
 
 
-def test_an_answer_outlives_the_process_that_took_it(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_survives_the_crash_of_the_process_that_claimed_it(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     app = one(dies_once(), saver)
     drive.invoke(app, {"log": []}, CFG)
     kill_in(app, Command(resume="yes"), CFG, monkeypatch)
@@ -129,7 +130,7 @@ def test_an_answer_is_open_again_when_its_run_fails_or_pauses(drive: Any, saver:
     assert drive.invoke(app, Command(resume=2), CFG)["log"] == [("q", 1, 2), "z"]
 
 
-def test_a_failed_answer_can_be_given_anew(drive: Any, saver: Any) -> None:
+def test_an_answer_can_be_given_again_after_a_failure(drive: Any, saver: Any) -> None:
     wants = fails("inner", 1)
 
     def body(state: Any) -> Any:
@@ -163,7 +164,7 @@ def test_a_run_delivered_twice_is_applied_once(drive: Any, saver: Any) -> None:
     assert ran == ["x", "x"]
 
 
-def test_an_answer_delivered_twice_is_taken_once(drive: Any, saver: Any) -> None:
+def test_an_answer_delivered_twice_is_applied_once(drive: Any, saver: Any) -> None:
     ran = Ran()
     app = one(asks("q", ran), saver)
     drive.invoke(app, {"log": []}, run("r1"))
@@ -172,7 +173,7 @@ def test_an_answer_delivered_twice_is_taken_once(drive: Any, saver: Any) -> None
     assert ran.take() == ["q", "q"]  # asked, answered
 
 
-def test_an_answer_delivered_again_after_a_crash_goes_on(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_redelivered_after_a_crash_resumes_the_run(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     app = one(dies_once(), saver)
     drive.invoke(app, {"log": []}, run("r1"))
     kill_in(app, Command(resume="yes"), run("r2"), monkeypatch)
@@ -234,14 +235,14 @@ def test_update_state_is_applied_each_time_whatever_run_id_its_config_names(driv
     assert drive.get_state(app, CFG).values["log"] == ["first", "second", "second"]
 
 
-def test_commands_that_nobody_named_are_all_applied(drive: Any, saver: Any) -> None:
+def test_commands_without_a_run_id_are_all_applied(drive: Any, saver: Any) -> None:
     app = one(asks("q", count=2), saver)
     drive.invoke(app, {"log": []}, CFG)
     drive.invoke(app, Command(resume=1), CFG)
     assert drive.invoke(app, Command(resume=1), CFG)["log"] == [("q", 1, 1), "z"]
 
 
-def test_an_answer_left_by_a_call_that_failed_reaches_no_question_of_a_nested_graph(drive: Any, saver: Any) -> None:
+def test_an_answer_of_a_failed_call_reaches_no_interrupt_of_a_nested_graph(drive: Any, saver: Any) -> None:
     broken = [False]
 
     def r(state: Any) -> Any:

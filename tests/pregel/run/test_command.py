@@ -77,14 +77,14 @@ def test_a_command_without_a_checkpointer_starts_with_it(drive: Any) -> None:
     assert drive.invoke(app, Command(update={"log": ["u"]}, goto="o"))["log"] == ["u", "o"]
 
 
-def test_an_update_is_seen_by_the_node_that_goes_on(drive: Any) -> None:
+def test_the_resumed_node_sees_the_update_of_the_command(drive: Any) -> None:
     app = chain(n=lambda state: {"log": [state["a"], *asks("n")(state)["log"]]})
     drive.invoke(app, {"a": 1}, CFG)
     done = drive.invoke(app, Command(update={"a": 9}, resume="R", goto="o"), CFG)
     assert (done["a"], done["log"]) == (9, ["x", 9, ("n", "R"), "o", "z"])
 
 
-def test_updates_of_a_thread_that_keeps_failing_add_up(drive: Any) -> None:
+def test_updates_to_a_thread_that_keeps_failing_accumulate(drive: Any) -> None:
     app = graph({"n": fails("n", 3)}, (START, "n"))
     with pytest.raises(ValueError):
         drive.invoke(app, {"log": [0]}, CFG)
@@ -95,7 +95,7 @@ def test_updates_of_a_thread_that_keeps_failing_add_up(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == [0, 1, 2, "n"]
 
 
-def test_an_update_makes_no_checkpoint_and_a_superstep_keeps_it_for_good(drive: Any) -> None:
+def test_an_update_adds_no_checkpoint_and_is_stored_with_the_next_superstep(drive: Any) -> None:
     app = chain()
     drive.invoke(app, {}, CFG)
     before = len(drive.history(app, CFG))
@@ -108,7 +108,7 @@ def test_an_update_makes_no_checkpoint_and_a_superstep_keeps_it_for_good(drive: 
     ]
 
 
-def test_a_goto_runs_beside_what_waits_already(drive: Any) -> None:
+def test_a_goto_runs_in_the_superstep_of_pending_tasks(drive: Any) -> None:
     ran = Ran()
     app = chain(ran)
     drive.invoke(app, {}, CFG, interrupt_before=["n"])
@@ -164,7 +164,7 @@ WRONG: dict[str, tuple[Command[Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize(("command", "error", "text"), WRONG.values(), ids=WRONG.keys())
 @pytest.mark.parametrize("before", [FRESH, PAUSED, FINISHED], ids=["fresh", "paused", "finished"])
-def test_nothing_of_a_wrong_command_is_stored(
+def test_an_invalid_command_stores_nothing(
     drive: Any, before: list[Any], command: Any, error: type[Exception], text: str
 ) -> None:
     app = chain()
@@ -224,14 +224,14 @@ def test_a_thread_that_waits_for_a_node_that_is_gone_says_so(drive: Any, given: 
     assert asked(drive.invoke(two("old", saver), None, CFG)) == ["old?"]
 
 
-def test_looking_at_a_thread_of_another_graph_works(drive: Any) -> None:
+def test_get_state_of_a_thread_of_another_graph_works(drive: Any) -> None:
     saver = InMemorySaver()
     drive.invoke(two("old", saver), {"a": 1}, CFG)
     state = drive.get_state(two("new", saver), CFG)
     assert (state.values, state.next) == ({"a": 1, "log": ["x"]}, ())
 
 
-def test_new_input_drops_what_the_changed_graph_cannot_do(drive: Any) -> None:
+def test_new_input_drops_pending_tasks_of_removed_nodes(drive: Any) -> None:
     saver = InMemorySaver()
     drive.invoke(two("old", saver), {}, CFG)
     changed = two("new", saver)
@@ -239,7 +239,7 @@ def test_new_input_drops_what_the_changed_graph_cannot_do(drive: Any) -> None:
     assert drive.invoke(changed, Command(resume=1), CFG)["log"] == ["x", "x", ("new", 1)]
 
 
-def test_what_the_changed_graph_cannot_do_can_be_dropped_by_hand(drive: Any) -> None:
+def test_pending_tasks_of_removed_nodes_can_be_dropped_by_update_state(drive: Any) -> None:
     saver = InMemorySaver()
     drive.invoke(two("old", saver), {}, CFG)
     changed = two("new", saver)
@@ -250,7 +250,7 @@ def test_what_the_changed_graph_cannot_do_can_be_dropped_by_hand(drive: Any) -> 
     assert drive.get_state(changed, CFG).next == ("new",)
 
 
-def test_a_waiting_send_to_a_node_that_is_gone_is_named(drive: Any) -> None:
+def test_a_pending_send_to_a_removed_node_is_named(drive: Any) -> None:
     saver = InMemorySaver()
 
     def fan(target: str) -> Any:
@@ -265,7 +265,7 @@ def test_a_waiting_send_to_a_node_that_is_gone_is_named(drive: Any) -> None:
     assert drive.invoke(changed, {}, CFG)["log"] == ["new"]
 
 
-def test_a_join_that_is_half_full_and_gone_is_named(drive: Any) -> None:
+def test_a_partly_filled_join_that_was_removed_is_named(drive: Any) -> None:
     saver = InMemorySaver()
 
     def joined(end: str) -> Any:
@@ -279,7 +279,7 @@ def test_a_join_that_is_half_full_and_gone_is_named(drive: Any) -> None:
     assert drive.invoke(joined("c"), None, CFG)["log"] == ["a1", "b", "b2", "c"]
 
 
-def test_what_a_finished_sibling_wrote_for_a_node_that_is_gone_is_named(drive: Any) -> None:
+def test_a_finished_siblings_write_for_a_removed_node_is_named(drive: Any) -> None:
     saver = InMemorySaver()
 
     def split(after: str) -> Any:
@@ -294,7 +294,7 @@ def test_what_a_finished_sibling_wrote_for_a_node_that_is_gone_is_named(drive: A
     assert drive.invoke(split("old"), Command(resume=1), CFG)["log"] == ["p", ("q", 1), "old"]
 
 
-def test_a_finished_thread_does_not_mind_that_its_graph_has_changed(drive: Any) -> None:
+def test_a_finished_thread_accepts_a_changed_graph(drive: Any) -> None:
     saver = InMemorySaver()
     app = two("old", saver)
     drive.invoke(app, {}, CFG)
@@ -304,7 +304,7 @@ def test_a_finished_thread_does_not_mind_that_its_graph_has_changed(drive: Any) 
     assert drive.invoke(changed, Command(goto="x"), CFG)["log"] == ["x", ("old", 1), "x"]
 
 
-def test_a_raw_graph_that_lacks_the_channel_just_written_says_so(drive: Any) -> None:
+def test_a_raw_graph_without_the_channel_just_written_raises(drive: Any) -> None:
     saver = InMemorySaver()
 
     def raw(middle: str) -> Any:
@@ -318,7 +318,7 @@ def test_a_raw_graph_that_lacks_the_channel_just_written_says_so(drive: Any) -> 
     assert drive.invoke(raw("b"), None, CFG) == 1
 
 
-def test_the_ids_in_an_error_are_those_that_wait(drive: Any) -> None:
+def test_an_error_lists_the_ids_of_open_interrupts(drive: Any) -> None:
     app = chain()
     paused = drive.invoke(app, {}, CFG)
     with pytest.raises(UnknownInterruptError) as caught:
@@ -326,7 +326,7 @@ def test_the_ids_in_an_error_are_those_that_wait(drive: Any) -> None:
     assert caught.value.pending_ids == tuple(ids(paused).values())
 
 
-def test_a_command_at_an_old_checkpoint_makes_a_branch_that_holds_it(drive: Any) -> None:
+def test_a_command_at_an_old_checkpoint_is_stored_on_its_branch(drive: Any) -> None:
     app = chain()
     drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(resume="A"), CFG)

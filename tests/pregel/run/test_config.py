@@ -1,4 +1,4 @@
-"""The settings of a call, how they meet, and what a running node finds in them."""
+"""The config of a call: how settings are merged, and what a running node finds in them."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_a_graph_with_a_saver_needs_a_thread_id(config: Any, drive: Any) -> None
             call()
 
 
-def test_threads_are_apart_and_numbers_name_them_too(drive: Any) -> None:
+def test_thread_ids_are_isolated_and_may_be_numbers(drive: Any) -> None:
     app = app_of(lambda state: {"log": ["x"]}, checkpointer=InMemorySaver())
     for thread in (1, 1, "2"):
         drive.invoke(app, {}, {"configurable": {"thread_id": thread}})
@@ -239,7 +239,7 @@ def test_an_unknown_checkpoint_is_named_with_its_thread(given: Any, drive: Any) 
         drive.invoke(app, given, {"configurable": {"thread_id": "7", "checkpoint_id": "lost"}})
 
 
-def test_nothing_to_go_on_with_names_the_thread(drive: Any) -> None:
+def test_resume_of_an_empty_thread_names_the_thread(drive: Any) -> None:
     app = app_of(nothing, checkpointer=InMemorySaver())
     with pytest.raises(EmptyInputError, match="thread '7'"):
         drive.invoke(app, None, {"configurable": {"thread_id": "7"}})
@@ -433,7 +433,7 @@ def test_without_a_reader_the_writer_does_nothing(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("get", [get_config, get_store, get_runtime, get_stream_writer])
-def test_outside_of_a_node_they_say_so(get: Any) -> None:
+def test_outside_of_a_node_config_functions_raise(get: Any) -> None:
     with pytest.raises(RuntimeError, match=f"{get.__name__}.* inside a running node"):
         get()
 
@@ -468,7 +468,7 @@ def test_a_wrong_option_is_named(options: dict[str, Any], error: type[Exception]
     assert ran == [], "before anything runs"
 
 
-def test_an_empty_list_of_breakpoints_is_none_at_all(drive: Any) -> None:
+def test_an_empty_list_of_breakpoints_means_none(drive: Any) -> None:
     """WART-34: None means those of compile."""
     app = app_of(lambda state: {"log": ["x"]}, interrupt_before="n0")
     assert drive.invoke(app, {}) == {"log": []}
@@ -494,12 +494,12 @@ def test_batch_takes_one_config_or_one_each(drive: Any) -> None:
         drive.batch(app, both, [{}])
 
 
-def test_a_misspelt_option_of_a_call_is_refused_with_the_one_that_was_meant(drive: Any) -> None:
+def test_a_misspelt_option_is_refused_with_the_nearest_name(drive: Any) -> None:
     with pytest.raises(TypeError, match="unknown option 'stream_mod'.*did you mean 'stream_mode'"):
         drive.invoke(app_of(lambda state: None), {"a": 1}, stream_mod="values")
 
 
-def test_batch_may_return_what_failed_beside_what_did_not(drive: Any) -> None:
+def test_batch_can_return_exceptions_among_results(drive: Any) -> None:
     def divide(state: State) -> State:
         return {"a": 6 // state["a"]}
 

@@ -285,7 +285,7 @@ def test_a_call_costs_the_same_in_a_large_graph() -> None:
     assert cost(300) == cost(10)
 
 
-def test_keys_that_nobody_touches_cost_nothing() -> None:
+def test_untouched_keys_cost_nothing() -> None:
     keys = {f"k{i}": int for i in range(2000)}
     wide = TypedDict("wide", {"n": int, "goal": int, **keys})  # type: ignore[operator]
     app = loop(wide)
@@ -325,12 +325,12 @@ def chat(length: int, saver: Any = None) -> Callable[[int], None]:
     return run
 
 
-def test_a_step_of_a_chat_looks_at_what_it_says_however_long_the_chat_is() -> None:
+def test_a_superstep_scans_only_new_messages_however_long_the_chat_is() -> None:
     """The first superstep looks at all messages; after that, only C does: copies and comparisons (PERFORMANCE P21)."""
     assert per_unit(chat(2000), 20, 30) == per_unit(chat(200), 20, 30)
 
 
-def test_a_step_of_a_chat_encodes_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_superstep_encodes_only_new_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once as the task's write, once for the list; the rest is compared, not encoded."""
     encoded: list[int] = []
     real = Serializer.dumps
@@ -377,7 +377,7 @@ def test_a_superstep_in_sqlite_is_one_commit_of_four_statements() -> None:
     assert len(many) - len(few) == 400
 
 
-def test_a_graph_as_a_node_in_sqlite_is_two_commits_beside_its_superstep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subgraph_node_in_sqlite_adds_two_commits_to_its_superstep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its input, START and first step are one, its second step the other; nothing is looked for where nothing can be
     (PERFORMANCE P23)."""
     submit = "stategraph.pregel.drivers.pool.HeldEntries.submit"

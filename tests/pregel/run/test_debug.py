@@ -1,4 +1,4 @@
-"""`debug=True`: a node that changes its input in place is told so, by name, before the change can spread."""
+"""`debug=True`: a node that mutates its input gets an error that names it, before the change can spread."""
 
 from __future__ import annotations
 
@@ -54,25 +54,25 @@ def test_an_edit_of_a_record_is_seen(drive: Any) -> None:
         drive.invoke(app(lambda record: record.items.append("x"), Record), {"items": ["a"]})
 
 
-def test_it_is_not_tried_again(drive: Any) -> None:
+def test_a_mutation_error_is_not_retried(drive: Any) -> None:
     """The state is changed already: a second attempt would find nothing wrong."""
     with pytest.raises(InPlaceEditError):
         drive.invoke(app(appends, retry_policy=RetryPolicy(initial_interval=0)), {"items": ["a"]})
 
 
-def test_good_nodes_and_what_cannot_be_compared_pass(drive: Any) -> None:
+def test_correct_nodes_and_incomparable_values_pass(drive: Any) -> None:
     def node(state: Any) -> dict[str, Any]:
         return {"items": [*state["items"], "x"]}
 
     assert drive.invoke(app(node), {"items": ["a"], "box": {"f": print}}) == {"items": ["a", "a", "x"], "box": {"f": print}}
 
 
-def test_without_debug_nobody_looks(drive: Any) -> None:
+def test_without_debug_inputs_are_not_checked(drive: Any) -> None:
     quiet = StateGraph(State).add_node("n", appends).add_edge(START, "n").compile()
     assert drive.invoke(quiet, {"items": ["a"]}) == {"items": ["a", "in place"]}
 
 
-def test_what_such_a_node_returned_is_not_cached(drive: Any) -> None:
+def test_a_result_of_a_mutating_node_is_not_cached(drive: Any) -> None:
     """Else the next call would find the result and run on as if nothing had happened."""
     graph = StateGraph(State).add_node("n", appends, cache_policy=CachePolicy()).add_edge(START, "n")
     watched = graph.compile(debug=True, cache=InMemoryCache())
@@ -81,7 +81,7 @@ def test_what_such_a_node_returned_is_not_cached(drive: Any) -> None:
             drive.invoke(watched, {"items": ["a"]})
 
 
-def test_a_call_may_ask_for_it_or_do_without(drive: Any) -> None:
+def test_a_call_can_switch_debug_on_or_off(drive: Any) -> None:
     given = {"items": ["a"], "box": {}}
     plain = StateGraph(State).add_node("n", appends).add_edge(START, "n").compile()
     for _ in range(2):
@@ -95,7 +95,7 @@ def test_a_call_may_ask_for_it_or_do_without(drive: Any) -> None:
         drive.invoke(app(appends), given, debug=None)
 
 
-def test_error_handlers_are_watched_too(drive: Any) -> None:
+def test_error_handlers_are_checked_too(drive: Any) -> None:
     def fails(state: Any) -> None:
         raise ValueError("no")
 

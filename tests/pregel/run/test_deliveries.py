@@ -138,7 +138,7 @@ def test_of_two_deliveries_that_begin_at_one_checkpoint_one_runs_the_nodes(
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("multitask", [None, "enqueue"])
-def test_a_delivery_that_comes_while_the_first_runs_is_refused_or_waits(
+def test_a_concurrent_delivery_is_refused_or_waits(
     drive: Any, saver: Any, durability: Any, schedule: Any, multitask: Any
 ) -> None:
     ran: list[str] = []

@@ -1,4 +1,4 @@
-"""What a caller is told when something is wrong: which error, at the earliest moment, naming node, key, step and thread.
+"""Errors: which one is raised, at the earliest moment, naming node, key, step and thread.
 
 Routers, Sends, configs and schemas have their own errors in their own files.
 """
@@ -162,7 +162,7 @@ def test_a_refused_line_leaves_a_graph_that_still_compiles(build: Build, error: 
 
 
 @pytest.mark.parametrize("extra", ["drop", None, [], True], ids=str)
-def test_extra_keys_is_one_of_two_words(extra: Any) -> None:
+def test_extra_keys_must_be_one_of_two_values(extra: Any) -> None:
     with pytest.raises(InvalidGraphError, match="extra_keys"):
         StateGraph(State, extra_keys=extra)
 
@@ -225,14 +225,14 @@ def test_a_graph_without_an_entry_point_is_refused(graph: StateGraph) -> None:
         graph.compile()
 
 
-def test_a_graph_that_is_run_before_it_is_compiled_says_so() -> None:
+def test_running_an_uncompiled_graph_raises() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'invoke'; call it on the compiled graph: graph\.compile\(\)"):
         one().invoke({"a": 1})
     with pytest.raises(AttributeError, match=r"no attribute 'add_nod'[^;]*$"):
         one().add_nod("x", logs)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     graph = StateGraph(State).add_node("summary", logs).add_edge("sumary", "x").add_edge("summary", "y")
     graph.add_conditional_edges("z", logs, ["q"])
     with pytest.raises(InvalidGraphError) as caught:
@@ -343,7 +343,7 @@ def test_two_writes_where_one_is_allowed_name_key_step_writers_and_thread(
     assert state.next == ("p", "q", "r")
 
 
-def test_a_concurrent_write_tells_to_add_a_reducer(drive: Any) -> None:
+def test_a_concurrent_write_error_suggests_a_reducer(drive: Any) -> None:
     """M3."""
     with pytest.raises(InvalidUpdateError, match=r"Annotated\[list, operator.add\]"):
         drive.invoke(parallel(p=lambda state: {"a": 1}, q=lambda state: {"a": 2}).compile(), {})
@@ -380,7 +380,7 @@ def fails(state: State) -> State:
     raise LookupError("boom")
 
 
-def test_an_error_of_a_node_comes_as_it_is_with_a_note_of_where(drive: Any) -> None:
+def test_a_node_error_is_raised_unchanged_with_a_note(drive: Any) -> None:
     app = parallel(x=fails).compile(InMemorySaver())
     with pytest.raises(LookupError, match="^'boom'|^boom") as caught:
         drive.invoke(app, {}, THREAD)
@@ -389,7 +389,7 @@ def test_an_error_of_a_node_comes_as_it_is_with_a_note_of_where(drive: Any) -> N
     assert note == f"During task with name 'x' and id {task.id!r}, in step 1 of thread 't-1'"
 
 
-def test_a_stop_iteration_of_a_node_is_told_as_such(drive: Any) -> None:
+def test_a_stop_iteration_of_a_node_is_reported_as_such(drive: Any) -> None:
     """A forgotten default of `next()`; no generator can let it pass."""
 
     def empty(state: State) -> Any:
@@ -472,14 +472,14 @@ def test_a_command_for_a_parent_that_does_not_exist(drive: Any) -> None:
 # -- running: no saver where one is needed ---------------------------------------------------------------------
 
 
-def test_looking_at_threads_needs_a_saver(drive: Any) -> None:
+def test_get_state_needs_a_saver(drive: Any) -> None:
     app = one().compile()
     for call in (drive.get_state, drive.history):
         with pytest.raises(ValueError, match="no checkpointer set"):
             call(app, THREAD)
 
 
-def test_a_history_of_ones_own_is_for_nested_graphs(drive: Any) -> None:
+def test_checkpointer_true_is_for_nested_graphs(drive: Any) -> None:
     with pytest.raises(RuntimeError, match="checkpointer=True.*needs a saver"):
         drive.invoke(one().compile(checkpointer=True), {})
 
@@ -524,7 +524,7 @@ def test_a_raw_graph_that_cannot_work_is_refused_when_it_is_made(make: Callable[
         make()
 
 
-def test_several_input_channels_want_a_dict_that_holds_one_of_them(drive: Any) -> None:
+def test_several_input_channels_need_a_dict_with_one_of_them(drive: Any) -> None:
     app = raw(input_channels=["a"])
     with pytest.raises(TypeError, match=r"dict with the input channels \['a'\], got str"):
         drive.invoke(app, "text")
@@ -547,7 +547,7 @@ OWN_ERRORS = [
 
 
 @pytest.mark.parametrize("error", OWN_ERRORS, ids=lambda error: type(error).__name__)
-def test_the_engines_own_errors_come_back_from_where_they_are_stored_as_themselves(error: Exception) -> None:
+def test_engine_errors_survive_serialization(error: Exception) -> None:
     serializer = Serializer()
     found = serializer.loads(serializer.dumps(error))
     assert type(found) is type(error) and str(found) == str(error) and vars(found) == vars(error)

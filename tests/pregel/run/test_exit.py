@@ -48,7 +48,7 @@ def in_functions() -> Any:
 
 
 @pytest.mark.parametrize("build", [as_node, two_levels, in_functions])
-def test_graphs_inside_that_have_finished_leave_nothing(drive: Any, build: Any) -> None:
+def test_finished_nested_graphs_leave_no_checkpoints(drive: Any, build: Any) -> None:
     app = build()
     drive.invoke(app, {"log": []}, CFG, **EXIT)
     assert namespaces(app) == [""]
@@ -85,7 +85,7 @@ def test_a_stream_that_fails_shows_the_checkpoint_that_is_stored() -> None:
     assert shown == [(app.get_state(CFG).config, ["b"])]
 
 
-def test_a_graph_inside_that_paused_is_stored_and_goes_on(drive: Any) -> None:
+def test_a_nested_graph_that_paused_is_stored_and_resumes(drive: Any) -> None:
     ran = Ran()
     sub = graph({"s": says("s", ran), "i": asks("i", ran)}, (START, "s"), ("s", "i"), checkpointer=None)
     app = graph({"sub": sub}, (START, "sub"))

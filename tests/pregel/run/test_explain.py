@@ -1,4 +1,6 @@
-"""`explain`: why a node did not run. Per node: would it run now, what does it wait for, and on whom does a join wait."""
+"""`explain`: why a node did not run. Per node: would it run now, what does it wait for, which sources does a join
+lack.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def test_every_visible_node_gets_a_status_and_a_sentence(drive: Any) -> None:
     assert found["x"].why == "nothing triggers it now"
 
 
-def test_a_half_full_join_names_who_is_missing(drive: Any) -> None:
+def test_a_partly_filled_join_names_missing_sources(drive: Any) -> None:
     builder = StateGraph(State)
     for name in ("a1", "b", "c", "end"):
         builder.add_node(name, says(name))
@@ -82,7 +84,7 @@ def test_a_half_full_join_names_who_is_missing(drive: Any) -> None:
     assert "the join 'join:b+c:end' still waits for c (b has finished)" in status.why
 
 
-def test_a_join_that_nobody_has_reached_is_idle(drive: Any) -> None:
+def test_a_join_without_finished_sources_is_idle(drive: Any) -> None:
     builder = StateGraph(State)
     for name in ("a1", "b", "end"):
         builder.add_node(name, says(name))
@@ -95,7 +97,7 @@ def test_a_join_that_nobody_has_reached_is_idle(drive: Any) -> None:
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("wait", ["all", "any", 2, "reachable"])
-def test_a_node_behind_a_join_that_has_run_is_told_so(drive: Any, wait: Any, schedule: Any) -> None:
+def test_a_node_behind_a_join_that_has_run_is_explained(drive: Any, wait: Any, schedule: Any) -> None:
     builder = StateGraph(State)
     for name in ("a1", "b", "end"):
         builder.add_node(name, says(name))
@@ -107,7 +109,7 @@ def test_a_node_behind_a_join_that_has_run_is_told_so(drive: Any, wait: Any, sch
     assert (status.state, status.why) == ("idle", f"nothing triggers it now; it has run since the join '{join.channel}' last opened")
 
 
-def test_a_question_and_a_finished_sibling_are_told_apart(drive: Any) -> None:
+def test_an_interrupted_and_a_finished_sibling_are_distinguished(drive: Any) -> None:
     app = graph({"ok": says("ok"), "q": asks("q")}, (START, "ok"), (START, "q"))
     drive.invoke(app, {}, CFG)
     found = explain(drive, app)
@@ -179,7 +181,7 @@ def test_a_node_that_has_run_since_its_trigger_changed_says_so(drive: Any) -> No
     assert explain(drive, app)["n"] == ("idle", "it has run since its trigger 'a' last changed", ())
 
 
-def test_an_error_handler_is_triggered_by_nobody(drive: Any) -> None:
+def test_an_error_handler_is_explained_as_having_no_trigger(drive: Any) -> None:
     builder = StateGraph(State).add_node("n", says("n"), error_handler=lambda state: {"log": ["handled"]}).add_edge(START, "n")
     app = builder.compile(checkpointer=InMemorySaver())
     drive.invoke(app, {}, CFG)

@@ -1,4 +1,6 @@
-"""A graph that has changed under a stored thread: what it cannot go on with is named, and `migrate` can mend it."""
+"""A graph that has changed since its thread was stored: an error names what cannot be resumed, and `migrate` can
+repair it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def saver(drive: Any) -> InMemorySaver:
     return saver
 
 
-def test_the_same_graph_goes_on_whatever_its_code_says_now(drive: Any, saver: Any) -> None:
+def test_the_same_graph_resumes_with_changed_code(drive: Any, saver: Any) -> None:
     def other(state: Any) -> Any:
         return {"log": ["other", interrupt("q?")]}
 
@@ -72,7 +74,7 @@ def test_new_keys_and_other_items_of_a_list_are_no_other_graph(drive: Any, saver
     assert drive.invoke(built(saver, schema=Wider), Command(resume=1), CFG)["log"] == ["in", ("q", 1), "z"]
 
 
-def test_migrate_is_told_what_changed_and_mends_it(drive: Any, saver: Any) -> None:
+def test_migrate_gets_the_change_and_can_repair_it(drive: Any, saver: Any) -> None:
     told: list[Any] = []
 
     def migrate(checkpoint: Any, changed: Any) -> Any:
@@ -107,7 +109,7 @@ def test_migrate_can_give_a_key_another_kind(drive: Any, saver: Any) -> None:
     assert drive.invoke(plain, {"log": "new"}, CFG)["log"] == "new!"
 
 
-def test_a_thread_that_was_never_signed_goes_on(drive: Any) -> None:
+def test_a_thread_without_a_fingerprint_resumes(drive: Any) -> None:
     saver = InMemorySaver()
     app = built(saver)
     drive.invoke(app, {"log": ["in"]}, CFG)

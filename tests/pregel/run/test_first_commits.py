@@ -1,4 +1,4 @@
-"""The first checkpoints of a thread or a nested graph, which wait for what comes next to be stored with it."""
+"""The first checkpoints of a thread or a nested graph, which are deferred and stored with the next commit."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_long_first_step_is_seen_from_outside_while_it_runs(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("never_alone")
-def test_a_question_of_the_first_step_waits_beside_what_was_held(drive: Any) -> None:
+def test_an_interrupt_in_the_first_step_stores_the_deferred_checkpoints(drive: Any) -> None:
     with SqliteSaver.from_conn_string(":memory:") as saver:
         app = around(lambda state: {"text": interrupt("text?")}, saver)
         assert [each.value for each in drive.invoke(app, {"text": "a"}, CONFIG)["__interrupt__"]] == ["text?"]
@@ -95,7 +95,7 @@ def test_a_question_of_the_first_step_waits_beside_what_was_held(drive: Any) -> 
 
 
 @pytest.mark.usefixtures("never_alone")
-def test_an_error_of_the_first_step_leaves_what_was_held(drive: Any) -> None:
+def test_an_error_in_the_first_step_stores_the_deferred_checkpoints(drive: Any) -> None:
     tries: list[int] = []
 
     def first(state: Any) -> Any:
@@ -128,7 +128,7 @@ def test_the_input_is_stored_before_a_router_runs(tmp_path: Path) -> None:
     assert seen == [True]
 
 
-def test_a_reader_sees_nothing_that_is_held(tmp_path: Path) -> None:
+def test_a_stream_shows_only_stored_checkpoints(tmp_path: Path) -> None:
     graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
     with SqliteSaver.from_conn_string(str(tmp_path / "file")) as saver:
         chunks = graph.compile(checkpointer=saver).stream({"text": "a"}, CONFIG, stream_mode="values")
@@ -194,7 +194,7 @@ def test_a_reader_is_shown_nothing_that_could_not_be_stored(drive: Any, monkeypa
         assert saver.get_tuple(CONFIG) is None
 
 
-def test_of_two_that_begin_a_thread_one_wins_and_the_other_leaves_nothing() -> None:
+def test_of_two_runs_that_start_a_thread_one_wins_and_the_other_stores_nothing() -> None:
     with SqliteSaver.from_conn_string(":memory:") as saver:
         graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
         app, store = graph.compile(checkpointer=saver), saver.commit_all

@@ -1,4 +1,4 @@
-"""A hook surrounds a run, its attempts and its routers, beside the loop: the same in both worlds."""
+"""A hook wraps a run, its attempts and its routers, outside the loop: the same for sync and async."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_each_attempt_has_a_span_of_its_own(world: str, timeout: float | None) -
 
 
 @worlds
-def test_a_pause_is_told_as_the_signal_that_it_is(world: str) -> None:
+def test_a_pause_is_passed_to_hooks_as_its_signal(world: str) -> None:
     app, log = hooked(one_node(lambda state: {"x": [interrupt("?")]}).compile(checkpointer=InMemorySaver()))
     config = {"configurable": {"thread_id": "1"}}
     call(app, world, {"x": []}, config)
@@ -189,7 +189,7 @@ def test_calls_of_tasks_are_attempts_too() -> None:
     ]
 
 
-def test_langchain_is_not_looked_for_where_it_is_not_loaded() -> None:
+def test_langchain_is_not_imported_unless_loaded() -> None:
     program = """
 import sys
 from typing import TypedDict

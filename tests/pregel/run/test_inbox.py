@@ -1,4 +1,4 @@
-"""A word to a running thread: what is posted comes in at a barrier, once, whoever is killed or races."""
+"""Posts to a running thread: each is applied at a barrier, once, even if processes are killed or runs race."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def posted(saver: Any) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_what_is_there_at_the_start_comes_in_behind_the_input(drive: Any, saver: Any, durability: Any) -> None:
+def test_posts_before_the_start_are_applied_after_the_input(drive: Any, saver: Any, durability: Any) -> None:
     app = chain(saver, says("a"))
     drive.call(app, "post", CONFIG, {"log": ["word"]})
     assert drive.get_state(app, CONFIG).posts == ({"log": ["word"]},)
@@ -92,7 +92,7 @@ def test_what_is_there_at_the_start_comes_in_behind_the_input(drive: Any, saver:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_it_comes_in_behind_the_writes_of_the_step_and_the_next_nodes_see_it(
+def test_posts_are_applied_after_the_writes_of_a_step_and_the_next_nodes_see_them(
     drive: Any, saver: Any, durability: Any
 ) -> None:
     word = Word(saver)
@@ -193,7 +193,7 @@ def test_a_graph_inside_leaves_it_to_the_graph_around(drive: Any, saver: Any) ->
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_paused_run_takes_it_when_it_goes_on(drive: Any, saver: Any, durability: Any) -> None:
+def test_a_paused_run_applies_posts_when_it_resumes(drive: Any, saver: Any, durability: Any) -> None:
     def ask(state: State) -> Any:
         return {"log": [f"{interrupt('go?')} after {len(state['log'])}"]}
 
@@ -207,7 +207,7 @@ def test_a_paused_run_takes_it_when_it_goes_on(drive: Any, saver: Any, durabilit
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_run_that_pauses_again_has_not_taken_it(drive: Any, saver: Any, durability: Any) -> None:
+def test_a_run_that_pauses_again_applies_no_posts(drive: Any, saver: Any, durability: Any) -> None:
     def ask(state: State) -> Any:
         return {"log": [interrupt("one?"), interrupt("two?")]}
 
@@ -242,7 +242,7 @@ class Counting(InMemorySaver):
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_it_is_looked_for_once_a_step_and_not_at_each_chunk(drive: Any, schedule: Any) -> None:
+def test_posts_are_polled_once_per_step_and_not_per_chunk(drive: Any, schedule: Any) -> None:
     def talk(state: State) -> Any:
         write = get_stream_writer()
         for number in range(50):
@@ -444,7 +444,7 @@ def test_a_post_goes_to_the_whole_thread(drive: Any, extra: Any) -> None:
         drive.call(app, "post", {"configurable": {"thread_id": "t", **extra}}, {"log": ["x"]})
 
 
-def test_a_post_that_its_reducer_refuses_later_waits_and_is_told(drive: Any, saver: Any) -> None:
+def test_a_post_that_its_reducer_refuses_stays_queued_and_is_reported(drive: Any, saver: Any) -> None:
     def add(old: list[str], new: list[str]) -> list[str]:
         if old and new == ["bad"]:
             raise ValueError("not now")

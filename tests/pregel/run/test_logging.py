@@ -1,4 +1,6 @@
-"""What goes wrong on the way is logged, one line each, with thread, node, step and attempt as fields."""
+"""What is logged: retries, conflicts, slow commits and lost workers, one line each, with thread, node, step and
+attempt as fields.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "stategraph")
 
 
-def test_a_retry_and_a_call_that_is_given_up(drive: Drive, caplog: Any) -> None:
+def test_a_retry_and_an_abandoned_call_are_logged(drive: Drive, caplog: Any) -> None:
     def fail(state: Any) -> Any:
         raise ConnectionError("down")
 
@@ -83,7 +85,7 @@ def test_a_conflict_is_logged_once(drive: Drive, caplog: Any) -> None:
     assert record.getMessage().startswith("thread '7': CheckpointConflictError")
 
 
-def test_a_slow_commit(drive: Drive, tmp_path: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_commit_is_logged(drive: Drive, tmp_path: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "SLOW", 0.0)
     monkeypatch.setattr(log, "SLOW_COMMITS", log._SlowCommits())
     with SqliteSaver(tmp_path / "threads.db") as saver:
@@ -98,7 +100,7 @@ def die(state: Any) -> Any:
     os._exit(3)
 
 
-def test_a_lost_worker(caplog: Any) -> None:
+def test_a_lost_worker_is_logged(caplog: Any) -> None:
     with ProcessExecutor(1) as executor, pytest.raises(Exception, match="worker"):
         one(die).compile(executor=executor).invoke({"x": []})
     assert ("WARNING", None, None, "a", 1, 1) in [fields(record) for record in caplog.records]

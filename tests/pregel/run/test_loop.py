@@ -183,7 +183,7 @@ def test_a_resumed_call_has_the_same_budget() -> None:
     assert ran(hand) == ["n3"]
 
 
-def test_what_is_left_of_the_budget_is_told_to_the_machine() -> None:
+def test_the_machine_gets_the_remaining_budget() -> None:
     seen: list[int] = []
 
     def outcome(task: Task) -> None:
@@ -241,7 +241,7 @@ def test_breakpoints_hold_without_a_saver_too() -> None:
     assert (ran(hand), run.output.questions) == (["n1"], ())
 
 
-def test_a_breakpoint_before_one_node_holds_back_its_whole_superstep() -> None:
+def test_a_breakpoint_before_one_node_pauses_its_whole_superstep() -> None:
     hand = Hand()
     hand.run(parallel(InMemorySaver()), 1, interrupt_before=["y"])
     assert ran(hand) == []
@@ -429,7 +429,7 @@ def test_nothing_left_to_do_runs_and_saves_nothing() -> None:
     assert run.machine.output("log") == ["n1", "n2", "n3"]
 
 
-def test_a_second_input_goes_on_counting_steps() -> None:
+def test_step_numbers_continue_with_a_second_input() -> None:
     app = chain(InMemorySaver())
     Hand().run(app, 1)
     hand = Hand()

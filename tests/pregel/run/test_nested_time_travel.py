@@ -54,7 +54,7 @@ def nested(drive: Any, app: Any, following: str) -> list[Any]:
     return sorted(found, key=lambda snapshot: snapshot.created_at)
 
 
-def test_of_several_sends_the_one_inside_which_it_lies_goes_on(drive: Any) -> None:
+def test_of_several_sends_the_one_that_contains_the_checkpoint_resumes(drive: Any) -> None:
     ran = Ran()
     child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=None)
     builder = StateGraph(State).add_node("sub", child)
@@ -88,7 +88,7 @@ def nested_of_second(drive: Any, app: Any, checkpointer: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
-def test_a_round_of_a_loop_goes_on_from_what_the_round_before_has_left(drive: Any, checkpointer: Any) -> None:
+def test_an_iteration_of_a_loop_resumes_from_the_state_of_the_one_before(drive: Any, checkpointer: Any) -> None:
     ran = Ran()
     child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=checkpointer)
 
@@ -126,7 +126,7 @@ def answer_m(drive: Any, app: Any, answer: str) -> Any:
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_history_forgets_on_a_branch_what_a_task_had_done_that_runs_anew(
+def test_a_memory_forgets_on_a_branch_what_a_repeated_task_had_stored(
     drive: Any, saver: Any, durability: Any, schedule: Any
 ) -> None:
     app = remembers(saver, schedule)
@@ -145,7 +145,7 @@ def test_a_history_forgets_on_a_branch_what_a_task_had_done_that_runs_anew(
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_a_history_stays_where_nothing_is_done_anew(drive: Any, saver: Any, schedule: Any) -> None:
+def test_a_memory_is_kept_where_no_task_runs_again(drive: Any, saver: Any, schedule: Any) -> None:
     """Also when the config of the edit is named."""
     app = remembers(saver, schedule)
     drive.invoke(app, {}, CFG)
@@ -208,7 +208,7 @@ def test_an_answer_inside_reaches_the_question_shown_there_and_earlier_ones_stay
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
-def test_a_fork_that_was_left_before_it_went_inside_goes_there_when_it_goes_on(
+def test_a_fork_that_crashed_before_entering_the_nested_graph_enters_it_on_resume(
     drive: Any, checkpointer: Any, monkeypatch: Any
 ) -> None:
     ran = Ran()
@@ -229,7 +229,7 @@ def lost(run: Any) -> Any:
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
-def test_an_edit_inside_is_found_when_the_paused_run_goes_on_or_by_its_config(drive: Any, checkpointer: Any) -> None:
+def test_an_edit_inside_is_found_on_resume_or_by_its_config(drive: Any, checkpointer: Any) -> None:
     for by_config in (False, True):
         ran = Ran()
         app = graph({"sub": two_questions(ran, checkpointer)}, (START, "sub"))
@@ -288,7 +288,7 @@ def test_a_branch_has_what_a_call_of_its_past_made_that_stored_its_end_only(driv
     assert begin_again(drive, app) == whole
 
 
-def test_nor_does_a_branch_on_another_saver_have_what_was_made_elsewhere(drive: Any) -> None:
+def test_a_branch_has_no_state_of_nested_runs_stored_on_another_saver(drive: Any) -> None:
     memory = StateGraph(State).add_node("r", lambda _: {}).add_edge(START, "r").compile(checkpointer=True)
     middle = StateGraph(Counted).add_node("m", lambda s: {"log": [memory.invoke({"log": [s["n"]]})["log"]]})
     inner = middle.add_edge(START, "m").compile(InMemorySaver())
@@ -348,7 +348,7 @@ def two_turns(drive: Any, ran: Ran, *answers: Any) -> Any:
 
 
 @pytest.mark.xfail(strict=True, reason="the newest checkpoint of the history is taken, whose it may be")
-def test_an_edit_of_an_earlier_turn_inside_leaves_the_paused_run_where_it_is(drive: Any) -> None:
+def test_an_edit_of_an_earlier_turn_inside_does_not_move_the_paused_run(drive: Any) -> None:
     ran = Ran()
     app = two_turns(drive, ran, 1, "A", 2)
     history = {"configurable": {"thread_id": "1", "checkpoint_ns": "n"}}

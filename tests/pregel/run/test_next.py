@@ -1,4 +1,4 @@
-"""`get_state().next` is what the next call does, wherever the process of a run has died."""
+"""`get_state().next` is what the next call runs, wherever a process died."""
 
 from __future__ import annotations
 

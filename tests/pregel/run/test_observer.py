@@ -1,4 +1,4 @@
-"""Observers are told what runs do, and surround the code of nodes; none of it changes a run."""
+"""Observers receive what runs do, and wrap the code of nodes; they cannot change a run."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 # -- events ---------------------------------------------------------------------------------------
 
 
-def test_a_run_its_steps_its_tasks_and_its_commits_are_told(drive: Drive, saver: Any) -> None:
+def test_runs_steps_tasks_and_commits_are_observed(drive: Drive, saver: Any) -> None:
     log = Log()
     app = chain(a=lambda state: {"x": [1]}, b=lambda state: {"x": [2]}).compile(saver, observer=log)
     assert drive.invoke(app, {"x": []}, THREAD) == {"x": [1, 2]}
@@ -120,7 +120,7 @@ def test_a_run_its_steps_its_tasks_and_its_commits_are_told(drive: Drive, saver:
     assert [event[1] for event in log.events if event[0] == "committed"] == [-1, 0, 1, 2]
 
 
-def test_attempts_that_fail_and_are_made_again_are_told(drive: Drive) -> None:
+def test_failed_and_repeated_attempts_are_observed(drive: Drive) -> None:
     tries: list[int] = []
 
     def flaky(state: Any) -> Any:
@@ -142,7 +142,7 @@ def test_attempts_that_fail_and_are_made_again_are_told(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, 60])
-def test_a_run_that_fails_is_told_with_its_error(drive: Drive, timeout: float | None) -> None:
+def test_a_failed_run_is_observed_with_its_error(drive: Drive, timeout: float | None) -> None:
     async def fail(state: Any) -> Any:
         raise OSError("disk")
 
@@ -160,7 +160,7 @@ def test_a_run_that_fails_is_told_with_its_error(drive: Drive, timeout: float | 
     ]
 
 
-def test_questions_and_answers_are_told(drive: Drive, saver: Any) -> None:
+def test_interrupts_and_answers_are_observed(drive: Drive, saver: Any) -> None:
     log = Log()
     app = one(lambda state: {"x": [interrupt("sure?")]}).compile(saver, observer=log)
     drive.invoke(app, {"x": []}, THREAD)
@@ -185,7 +185,7 @@ def test_questions_and_answers_are_told(drive: Drive, saver: Any) -> None:
     ]
 
 
-def test_what_is_restored_or_cached_is_told(drive: Drive, saver: Any) -> None:
+def test_restored_and_cached_tasks_are_observed(drive: Drive, saver: Any) -> None:
     broken = [True]
 
     def fail(state: Any) -> Any:
@@ -214,7 +214,7 @@ def test_what_is_restored_or_cached_is_told(drive: Drive, saver: Any) -> None:
     ]
 
 
-def test_breakpoints_are_told(drive: Drive) -> None:
+def test_breakpoints_are_observed(drive: Drive) -> None:
     for option in ({"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}):
         log = Log()
         drive.invoke(chain(a=look, b=look).compile(), {"x": []}, observer=log, **option)
@@ -222,7 +222,7 @@ def test_breakpoints_are_told(drive: Drive) -> None:
         assert ("breakpoint", ("b",)) in log.events
 
 
-def test_a_conflict_is_told(drive: Drive, saver: Any) -> None:
+def test_a_conflict_is_observed(drive: Drive, saver: Any) -> None:
     log = Log()
     other = chain(a=look).compile(saver)
 
@@ -240,7 +240,7 @@ def test_a_conflict_is_told(drive: Drive, saver: Any) -> None:
     assert log.events[-1][:2] == ("run ended", "failed")
 
 
-def test_nested_graphs_calls_of_tasks_and_handlers_are_told(drive: Drive) -> None:
+def test_nested_graphs_task_calls_and_handlers_are_observed(drive: Drive) -> None:
     parents: list[Any] = []
 
     class Parents(Log):
@@ -405,7 +405,7 @@ def test_around_each_attempt(drive: Drive) -> None:
     assert seen == [("around a 1",), ("around a 2",)]
 
 
-def test_nobody_swallows_a_pause(drive: Drive, saver: Any) -> None:
+def test_an_observer_cannot_swallow_an_interrupt(drive: Drive, saver: Any) -> None:
     class Greedy(Observer):
         def around(self, task, call):
             try:
@@ -420,7 +420,7 @@ def test_nobody_swallows_a_pause(drive: Drive, saver: Any) -> None:
 # -- where they are set ---------------------------------------------------------------------------
 
 
-def test_an_observer_of_a_node_is_told_of_its_tasks_only(drive: Drive) -> None:
+def test_an_observer_of_a_node_gets_only_its_tasks(drive: Drive) -> None:
     log = Log()
     graph = StateGraph(State).add_node("a", look, observer=[log, Around()]).add_node("b", look)
     app = graph.add_edge(START, "a").add_edge("a", "b").compile()
@@ -428,7 +428,7 @@ def test_an_observer_of_a_node_is_told_of_its_tasks_only(drive: Drive) -> None:
     assert log.events == [("task", "a"), ("task ended", "a", "finished", 1)]
 
 
-def test_an_observer_of_the_process_hears_of_all_runs(drive: Drive) -> None:
+def test_an_observer_of_the_process_gets_all_runs(drive: Drive) -> None:
     log = Log()
     app = one(look).compile()
     remove = add_observer(log)
@@ -482,7 +482,7 @@ def die(state: Any) -> Any:
 
 
 @pytest.mark.trial
-def test_a_lost_worker_is_told(drive: Drive) -> None:
+def test_a_lost_worker_is_observed(drive: Drive) -> None:
     log = Log()
     with ProcessExecutor(1) as executor, pytest.raises(Exception, match="worker"):
         drive.invoke(one(die).compile(executor=executor, observer=log), {"x": []})
@@ -509,7 +509,7 @@ for _name in [name for name in vars(Observer) if not name.startswith("_")]:
 
 
 @pytest.mark.parametrize("node", [look, alook])
-def test_an_observer_that_raises_is_told_once_and_never_breaks_the_run(
+def test_an_observer_that_raises_warns_once_and_never_breaks_the_run(
     drive: Drive, saver: Any, node: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     if node is alook and not drive.is_async:
@@ -521,7 +521,7 @@ def test_an_observer_that_raises_is_told_once_and_never_breaks_the_run(
     assert "Broken.task_started() raised an error; the run is not affected" in messages
 
 
-def test_an_observer_that_forgets_the_result_is_told_so(drive: Drive, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_observer_that_does_not_return_the_result_warns(drive: Drive, caplog: pytest.LogCaptureFixture) -> None:
     class Forgets(Observer):
         def around(self, task, call):
             call()

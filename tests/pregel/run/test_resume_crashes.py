@@ -1,5 +1,6 @@
-"""A process that answers a question dies between any two of the calls by which it stores: what the next call finds. The
-table "When the process dies" of docs/explanation/architecture.md, row by row."""
+"""A process that resumes an interrupt dies between any two storing calls: what the next call finds. The table "When
+the process dies" of docs/explanation/architecture.md, row by row.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def test_before_the_claim_is_stored_the_question_is_open(thread: Callable[..., T
 
 
 @pytest.mark.parametrize(("dies_at", "stores_first"), [("claim", True), ("commit", False)])
-def test_after_the_claim_a_call_goes_on_with_the_answer(
+def test_after_the_claim_a_call_resumes_with_the_answer(
     thread: Callable[..., Thread], dies_at: str, stores_first: bool
 ) -> None:
     one = thread(a=1)

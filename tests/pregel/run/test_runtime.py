@@ -1,5 +1,6 @@
-"""What a running node may hold: its runtime and config, by parameter and by function, in threads and coroutines; the
-counted steps; draining; and the key that is the same for every try of the same work."""
+"""What a running node has: its runtime and config, by parameter and by function, in threads and coroutines; the step
+counts; draining; and the idempotency key that is the same for every attempt.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def calls(child: Any, drive: Drive, **options: Any) -> Any:
 # -- the runtime ----------------------------------------------------------------------------------------------
 
 
-def test_all_of_it(drive: Drive) -> None:
+def test_a_node_gets_the_whole_runtime(drive: Drive) -> None:
     seen: list[Runtime] = []
     store, control = InMemoryStore(), RunControl()
 
@@ -91,7 +92,7 @@ def test_all_of_it(drive: Drive) -> None:
     assert (info.checkpoint_id, info.task_id) == (step.config["configurable"]["checkpoint_id"], step.tasks[0].id)
 
 
-def test_it_is_frozen_and_can_be_overridden(drive: Drive) -> None:
+def test_a_runtime_is_frozen_and_can_be_overridden(drive: Drive) -> None:
     runtime: Runtime[Any] = Runtime(context=1)
     with pytest.raises(FrozenInstanceError):
         runtime.context = 2  # type: ignore[misc]
@@ -111,7 +112,7 @@ def test_a_nested_run_knows_the_run_it_belongs_to(drive: Drive) -> None:
     assert outer.startswith("outer:") and inner == f"inner:{info.task_id}"
 
 
-def test_everything_by_name(drive: Drive) -> None:
+def test_everything_in_a_runtime_is_injected_by_name(drive: Drive) -> None:
     seen: dict[str, Any] = {}
 
     def node(state: Any, config: Any, runtime: Any, writer: Any, store: Any, previous: Any, error: Any) -> None:
@@ -183,7 +184,7 @@ def test_a_bare_thread_has_nothing_but_may_use_a_writer_it_was_handed(drive: Dri
     assert found == [True]
 
 
-def test_in_coroutines_and_what_they_start() -> None:
+def test_runtime_functions_work_in_coroutines_and_their_tasks() -> None:
     found: list[Any] = []
 
     async def part() -> None:
@@ -234,7 +235,7 @@ VAR: contextvars.ContextVar[str] = contextvars.ContextVar("VAR", default="nobody
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-def test_context_variables_come_in_and_do_not_go_out(drive: Drive, parallel: bool) -> None:
+def test_nodes_see_the_callers_context_variables_and_do_not_change_them(drive: Drive, parallel: bool) -> None:
     seen: list[str] = []
 
     def node(state: Any) -> None:
@@ -509,7 +510,7 @@ def test_the_default_limit(drive: Drive) -> None:
     assert drive.invoke(counted(1), {"log": []})["log"] == [(10_000, False)]
 
 
-def test_a_resume_counts_anew(drive: Drive) -> None:
+def test_a_resume_restarts_the_step_count(drive: Drive) -> None:
     app = counted(4, InMemorySaver())
     config = {**ONE, "recursion_limit": 2}
     with pytest.raises(GraphRecursionError):
@@ -579,7 +580,7 @@ def test_a_node_ends_the_run_after_its_superstep(drive: Drive) -> None:
     assert log == ["one"]
 
 
-def test_chunks_come_before_the_end(drive: Drive) -> None:
+def test_chunks_arrive_before_the_run_ends(drive: Drive) -> None:
     chunks: list[Any] = []
     app = app_of(draining("one", []), say("two"))
 
@@ -658,7 +659,7 @@ def test_siblings_of_a_drained_graph_run_to_their_end(drive: Drive) -> None:
     assert log == ["slow"] and not drained.is_set()
 
 
-def test_a_breakpoint_at_the_same_place_comes_first(drive: Drive) -> None:
+def test_a_breakpoint_at_the_same_place_takes_precedence(drive: Drive) -> None:
     app = app_of(draining("one", []), say("two"), saver=InMemorySaver(), interrupt_before=["two"])
     assert drive.invoke(app, {"n": 1}, ONE)["log"] == ["one"]
 

@@ -1,4 +1,4 @@
-"""`runtime.sleep`: a task goes on at a time that is recorded, whoever runs it then."""
+"""`runtime.sleep`: a task resumes at a recorded time, in whichever process runs it then."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def graph(nodes: dict[str, Any], saver: Any = None, **policies: Any) -> Any:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_long_sleep_pauses_until_its_time_has_come(
+def test_a_long_sleep_pauses_until_its_time(
     drive: Any, saver: Any, clock: Hands, durability: Any
 ) -> None:
     """Each call by a freshly compiled graph, as after a restart."""
@@ -149,7 +149,7 @@ def test_until_names_the_time(drive: Any, saver: Any, clock: Hands) -> None:
     assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
 
 
-def test_of_several_tasks_the_earliest_time_is_shown_and_only_those_run_whose_time_has_come(
+def test_of_several_sleeping_tasks_only_those_that_are_due_run(
     drive: Any, saver: Any, clock: Hands
 ) -> None:
     ran: list[str] = []
@@ -194,7 +194,7 @@ def test_one_sleep_after_the_other_each_is_slept_once(drive: Any, saver: Any, cl
     assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
 
 
-def test_a_key_tells_sleeps_apart_that_are_come_to_in_another_order(
+def test_keys_identify_sleeps_reached_in_another_order(
     drive: Any, saver: Any, clock: Hands
 ) -> None:
     order = ["a", "b"]
@@ -323,7 +323,7 @@ def test_stopped_at_any_write_it_wakes_once_at_the_time_that_was_recorded(
 # -- beside questions ---------------------------------------------------------------------------------------------
 
 
-def test_beside_a_question_each_is_waited_for_by_itself(
+def test_an_interrupt_and_a_sleep_of_siblings_are_waited_for_independently(
     drive: Any, saver: Any, clock: Hands
 ) -> None:
     ran: list[str] = []
@@ -426,7 +426,7 @@ def test_an_edit_keeps_the_time(drive: Any, saver: Any, clock: Hands) -> None:
     assert drive.invoke(app, None, CONFIG) == {"log": ["first", "edited", "woke"]}
 
 
-def test_a_new_input_and_a_fork_sleep_anew(drive: Any, saver: Any, clock: Hands) -> None:
+def test_a_new_input_and_a_fork_sleep_again(drive: Any, saver: Any, clock: Hands) -> None:
     ran: list[str] = []
     app = graph({"sleeper": an_hour(drive, ran)}, saver)
     drive.invoke(app, {}, CONFIG)
@@ -622,7 +622,7 @@ def test_in_a_subgraph_that_stores_nothing_it_waits_in_place(
     assert waited.seconds == pytest.approx(HOUR)
 
 
-def test_what_is_left_of_a_short_sleep_is_slept_by_who_goes_on(
+def test_a_resumed_run_sleeps_the_rest_of_a_short_sleep(
     drive: Any, saver: Any, waited: Waited
 ) -> None:
     """The time is recorded before the first wait."""
@@ -770,7 +770,7 @@ def test_no_sleep_inside_of_an_effect(clock: Hands) -> None:
         graph({"node": node}, InMemorySaver()).invoke({}, CONFIG)
 
 
-def test_a_coroutine_is_told_to_await_it(clock: Hands) -> None:
+def test_sleep_in_a_coroutine_says_what_to_await(clock: Hands) -> None:
     async def node(state: Log, runtime: Runtime) -> Any:
         runtime.sleep(HOUR)
 
@@ -815,13 +815,13 @@ def race(drive: Any, hours: list[int], ran: list[int], saver: Any) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-def test_who_sleeps_has_not_won_a_race(drive: Any, saver: Any, clock: Hands) -> None:
+def test_a_sleeper_does_not_win_a_race(drive: Any, saver: Any, clock: Hands) -> None:
     ran: list[int] = []
     assert drive.invoke(race(drive, [1, 0], ran, saver), {}, CONFIG) == {"log": ["0"]}
     assert drive.get_state(race(drive, [1, 0], ran, saver), CONFIG).wake_at is None
 
 
-def test_a_race_in_which_all_sleep_pauses_and_who_wakes_first_wins(drive: Any, saver: Any, clock: Hands) -> None:
+def test_a_race_of_sleepers_pauses_and_the_first_to_wake_wins(drive: Any, saver: Any, clock: Hands) -> None:
     ran: list[int] = []
     app = race(drive, [2, 1], ran, saver)
     assert drive.invoke(app, {}, CONFIG)["__sleep__"] == after(HOUR)

@@ -30,7 +30,7 @@ def test_every_finished_task_has_one_span(drive: Any) -> None:
     assert spans(drive, app) == {"__start__": 1, "x": 1, "y": 1}
 
 
-def test_each_attempt_has_its_span_and_they_do_not_overlap(drive: Any) -> None:
+def test_each_attempt_has_a_span_and_spans_do_not_overlap(drive: Any) -> None:
     policy = RetryPolicy(initial_interval=0, jitter=False, max_attempts=3, retry_on=Exception)
     builder = StateGraph(dict).add_node("x", fails("x", 2), retry_policy=policy).add_edge(START, "x")
     app = builder.compile(checkpointer=InMemorySaver())

@@ -1,4 +1,4 @@
-"""What a reader of a run sees: every mode's shape, every envelope, the order of chunks, and leaving early."""
+"""Streams: every mode's chunks, every envelope, the order of chunks, and readers that leave early."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_version_two_has_one_shape_for_everything(drive: Any, mode: Any, subgrap
     assert chunks[0] == {"type": "updates", "ns": (), "data": {"n1": {"x": ["1"]}}}
 
 
-def test_values_of_version_two_carry_their_questions_beside_the_data(drive: Any) -> None:
+def test_values_of_version_two_have_interrupts_next_to_the_data(drive: Any) -> None:
     from stategraph import interrupt
 
     app = graph({"ask": only("a").do(lambda _: [interrupt("why?")]).write_to("x")}, InMemorySaver())
@@ -235,7 +235,7 @@ def test_tasks_show_start_and_result(drive: Any) -> None:
                    "interrupts": []}  # fmt: skip
 
 
-def test_a_failed_tasks_result_comes_before_the_error_is_raised() -> None:
+def test_a_failed_tasks_result_is_streamed_before_the_error_is_raised() -> None:
     chunks: list[Any] = []
     for nodes in ({"bad": only("a").do(lambda _: 1 / 0)}, {"bad": only("a").do(lambda _: 1 / 0), "ok": only("a")}):
         chunks.clear()
@@ -246,7 +246,7 @@ def test_a_failed_tasks_result_comes_before_the_error_is_raised() -> None:
         assert (type(end["error"]), end["result"]) == (ZeroDivisionError, {})
 
 
-def test_checkpoints_show_the_state_and_who_comes_next(drive: Any) -> None:
+def test_checkpoints_show_the_state_and_the_next_nodes(drive: Any) -> None:
     app = chain(InMemorySaver())
     chunks = drive.stream(app, INPUT, CONFIG, stream_mode="checkpoints")
     assert [(c["metadata"]["source"], c["metadata"]["step"], c["next"]) for c in chunks] == [
@@ -259,7 +259,7 @@ def test_checkpoints_show_the_state_and_who_comes_next(drive: Any) -> None:
     assert task == {"id": task["id"], "name": "n1", "interrupts": (), "state": None}
 
 
-def test_a_run_that_goes_on_shows_the_checkpoint_it_goes_on_from(drive: Any) -> None:
+def test_a_resumed_run_shows_the_checkpoint_it_resumes_from(drive: Any) -> None:
     app = chain(InMemorySaver())
     drive.invoke(app, INPUT, CONFIG, interrupt_before=["n2"])
     before = drive.get_state(app, CONFIG)
@@ -321,7 +321,7 @@ def test_order_of_chunks_within_a_superstep(drive: Any) -> None:
     ]  # fmt: skip
 
 
-def test_all_starts_come_first_sends_in_order_then_nodes_by_name(drive: Any) -> None:
+def test_task_starts_are_streamed_first_sends_in_order_then_nodes_by_name(drive: Any) -> None:
     nodes = {
         "src": only("a").write_to("b", ChannelWriteTupleEntry(lambda _: [(TASKS, Send(n, 0)) for n in ("z", "q")])),
         **{n: only("b") for n in ("c", "b2")},
@@ -332,7 +332,7 @@ def test_all_starts_come_first_sends_in_order_then_nodes_by_name(drive: Any) -> 
     assert all("result" in c for c in chunks[4:])
 
 
-def test_updates_come_as_tasks_finish_and_state_in_path_order(drive: Any) -> None:
+def test_updates_are_streamed_in_order_of_completion_and_state_in_path_order(drive: Any) -> None:
     """`a_late` ends only after `b_soon` has; its write is first all the same."""
     ended = threading.Event()
 
@@ -443,7 +443,7 @@ def test_each_tasks_own_events_keep_their_order(drive: Any) -> None:
         assert [i for n, i in chunks if n == name] == list(range(20))
 
 
-def test_nobody_listens_unless_custom_was_asked_for(drive: Any) -> None:
+def test_custom_writes_are_dropped_unless_custom_was_requested(drive: Any) -> None:
     app = graph({"n": only("a").do(lambda value, writer: writer("lost"))})
     assert "lost" not in str(drive.stream(app, {"a": 0}, stream_mode=["values", "updates", "tasks"]))
 
@@ -537,13 +537,13 @@ def test_the_next_superstep_waits_for_the_reader() -> None:
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("take", [1, 2, 3])
-def test_a_run_left_early_goes_on_where_it_was(drive: Any, durability: Any, take: int) -> None:
+def test_a_run_whose_stream_was_closed_resumes(drive: Any, durability: Any, take: int) -> None:
     app = chain(InMemorySaver())
     drive.stream(app, INPUT, CONFIG, stream_mode="updates", durability=durability, take=take)
     assert drive.invoke(app, None, CONFIG) == {"x": ["i", "1", "2"], "y": ["2"]}
 
 
-def test_closing_waits_for_running_threads_and_keeps_what_they_did() -> None:
+def test_closing_waits_for_running_threads_and_keeps_their_results() -> None:
     started, release = threading.Event(), threading.Event()
     runs: list[str] = []
 

@@ -1,4 +1,6 @@
-"""What of nested graphs reaches a reader, and that each message does once, however often the run pauses."""
+"""Streams of nested graphs: which chunks a reader gets, and that each message is shown once, however often the run
+pauses.
+"""
 
 from __future__ import annotations
 

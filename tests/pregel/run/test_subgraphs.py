@@ -1,4 +1,6 @@
-"""Graphs in graphs: as nodes and inside nodes, what they share, where they keep their state, how they pause, and how to look in."""
+"""Nested graphs: as nodes and inside nodes, which keys they share, where they keep their state, how they pause, and
+how to read their state.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +130,7 @@ def test_graphs_three_deep_join_their_namespaces(drive: Any) -> None:
     assert deepest.split("|")[0] in known and all(":" in level for level in deepest.split("|"))
 
 
-def test_each_round_of_a_loop_and_each_send_starts_the_graph_afresh(drive: Any) -> None:
+def test_each_loop_iteration_and_each_send_starts_the_graph_from_scratch(drive: Any) -> None:
     builder = StateGraph(State).add_node("w", lambda n: {"log": [(n, child.invoke({})["log"])]})
     child = plain()
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(3)], ["w"])
@@ -155,7 +157,7 @@ def test_a_graph_keeps_nothing_between_runs_of_its_parent(drive: Any) -> None:
     assert drive.invoke(app, {}, CFG)["log"] == [["s"], ["s"]]
 
 
-def test_a_graph_with_a_history_of_its_own_goes_on_in_the_next_run(drive: Any) -> None:
+def test_a_graph_with_memory_continues_in_the_next_run(drive: Any) -> None:
     """checkpointer=True: the namespace has no ids, and steps count on."""
     app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
     for turn in range(1, 4):
@@ -164,7 +166,7 @@ def test_a_graph_with_a_history_of_its_own_goes_on_in_the_next_run(drive: Any) -
     assert [s.metadata["step"] for s in drive.history(app, own)] == [7, 6, 5, 4, 3, 2, 1, 0, -1]
 
 
-def test_two_histories_of_one_node_are_told_apart_by_number(drive: Any) -> None:
+def test_two_memories_of_one_node_are_numbered(drive: Any) -> None:
     one, two = plain(checkpointer=True), graph({"t": says("t")}, (START, "t"), checkpointer=True)
     app = graph({"n": lambda s: {"log": [one.invoke({})["log"], two.invoke({})["log"]]}}, (START, "n"))
     drive.invoke(app, {}, CFG)
@@ -210,7 +212,7 @@ def test_a_graph_without_checkpoints_starts_over_on_resume(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
-def test_a_graph_goes_on_where_it_paused(drive: Any, checkpointer: Any) -> None:
+def test_a_nested_graph_resumes_where_it_paused(drive: Any, checkpointer: Any) -> None:
     ran = Ran()
     app = graph({"n": calls(inner(ran, checkpointer), ran)}, (START, "n"))
     assert asked(drive.invoke(app, {}, CFG)) == ["i?"]
@@ -317,7 +319,7 @@ def test_a_retried_node_finds_its_finished_graph(drive: Any) -> None:
     assert ran == ["s"]
 
 
-def test_a_graph_that_failed_goes_on_at_the_node_that_failed(drive: Any) -> None:
+def test_a_nested_graph_resumes_at_the_node_that_failed(drive: Any) -> None:
     ran = Ran()
     child = graph({"s": says("s", ran), "f": fails("f", 1, ran)}, (START, "s"), ("s", "f"), checkpointer=None)
     app = graph({"sub": child}, (START, "sub"))
@@ -335,7 +337,7 @@ def test_a_breakpoint_inside_pauses_all(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["s", "t", "z"]
 
 
-def test_a_graph_in_a_call_pauses_and_goes_on(drive: Any) -> None:
+def test_a_graph_run_by_a_task_call_pauses_and_resumes(drive: Any) -> None:
     child = inner()
 
     @task
@@ -425,7 +427,7 @@ def test_history_leads_into_graphs_that_have_finished(drive: Any) -> None:
     assert drive.get_state(app, before.config, subgraphs=True).tasks[0].state.values == inside[0].values
 
 
-def test_a_graph_that_finished_beside_a_question_can_be_looked_into(drive: Any) -> None:
+def test_the_state_of_a_graph_that_finished_in_an_interrupted_superstep_can_be_read(drive: Any) -> None:
     app = graph({"sub": plain(), "ask": asks("ask")}, (START, "sub"), (START, "ask"))
     chunks = drive.stream(app, {}, CFG, stream_mode="checkpoints")
     tasks = {t.name: t for t in drive.get_state(app, CFG, subgraphs=True).tasks}
@@ -471,7 +473,7 @@ def test_every_kind_of_holder_shows_its_graph(drive: Any) -> None:
     assert drive.get_state(app, CFG, subgraphs=True).tasks[0].state.next == ("i",)
 
 
-def test_an_update_inside_is_seen_when_the_run_goes_on(drive: Any) -> None:
+def test_an_update_inside_is_seen_when_the_run_resumes(drive: Any) -> None:
     app = graph({"sub": inner(), "z": says("z")}, (START, "sub"), ("sub", "z"))
     drive.invoke(app, {}, CFG)
     where = drive.get_state(app, CFG).tasks[0].state
@@ -489,7 +491,7 @@ def test_an_update_as_the_paused_inner_node_lets_the_run_finish(drive: Any) -> N
     assert drive.invoke(app, None, CFG)["log"] == ["s", "patched", "z"] and ran == ["s", "i"]
 
 
-def test_an_answer_after_an_update_inside_goes_to_the_question_asked_anew(drive: Any) -> None:
+def test_an_answer_after_an_update_inside_reaches_the_repeated_interrupt(drive: Any) -> None:
     app = graph({"sub": inner()}, (START, "sub"))
     drive.invoke(app, {}, CFG)
     drive.update_state(app, drive.get_state(app, CFG).tasks[0].state, {"a": 2}, as_node="s")
@@ -565,7 +567,7 @@ def test_new_input_at_an_old_checkpoint_takes_a_graph_with_a_history_back_as_wel
     assert drive.invoke(app, {}, end_of_first)["log"] == [["s"], ["s", "s"]]
 
 
-def test_a_graph_with_a_history_that_paused_on_a_branch_goes_on_there(drive: Any) -> None:
+def test_a_graph_with_memory_that_paused_on_a_branch_resumes_there(drive: Any) -> None:
     ran = Ran()
     app = graph({"n": calls(inner(ran, checkpointer=True))}, (START, "n"))
     for turn in range(2):

@@ -1,4 +1,4 @@
-"""Going back: what a call at an old checkpoint does (replay, branch, resume), which stored writes count, and what stays as it was."""
+"""Calls at an old checkpoint (replay, branch, resume): which stored writes count, and what stays unchanged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ REPLAYS = {
 
 
 @pytest.mark.parametrize(("step", "added"), REPLAYS.items())
-def test_none_at_a_checkpoint_runs_what_follows_anew_on_a_branch(drive: Any, step: int, added: list[Any]) -> None:
+def test_none_at_a_checkpoint_runs_the_following_nodes_on_a_branch(drive: Any, step: int, added: list[Any]) -> None:
     """Nodes before it never run again; at a finished checkpoint there is nothing to do and nothing is stored."""
     ran = Ran()
     app = chain(ran)
@@ -175,7 +175,7 @@ KEPT: dict[str, tuple[Call, list[str], list[Any]]] = {
 
 
 @pytest.mark.parametrize(("call", "runs", "asks_again"), KEPT.values(), ids=KEPT.keys())
-def test_what_finished_siblings_wrote_counts_unless_the_step_is_done_anew(
+def test_writes_of_finished_siblings_count_unless_the_superstep_runs_again(
     drive: Any, call: Call, runs: list[str], asks_again: list[str]
 ) -> None:
     ran = Ran()
@@ -187,7 +187,7 @@ def test_what_finished_siblings_wrote_counts_unless_the_step_is_done_anew(
     assert (ran.take(), asked(result) if asks_again else []) == (runs, asks_again)
 
 
-def test_a_replay_asks_anew_under_new_ids_and_the_old_ones_are_closed(drive: Any) -> None:
+def test_a_replay_interrupts_under_new_ids_and_the_old_ones_are_closed(drive: Any) -> None:
     app = paused()
     first = drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(resume="R"), CFG)
@@ -340,7 +340,7 @@ def test_a_thread_without_checkpoints_is_empty(drive: Any) -> None:
     assert (state.values, state.next, state.metadata, state.created_at, state.parent_config, state.tasks) == ({}, (), None, None, None, ())
 
 
-def test_looking_needs_a_thread_a_saver_and_a_checkpoint_that_exists(drive: Any) -> None:
+def test_get_state_needs_a_thread_a_saver_and_an_existing_checkpoint(drive: Any) -> None:
     app = chain()
     with pytest.raises(ValueError, match="thread_id"):
         drive.get_state(app, {"configurable": {}})
@@ -350,7 +350,7 @@ def test_looking_needs_a_thread_a_saver_and_a_checkpoint_that_exists(drive: Any)
         drive.get_state(app, {"configurable": {"thread_id": "1", "checkpoint_id": "nope"}})
 
 
-def test_looking_never_fails_on_stored_writes_that_do_not_fit(drive: Any) -> None:
+def test_get_state_never_fails_on_conflicting_stored_writes(drive: Any) -> None:
     """Two nodes wrote one LastValue: the run fails, the thread can be looked at, and the step runs again."""
     app = graph({"p": lambda s: {"a": 1}, "q": lambda s: {"a": 2}, "z": says("z")}, (START, "p"), (START, "q"), ("q", "z"))
     with pytest.raises(Exception, match="At key 'a'"):

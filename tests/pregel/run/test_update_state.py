@@ -1,4 +1,6 @@
-"""Changing a thread by hand: who an update is from, what stays pending, END, __input__, __copy__, bulk updates, nested threads."""
+"""`update_state`: which node an update is from, what stays pending, END, __input__, __copy__, bulk updates, nested
+threads.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def test_none_writes_no_keys_and_still_follows_the_edges(drive: Any) -> None:
     assert (drive.get_state(app, CFG).values.get("log", []), drive.get_state(app, CFG).next) == ([], ("y",))
 
 
-def test_a_router_of_the_node_is_asked(drive: Any) -> None:
+def test_an_update_calls_the_router_of_its_node(drive: Any) -> None:
     builder = StateGraph(State).add_node("x", says("x")).add_node("y", says("y")).add_node("z", says("z"))
     builder.add_edge(START, "x").add_conditional_edges("x", lambda s: "yz"[s["a"]], ["y", "z"])
     app = builder.compile(checkpointer=InMemorySaver())
@@ -95,7 +97,7 @@ UNKNOWN: dict[str, tuple[Any, Any, str]] = {
 
 @pytest.mark.parametrize(("values", "as_node", "text"), [v for k, v in UNKNOWN.items() if k != "input"],
                          ids=[k for k in UNKNOWN if k != "input"])  # fmt: skip
-def test_nothing_unknown_passes_and_nothing_is_stored(drive: Any, values: Any, as_node: str, text: str) -> None:
+def test_an_update_with_unknown_names_is_refused_and_stores_nothing(drive: Any, values: Any, as_node: str, text: str) -> None:
     app = chain(interrupt_before=["y"])
     drive.invoke(app, {}, CFG)
     before = drive.history(app, CFG)
@@ -146,7 +148,7 @@ def test_two_that_ran_last_together_are_ambiguous_and_named(drive: Any) -> None:
     assert drive.get_state(app, CFG).values["a"] == 1
 
 
-def test_a_raw_graph_that_never_ran_wants_a_name(drive: Any) -> None:
+def test_an_update_to_a_raw_graph_that_never_ran_needs_as_node(drive: Any) -> None:
     nodes = {n: NodeBuilder().subscribe_only("a").write_to("o") for n in "nm"}
     app = Pregel(nodes=nodes, channels={k: LastValue(int) for k in "ao"}, input_channels="a", output_channels="o",
                  checkpointer=InMemorySaver())  # fmt: skip
@@ -217,7 +219,7 @@ def test_what_finished_siblings_wrote_is_kept(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["b", "C", "d"] and ran == ["d"]
 
 
-def test_what_a_finished_sibling_wrote_is_kept_by_an_update_as_somebody_else(drive: Any) -> None:
+def test_writes_of_a_finished_sibling_survive_an_update_as_another_node(drive: Any) -> None:
     app = parallel(c=asks("c"))
     drive.invoke(app, {}, CFG)
     with pytest.warns(GraphWarning, match="the update as 'd' does not lead to 'c', and so closes the questions"):
@@ -253,7 +255,7 @@ def test_an_update_as_the_paused_node_becomes_its_result(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["skipped", "z"]
 
 
-def test_an_update_as_a_failed_node_lets_the_run_go_on(drive: Any) -> None:
+def test_an_update_as_a_failed_node_lets_the_run_resume(drive: Any) -> None:
     app = graph({"n": fails("n", 9), "z": says("z")}, (START, "n"), ("n", "z"))
     with pytest.raises(ValueError):
         drive.invoke(app, {}, CFG)
@@ -320,14 +322,14 @@ def test_after_end_the_thread_takes_new_input(drive: Any) -> None:
     assert asked(drive.invoke(app, {}, CFG)) == ["n?"]
 
 
-def test_input_by_hand_is_input(drive: Any) -> None:
+def test_an_update_as_input_is_input(drive: Any) -> None:
     app = chain()
     drive.update_state(app, CFG, {"log": ["i"]}, as_node="__input__")
     assert rows(drive.history(app, CFG)) == [("input", -1, [], ("__start__",))]
     assert drive.invoke(app, None, CFG)["log"] == ["i", "x", "y", "z"]
 
 
-def test_input_by_hand_drops_what_is_pending_as_real_input_does(drive: Any) -> None:
+def test_an_update_as_input_drops_pending_tasks_as_real_input_does(drive: Any) -> None:
     """The peer leaves old tasks beside the new ones."""
     app = parallel(c=asks("c"))
     drive.invoke(app, {}, CFG)
@@ -356,7 +358,7 @@ def test_a_copy_of_an_old_checkpoint_and_its_first_step_in_one_go(drive: Any) ->
     assert fork.tasks[0].result == {"log": ["as y"]}
 
 
-def test_a_copy_of_a_paused_head_asks_anew_and_keeps_what_is_done(drive: Any) -> None:
+def test_a_copy_of_a_paused_head_interrupts_again_and_keeps_finished_tasks(drive: Any) -> None:
     """D11."""
     ran = Ran()
     app = parallel(ran, c=asks("c", ran))

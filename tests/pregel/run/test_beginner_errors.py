@@ -1,4 +1,4 @@
-"""Mistakes of somebody who tries the engine for the first time: each gets a sentence with the way out, at once."""
+"""Mistakes of beginners: each gets an error at once, which says the way out."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_the_path_of_a_file_in_place_of_a_saver() -> None:
         one(lambda state: {}).compile("threads.db")
 
 
-def test_nothing_to_go_on_with_names_the_thread(drive: Any) -> None:
+def test_resume_of_an_empty_thread_names_the_thread(drive: Any) -> None:
     with pytest.raises(EmptyInputError, match="thread 't-1' has no pending work"):
         drive.invoke(one(lambda state: {}).compile(InMemorySaver()), None, THREAD)
 
@@ -255,7 +255,7 @@ class Nameless(Textless):
 
 @each_case("error", [Textless(), Nameless(), KeyError([1])])
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_an_error_whose_text_fails_is_raised_as_it_is(drive: Any, local_saver: Any, schedule: Any, error: Exception) -> None:
+def test_an_error_whose_str_raises_is_raised_unchanged(drive: Any, local_saver: Any, schedule: Any, error: Exception) -> None:
     if drive.is_async and isinstance(error, Nameless):
         return  # asyncio.run itself fails on it
 
@@ -375,7 +375,7 @@ def test_an_effect_that_is_awaited_does_not_fail_the_node() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_a_node_that_writes_to_the_thread_of_its_own_run_is_told_so(drive: Any, local_saver: Any, schedule: Any) -> None:
+def test_a_node_that_writes_to_the_thread_of_its_own_run_gets_an_error(drive: Any, local_saver: Any, schedule: Any) -> None:
     apps, thread = {}, {"configurable": {"thread_id": ""}}
 
     def update(state: State) -> None:
@@ -405,7 +405,7 @@ def test_a_node_that_writes_a_key_twice_itself_is_named(drive: Any, schedule: An
         assert "a alone wrote it 2 times: each update that a node yields, or returns in a list" in told(caught.value)
 
 
-def test_the_warning_about_an_overwrite_names_only_nodes_whose_writes_were_dropped(drive: Any) -> None:
+def test_the_overwrite_warning_names_only_nodes_whose_writes_were_dropped(drive: Any) -> None:
     app = one(lambda state: {"log": Overwrite(["a"])}).add_node("b", lambda state: {"log": ["b"]}).add_edge(START, "b").compile()
     with pytest.warns(GraphWarning, match="the other writes of the superstep were dropped; they came from 'b'. "):
         drive.invoke(app, {"n": 1})
@@ -451,7 +451,7 @@ def test_a_message_may_have_a_role_of_its_own_and_a_stored_one_stays() -> None:
         assert add_messages([], [{"role": role, "content": "y"}])[0]["role"] == role
 
 
-def test_a_tool_without_a_description_is_told_at_its_declaration() -> None:
+def test_a_tool_without_a_description_is_refused_at_its_declaration() -> None:
     def double(x: int) -> int:
         return 2 * x
 
@@ -602,7 +602,7 @@ def test_a_cancellation_that_the_node_takes_back_is_none() -> None:
     assert asyncio.run(one(limit).compile().ainvoke({"n": 0}))["n"] == 1
 
 
-def test_a_stream_goes_on_in_no_other_event_loop() -> None:
+def test_a_stream_cannot_continue_in_another_event_loop() -> None:
     async def take(stream: Any) -> Any:
         return await anext(stream)
 

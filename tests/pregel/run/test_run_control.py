@@ -1,4 +1,4 @@
-"""A handle of a run tells how that has ended."""
+"""A RunControl reports how its run ended."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def inside(state: Any) -> Any:
         (inside, {}, False),
     ],
 )
-def test_it_tells_whether_the_run_has_paused(drive: Any, node: Any, options: Any, paused: bool, streams: bool) -> None:
+def test_a_run_handle_reports_whether_the_run_paused(drive: Any, node: Any, options: Any, paused: bool, streams: bool) -> None:
     app, control = make_app(node, **options), RunControl()
     assert control.paused is None
     call = drive.stream if streams else drive.invoke
@@ -58,7 +58,7 @@ def test_it_tells_whether_the_run_has_paused(drive: Any, node: Any, options: Any
     assert control.paused is paused
 
 
-def test_a_delivery_that_came_before_tells_the_same(drive: Any) -> None:
+def test_a_repeated_delivery_reports_the_same_outcome(drive: Any) -> None:
     app = make_app(ask)
     for _ in range(2):
         control = RunControl()
@@ -66,7 +66,7 @@ def test_a_delivery_that_came_before_tells_the_same(drive: Any) -> None:
         assert control.paused is True
 
 
-def test_it_tells_nothing_after_an_error(drive: Any) -> None:
+def test_a_run_handle_reports_no_outcome_after_an_error(drive: Any) -> None:
     def fail(state: Any) -> Any:
         raise LookupError("no")
 
@@ -76,7 +76,7 @@ def test_it_tells_nothing_after_an_error(drive: Any) -> None:
     assert control.paused is None
 
 
-def test_it_tells_of_a_run_with_a_deadline(drive: Any) -> None:
+def test_a_run_handle_reports_the_outcome_with_a_deadline(drive: Any) -> None:
     control = RunControl()
     config = {**CONFIG, "deadline": datetime.now(UTC) + timedelta(hours=1)}
     drive.invoke(make_app(ask), {"text": "a"}, config, control=control)

@@ -1,4 +1,6 @@
-"""Nothing is dropped in silence (R21): each wrong return, input, answer and setting is told, and says the way out."""
+"""Nothing is dropped silently (R21): each wrong return value, input, answer and setting gets a warning or an error,
+which says the way out.
+"""
 
 from __future__ import annotations
 
@@ -247,7 +249,7 @@ WRONG_RETURNS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("result", "text"), WRONG_RETURNS.values(), ids=WRONG_RETURNS)
-def test_what_a_node_returns_by_mistake_is_told(result: Any, text: str, drive: Any) -> None:
+def test_invalid_return_values_of_nodes_warn(result: Any, text: str, drive: Any) -> None:
     with pytest.raises(InvalidUpdateError, match=text) as caught:
         drive.invoke(returning(result), {"x": 0})
     shown = f"{caught.value} {''.join(caught.value.__notes__) if hasattr(caught.value, '__notes__') else ''}"
@@ -259,7 +261,7 @@ def test_there_are_sixty_of_them() -> None:
 
 
 @pytest.mark.parametrize("value", [Send("b", 1), Command(goto="b")], ids=["Send", "Command"])
-def test_what_steers_the_graph_leads_nowhere_as_a_value_and_that_is_told(value: Any, drive: Any) -> None:
+def test_a_command_or_send_written_as_a_value_warns(value: Any, drive: Any) -> None:
     for result in ({"x": value}, Command(update=[("x", value)])):
         with pytest.warns(GraphWarning, match=f"node 'a' wrote a {type(value).__name__} to the key 'x'.*beside the dict"):
             assert drive.invoke(returning(result), {"x": 0})["x"] == value
@@ -273,13 +275,13 @@ def test_a_key_that_is_declared_to_hold_a_send_may(drive: Any) -> None:
     assert drive.invoke(graph.compile(), {}) == {"x": Send("a", 1)}
 
 
-def test_a_message_is_told_where_it_belongs(drive: Any) -> None:
+def test_a_returned_message_gets_an_error_that_names_the_messages_key(drive: Any) -> None:
     graph = StateGraph(MessagesState).add_node("a", lambda state: Message()).add_edge(START, "a")
     with pytest.raises(InvalidUpdateError, match=r'return \{"messages": \[message\]\}'):
         drive.invoke(graph.compile(), {"messages": []})
 
 
-def test_where_extra_keys_are_ignored_a_record_of_nothing_but_them_is_told_once(drive: Any) -> None:
+def test_a_record_with_only_ignored_keys_warns_once(drive: Any) -> None:
     app = returning(Record(), extra_keys="ignore")
     with pytest.warns(GraphWarning, match="node 'a' returned a Record.*none of the state's keys; it was dropped"):
         assert drive.invoke(app, {"x": 0}) == {"x": 0, "xs": []}
@@ -307,7 +309,7 @@ def test_langgraphs_own_objects_are_known_under_a_key_too(monkeypatch: pytest.Mo
             drive.invoke(returning({"x": value}), {"x": 0})
 
 
-def test_what_a_function_did_not_await_is_no_result(drive: Any) -> None:
+def test_an_unawaited_coroutine_is_not_a_result(drive: Any) -> None:
     @task
     def call() -> Any:
         return coroutine()
@@ -347,7 +349,7 @@ WRONG_ROUTES: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("mapped", [False, True], ids=["anywhere", "mapped"])
 @pytest.mark.parametrize(("answer", "text"), WRONG_ROUTES.values(), ids=WRONG_ROUTES)
-def test_what_a_router_returns_by_mistake_is_told(answer: Any, text: str, mapped: bool, drive: Any) -> None:
+def test_invalid_return_values_of_routers_warn(answer: Any, text: str, mapped: bool, drive: Any) -> None:
     graph = StateGraph(State).add_node("a", lambda state: None)
     graph.add_conditional_edges(START, lambda state: "a", ["a"])
     graph.add_conditional_edges(
@@ -377,7 +379,7 @@ WRONG_INPUTS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("given", "text"), WRONG_INPUTS.values(), ids=WRONG_INPUTS)
-def test_an_input_that_brings_nothing_is_refused_before_anything_is_stored(given: Any, text: str, drive: Any) -> None:
+def test_an_input_without_effect_is_refused_before_anything_is_stored(given: Any, text: str, drive: Any) -> None:
     saver = InMemorySaver()
     app = StateGraph(State, input_schema=Input).add_node("a", plain).add_edge(START, "a").compile(checkpointer=saver)
     with pytest.raises(InvalidUpdateError, match=text):
@@ -392,7 +394,7 @@ def test_an_input_that_brings_nothing_is_refused_before_anything_is_stored(given
         ({"x": 1, "xs": [2]}, "'xs', a key of the state but not of the input schema; dropped"),
     ],
 )
-def test_an_input_with_more_keys_than_are_taken_is_taken_and_told(given: Any, text: str, drive: Any) -> None:
+def test_an_input_with_extra_keys_is_accepted_with_a_warning(given: Any, text: str, drive: Any) -> None:
     app = StateGraph(State, input_schema=Input).add_node("a", lambda state: None).add_edge(START, "a").compile()
     with pytest.warns(GraphWarning, match=text) as told:
         assert drive.invoke(app, given)["x"] == 1
@@ -460,7 +462,7 @@ WRONG_SETTINGS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("config", "text"), WRONG_SETTINGS.values(), ids=WRONG_SETTINGS)
-def test_a_setting_that_sets_nothing_is_told(config: Any, text: str, drive: Any) -> None:
+def test_a_setting_without_effect_warns(config: Any, text: str, drive: Any) -> None:
     app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile()
     with pytest.warns(GraphWarning, match=text):
         drive.invoke(app, {"x": 0}, config)
@@ -471,7 +473,7 @@ class Context:
     user: str = "nobody"
 
 
-def test_a_context_inside_configurable_is_told_where_the_graph_has_one(drive: Any) -> None:
+def test_a_context_inside_configurable_warns_if_the_graph_has_a_context_schema(drive: Any) -> None:
     builder = StateGraph(State, context_schema=Context).add_node("a", plain).add_edge(START, "a")
     config: Any = {"configurable": {"context": {"user": "u"}}}
     with pytest.warns(GraphWarning, match=r"'context' has no effect inside .*invoke\(input, config, context=...\)"):
@@ -479,7 +481,7 @@ def test_a_context_inside_configurable_is_told_where_the_graph_has_one(drive: An
     assert drive.invoke(builder.compile(), {"x": 0}, config, context={"user": "u"})["x"] == 1
 
 
-def test_a_setting_that_sets_nothing_is_told_once(drive: Any) -> None:
+def test_a_setting_without_effect_warns_once(drive: Any) -> None:
     builder = StateGraph(State).add_node("a", plain).add_edge(START, "a")
     with pytest.warns(GraphWarning, match="'recursion_limt' is not a setting") as told:
         app = builder.compile(checkpointer=InMemorySaver()).with_config({"recursion_limt": 3}, configurable={"thread_id": 1})
@@ -510,7 +512,7 @@ class Other(NamedTuple):
     values: Any
 
 
-def test_an_update_like_ours_is_taken_and_another_is_refused(drive: Any) -> None:
+def test_a_foreign_state_update_is_accepted_and_other_types_are_refused(drive: Any) -> None:
     app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile(checkpointer=InMemorySaver())
     config: Any = {"configurable": {"thread_id": "1"}}
     drive.call(app, "bulk_update_state", config, [[Foreign({"x": 7}, "a")]])
@@ -521,7 +523,7 @@ def test_an_update_like_ours_is_taken_and_another_is_refused(drive: Any) -> None
     assert drive.get_state(app, config).values["x"] == 7
 
 
-def test_keys_of_ones_own_and_flat_coordinates_are_no_slips(drive: Any) -> None:
+def test_custom_configurable_keys_and_flat_coordinates_do_not_warn(drive: Any) -> None:
     app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile(checkpointer=InMemorySaver())
     own = {"user_id": 1, "model_name": "m", "run_id": "r", "thread": "t", "checkpoint_ns": "", "limit": 3, "lang": "en"}
     own.update({"context": "c", "version": "v3", "debug": True, "executor": "e", "mode": "fast"})
@@ -530,7 +532,7 @@ def test_keys_of_ones_own_and_flat_coordinates_are_no_slips(drive: Any) -> None:
     assert drive.get_state(app, {"configurable": {"thread_id": "2"}}).values["x"] == 1
 
 
-def test_a_thread_that_is_named_twice_is_named_alike(drive: Any) -> None:
+def test_two_different_thread_ids_in_one_config_are_refused(drive: Any) -> None:
     app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile(checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="thread_id must be given once, got '1' and, inside `configurable`, '2'"):
         drive.invoke(app, {"x": 0}, {"thread_id": "1", "configurable": {"thread_id": "2"}})
@@ -540,7 +542,7 @@ def test_a_thread_that_is_named_twice_is_named_alike(drive: Any) -> None:
     ("option", "text"),
     [("recursion_limit", r'in the config: \{"recursion_limit"'), ("thread_id", r'\{"configurable": \{"thread_id"')],
 )
-def test_a_setting_given_as_an_option_is_told_where_it_belongs(option: str, text: str, drive: Any) -> None:
+def test_a_setting_given_as_an_option_gets_an_error_that_names_its_place(option: str, text: str, drive: Any) -> None:
     app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile()
     with pytest.raises(TypeError, match=text):
         drive.invoke(app, {"x": 0}, **{option: 3})
@@ -550,7 +552,7 @@ def test_a_setting_given_as_an_option_is_told_where_it_belongs(option: str, text
 
 
 @pytest.mark.parametrize("wrapped", [Overwrite(["new"]), {"__overwrite__": ["new"]}], ids=["object", "JSON"])
-def test_writes_that_an_overwrite_replaces_are_told_with_key_and_nodes(wrapped: Any, drive: Any) -> None:
+def test_writes_replaced_by_an_overwrite_warn_with_key_and_nodes(wrapped: Any, drive: Any) -> None:
     graph = StateGraph(State).add_node("a", lambda state: {"xs": wrapped}).add_node("b", lambda state: {"xs": ["b"]})
     graph.add_node("c", lambda state: {"xs": ["c"]}).add_edge(START, "a").add_edge(START, "b").add_edge(["a", "b"], "c")
     with pytest.warns(GraphWarning, match="key 'xs': an Overwrite .* dropped; they came from 'b'") as told:

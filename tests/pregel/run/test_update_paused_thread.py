@@ -1,5 +1,6 @@
-"""An edit of a paused thread keeps what is done: finished siblings count once, open questions stay open, calls are not
-made again. On each saver, sync and async."""
+"""`update_state` on a paused thread keeps finished work: finished siblings count once, open interrupts stay open,
+calls do not run again. On each saver, sync and async.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_a_finished_sibling_counts_once(drive: Any, saver: Any) -> None:
     assert ran.take() == ["a", "ask", "ask", "charged", "receipt"]
 
 
-def test_twice_edited_is_kept_twice(drive: Any, saver: Any) -> None:
+def test_two_edits_in_a_row_keep_pending_tasks(drive: Any, saver: Any) -> None:
     ran = Ran()
     app = shop(ran, saver)
     drive.invoke(app, {}, CFG)
@@ -98,7 +99,7 @@ def test_an_edit_around_a_paused_subgraph_of_the_only_node(drive: Any, saver: An
     assert log.count(("ask", "yes")) == 1
 
 
-def test_what_a_paused_task_had_done_is_not_done_again(drive: Any, saver: Any) -> None:
+def test_calls_of_a_paused_task_do_not_run_again_after_an_edit(drive: Any, saver: Any) -> None:
     charges: list[str] = []
 
     @task
@@ -116,7 +117,7 @@ def test_what_a_paused_task_had_done_is_not_done_again(drive: Any, saver: Any) -
     assert charges == ["charge"]
 
 
-def test_answers_that_were_given_stay_given(drive: Any, saver: Any) -> None:
+def test_answers_given_before_an_edit_are_kept(drive: Any, saver: Any) -> None:
     app = graph({"a": says("a"), "ask": asks("ask", count=2)}, (START, "a"), ("a", "ask"), checkpointer=saver)
     drive.invoke(app, {}, CFG)
     assert asked(drive.invoke(app, Command(resume=1), CFG)) == ["ask1?"]
@@ -129,7 +130,7 @@ class Draft(TypedDict, total=False):
     log: Annotated[list[Any], operator.add]
 
 
-def test_who_edits_the_draft_and_approves_means_the_edited_one(drive: Any, saver: Any) -> None:
+def test_an_answer_to_the_old_id_after_an_edit_applies_to_the_edited_state(drive: Any, saver: Any) -> None:
     def review(state: Draft) -> Any:
         return {"log": [(state["text"], interrupt(f"send {state['text']!r}?"))]}
 
@@ -141,7 +142,7 @@ def test_who_edits_the_draft_and_approves_means_the_edited_one(drive: Any, saver
     assert drive.invoke(app, Command(resume={before.id: True}), CFG)["log"] == [("final", True)]
 
 
-def test_after_an_edit_a_key_takes_no_other_keys_answer(drive: Any, saver: Any) -> None:
+def test_after_an_edit_an_answer_reaches_only_the_interrupt_with_its_key(drive: Any, saver: Any) -> None:
     def shop(state: Any) -> Any:
         return {"log": [(item, interrupt(f"buy {item}?", key=item)) for item in ("tea", "gold")]}
 
@@ -154,7 +155,7 @@ def test_after_an_edit_a_key_takes_no_other_keys_answer(drive: Any, saver: Any) 
     assert done["log"][-2:] == [("tea", "tea yes"), ("gold", "gold no")]
 
 
-def test_asked_anew_after_an_edit_the_question_has_the_new_words(drive: Any, saver: Any) -> None:
+def test_an_interrupt_raised_again_after_an_edit_has_the_new_value(drive: Any, saver: Any) -> None:
     def review(state: Draft) -> Any:
         return {"log": [(state["text"], interrupt(f"send {state['text']!r}?"))]}
 
@@ -166,7 +167,7 @@ def test_asked_anew_after_an_edit_the_question_has_the_new_words(drive: Any, sav
     assert drive.invoke(app, Command(resume=True), CFG)["log"] == [("final", True)]
 
 
-def test_sends_that_the_edit_sends_again_go_on(drive: Any, saver: Any) -> None:
+def test_sends_repeated_by_the_edited_nodes_router_resume(drive: Any, saver: Any) -> None:
     ran = Ran()
 
     def work(n: int) -> Any:
@@ -183,7 +184,7 @@ def test_sends_that_the_edit_sends_again_go_on(drive: Any, saver: Any) -> None:
     assert ran == ["work 2"]
 
 
-def test_of_equal_sends_the_open_one_goes_on_beside_the_finished_one(drive: Any, saver: Any) -> None:
+def test_of_equal_sends_the_open_one_resumes_and_the_finished_one_does_not(drive: Any, saver: Any) -> None:
     builder = StateGraph(State).add_node("w", asks("w")).add_node("n", asks("n"))
     builder.add_conditional_edges(START, lambda _: [Send("w", {"log": []}), Send("w", {"log": []}), "n"], ["w", "n"])
     app = builder.compile(saver)
@@ -196,7 +197,7 @@ def test_of_equal_sends_the_open_one_goes_on_beside_the_finished_one(drive: Any,
     assert drive.get_state(app, CFG).values["log"] == ["n by hand", ("w", 1), ("w", 2)]
 
 
-def test_a_node_pending_by_a_send_and_by_an_edge_is_spoken_for_twice(drive: Any, saver: Any) -> None:
+def test_a_node_pending_by_a_send_and_by_an_edge_needs_two_updates(drive: Any, saver: Any) -> None:
     ran = Ran()
     builder = StateGraph(Draft).add_node("a", says("a", ran)).add_node("two", says("two", ran))
     builder.add_edge(START, "a").add_edge("a", "two").add_conditional_edges("a", lambda s: [Send("two", {})], ["two"])
@@ -209,7 +210,7 @@ def test_a_node_pending_by_a_send_and_by_an_edge_is_spoken_for_twice(drive: Any,
     assert drive.get_state(app, CFG).values["log"] == ["a", "A", "B"]
 
 
-def test_a_copy_speaks_for_both_as_well(drive: Any, saver: Any) -> None:
+def test_a_copy_can_update_a_node_pending_by_a_send_and_by_an_edge(drive: Any, saver: Any) -> None:
     builder = StateGraph(Draft).add_node("a", says("a")).add_node("two", says("two"))
     builder.add_edge(START, "a").add_edge("a", "two").add_conditional_edges("a", lambda s: [Send("two", {})], ["two"])
     app = builder.compile(checkpointer=saver, interrupt_before=["two"])
@@ -219,7 +220,7 @@ def test_a_copy_speaks_for_both_as_well(drive: Any, saver: Any) -> None:
     assert drive.get_state(app, CFG).next == ()
 
 
-def test_a_pending_sibling_keeps_its_question(drive: Any, saver: Any) -> None:
+def test_a_pending_sibling_keeps_its_interrupt(drive: Any, saver: Any) -> None:
     nodes = {"a": says("a"), "p": asks("p"), "q": asks("q"), "z": says("z")}
     app = graph(nodes, (START, "a"), ("a", "p"), ("a", "q"), ("p", "z"), ("q", END), checkpointer=saver)
     drive.invoke(app, {}, CFG)
@@ -230,7 +231,7 @@ def test_a_pending_sibling_keeps_its_question(drive: Any, saver: Any) -> None:
     assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["a", "as p", ("q", "yes"), "z"]
 
 
-def test_a_deferred_node_waits_for_a_question_behind_a_join(drive: Any, saver: Any) -> None:
+def test_a_deferred_node_waits_for_an_interrupt_behind_a_join(drive: Any, saver: Any) -> None:
     """What a join holds pending is work, too, though the edit has not moved it."""
     builder = StateGraph(State).add_node("a", says("a")).add_node("b", says("b")).add_node("ask", asks("ask"))
     builder.add_node("last", lambda state: {"log": [("saw", *state["log"])]}, defer=True)
@@ -243,7 +244,7 @@ def test_a_deferred_node_waits_for_a_question_behind_a_join(drive: Any, saver: A
     assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == [*done, ("saw", *done)]
 
 
-def test_a_deferred_node_whose_turn_has_come_keeps_its_question(drive: Any, saver: Any) -> None:
+def test_a_deferred_node_that_has_started_keeps_its_interrupt(drive: Any, saver: Any) -> None:
     """Also if the edit leads to it once more, while another deferred node is done."""
     builder = StateGraph(State).add_node("a", says("a")).add_node("b", says("b"))
     builder.add_node("done", says("done"), defer=True).add_node("ask", asks("ask"), defer=True)
@@ -258,7 +259,7 @@ def test_a_deferred_node_whose_turn_has_come_keeps_its_question(drive: Any, save
     assert sorted(log, key=str) == sorted(["a", "b", "edited", ("ask", "yes"), "done"], key=str)
 
 
-def test_an_update_that_leads_elsewhere_closes_what_it_replaces(drive: Any, saver: Any) -> None:
+def test_an_update_to_another_branch_closes_the_interrupts_it_replaces(drive: Any, saver: Any) -> None:
     builder = StateGraph(Draft).add_node("a", says("a")).add_node("p", asks("p")).add_node("q", says("q"))
     builder.add_edge(START, "a").add_conditional_edges("a", lambda s: "q" if s.get("text") else "p", ["p", "q"])
     app = builder.compile(checkpointer=saver)
@@ -269,7 +270,7 @@ def test_an_update_that_leads_elsewhere_closes_what_it_replaces(drive: Any, save
     assert drive.invoke(app, None, CFG)["log"] == ["a", "q"]
 
 
-def test_an_update_tells_that_it_closes_the_question_of_an_error_handler(drive: Any, saver: Any) -> None:
+def test_an_update_that_closes_the_interrupt_of_an_error_handler_warns(drive: Any, saver: Any) -> None:
     """Its node runs again, for the update may have mended what it failed of."""
 
     def fails(state: Any) -> Any:
@@ -286,7 +287,7 @@ def test_an_update_tells_that_it_closes_the_question_of_an_error_handler(drive: 
 
 
 @pytest.mark.parametrize("spoken", [1, 2, 3])
-def test_updates_for_sends_leave_the_task_that_an_edge_made_of_the_same_node(spoken: int, drive: Any, saver: Any) -> None:
+def test_updates_for_sends_keep_the_task_started_by_an_edge_of_the_same_node(spoken: int, drive: Any, saver: Any) -> None:
     ran = Ran()
     builder = StateGraph(State).add_node("a", says("a", ran)).add_node("w", says("w", ran))
     builder.add_edge(START, "a").add_edge("a", "w")
@@ -300,7 +301,7 @@ def test_updates_for_sends_leave_the_task_that_an_edge_made_of_the_same_node(spo
     assert ran == ["a", *["w"] * (3 - spoken)]
 
 
-def test_going_back_to_before_the_edit_asks_anew(drive: Any, saver: Any) -> None:
+def test_a_replay_from_before_the_edit_interrupts_again(drive: Any, saver: Any) -> None:
     ran = Ran()
     app = shop(ran, saver)
     drive.invoke(app, {}, CFG)
@@ -313,7 +314,7 @@ def test_going_back_to_before_the_edit_asks_anew(drive: Any, saver: Any) -> None
     assert drive.invoke(app, Command(resume="no"), CFG)["log"] == ["a", ("ask", "no"), "charged", "receipt"]
 
 
-def test_a_pruned_thread_that_was_edited_goes_on(drive: Any, saver: Any) -> None:
+def test_a_pruned_thread_resumes_after_an_edit(drive: Any, saver: Any) -> None:
     ran = Ran()
     inner = graph({"s": says("s", ran), "ask": asks("ask", ran)}, (START, "s"), ("s", "ask"), checkpointer=None)
     app = graph({"sub": inner}, (START, "sub"), checkpointer=saver)
@@ -326,7 +327,7 @@ def test_a_pruned_thread_that_was_edited_goes_on(drive: Any, saver: Any) -> None
 
 
 @pytest.mark.filterwarnings("ignore:node 'm' will run")
-def test_after_an_edit_a_new_task_is_a_new_turn_of_a_memory(drive: Any, saver: Any) -> None:
+def test_after_an_edit_a_new_task_runs_its_subgraph_with_memory_again(drive: Any, saver: Any) -> None:
     """The task before it, which has ended, had run beside a checkpoint whose other tasks go on."""
     ran = Ran()
     memory = graph({"turn": says("turn", ran)}, (START, "turn"), checkpointer=True)
@@ -340,7 +341,7 @@ def test_after_an_edit_a_new_task_is_a_new_turn_of_a_memory(drive: Any, saver: A
     assert ran.count("turn") == 2
 
 
-def test_a_hand_raised_pause_is_looked_at_again_after_an_edit(drive: Any, saver: Any) -> None:
+def test_a_node_that_raised_graph_interrupt_runs_again_after_an_edit(drive: Any, saver: Any) -> None:
     from stategraph import GraphInterrupt
 
     def short(state: Draft) -> Any:
@@ -355,7 +356,7 @@ def test_a_hand_raised_pause_is_looked_at_again_after_an_edit(drive: Any, saver:
 
 
 @pytest.mark.parametrize("call", [None, Command(resume="yes")], ids=["none", "answer"])
-def test_going_on_from_the_config_of_the_edit_does_nothing_again(drive: Any, saver: Any, call: Any) -> None:
+def test_resume_from_the_config_of_the_edit_runs_finished_tasks_only_once(drive: Any, saver: Any, call: Any) -> None:
     ran = Ran()
     app = shop(ran, saver)
     drive.invoke(app, {}, CFG)
@@ -369,7 +370,7 @@ def test_going_on_from_the_config_of_the_edit_does_nothing_again(drive: Any, sav
     assert drive.get_state(app, CFG).values["log"] == ["a", "edited", ("ask", "yes"), "charged", "receipt"]
 
 
-def test_an_edit_of_a_paused_entrypoint_must_say_as_whom(drive: Any, saver: Any) -> None:
+def test_an_edit_of_a_paused_entrypoint_needs_as_node(drive: Any, saver: Any) -> None:
     @entrypoint(checkpointer=saver)
     def flow(x: int) -> Any:
         return interrupt("ok?")
@@ -391,7 +392,7 @@ def test_an_edit_in_a_loop_acts_as_the_run_that_ended(drive: Any, saver: Any) ->
     assert question(drive, app).id == before.id
 
 
-def test_an_update_that_does_not_say_as_whom_closes_no_question(drive: Any, saver: Any) -> None:
+def test_an_update_without_as_node_closes_no_interrupt(drive: Any, saver: Any) -> None:
     """c and after_p are pending together, behind nodes that ran at different times: who ran last is a guess."""
     nodes = {"a": says("a"), "b": says("b"), "c": says("c"), "p": asks("p"), "after": asks("after")}
     builder = StateGraph(Draft)
@@ -413,7 +414,7 @@ def test_an_update_that_does_not_say_as_whom_closes_no_question(drive: Any, save
 
 
 @pytest.mark.parametrize("by", ["ask", "x"])
-def test_who_has_lost_a_race_stays_out(drive: Any, by: str) -> None:
+def test_losers_of_a_race_do_not_run_after_an_edit(drive: Any, by: str) -> None:
     """The race is over, beside it somebody asks: an edit as either does not bring the losers back."""
     ran = Ran()
 
@@ -559,7 +560,7 @@ def test_in_a_nested_graph_too(drive: Any, saver: Any, schedule: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["a", "w0", "w1", "edit", "c"]
 
 
-def test_what_a_command_of_the_caller_has_started_beside_others_ran_last_with_them(drive: Any, saver: Any) -> None:
+def test_nodes_started_by_a_goto_count_as_last_run_with_their_siblings(drive: Any, saver: Any) -> None:
     """Its trigger is newer than theirs, though all ran in one superstep."""
     app = build("r:S=a|x a>b>bz x>xz", {"S": lambda _: "a"}).compile(saver, interrupt_before=["b", "bz", "xz"])
     drive.invoke(app, {"log": []}, CFG)
@@ -569,7 +570,7 @@ def test_what_a_command_of_the_caller_has_started_beside_others_ran_last_with_th
         drive.update_state(app, CFG, {"log": ["edit"]})
 
 
-def test_a_thread_without_a_trace_of_its_sends_is_edited_as_before(drive: Any) -> None:
+def test_a_thread_that_stored_no_trace_of_its_sends_is_edited_as_before(drive: Any) -> None:
     """As the last release stored it."""
     saver = InMemorySaver()
     app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(saver, interrupt_before=["c"])
@@ -587,7 +588,7 @@ def test_a_thread_without_a_trace_of_its_sends_is_edited_as_before(drive: Any) -
 
 
 @SCHEDULES
-def test_a_plain_edit_keeps_what_came_by_a_goto(drive: Any, saver: Any, schedule: Any) -> None:
+def test_an_edit_without_as_node_keeps_nodes_started_by_goto(drive: Any, saver: Any, schedule: Any) -> None:
     app = went(going("x"), "a>y x", ("x", "y")).compile(saver, schedule=schedule, interrupt_before=["x", "y"])
     drive.invoke(app, {"log": []}, CFG)
     for _ in range(2):
@@ -648,7 +649,7 @@ def test_a_plain_edit_keeps_what_an_edit_as_a_sibling_has_left_pending(drive: An
 
 @SCHEDULES
 @pytest.mark.parametrize("by", ["router", "goto"])
-def test_after_a_plain_edit_in_a_loop_to_itself_the_next_call_goes_on(
+def test_after_an_edit_without_as_node_a_self_loop_continues(
     drive: Any, saver: Any, schedule: Any, by: str
 ) -> None:
     def ends(state: Any) -> str:
@@ -677,7 +678,7 @@ def test_after_a_plain_edit_in_a_loop_to_itself_the_next_call_goes_on(
 
 @SCHEDULES
 @pytest.mark.parametrize("turns", [1, 2])
-def test_a_plain_edit_takes_the_place_of_an_input_that_waits(drive: Any, saver: Any, schedule: Any, turns: int) -> None:
+def test_an_edit_without_as_node_replaces_a_pending_input(drive: Any, saver: Any, schedule: Any, turns: int) -> None:
     """And the next call goes on."""
     app = build("S>a>b").compile(saver, schedule=schedule)
     for turn in range(turns):
@@ -693,7 +694,7 @@ def test_a_plain_edit_takes_the_place_of_an_input_that_waits(drive: Any, saver: 
 
 
 @pytest.mark.parametrize("rounds", [30, pytest.param(1_500, marks=pytest.mark.trial)])
-def test_an_edit_beside_sends_is_refused_or_exact(drive: Any, rounds: int) -> None:
+def test_an_edit_during_sends_is_refused_or_exact(drive: Any, rounds: int) -> None:
     """See `edits_beside_sends`: as many of its shapes, drawn by lot."""
     random = Random(rounds)
     with Mode("async" if drive.is_async else "sync") as world:
