@@ -1,4 +1,4 @@
-"""The async driver: siblings, limits, and cancellation at every point, with nothing lost and nothing left behind."""
+"""The async driver: siblings, limits, and cancellation at every point, which loses nothing and leaves no task behind."""
 
 from __future__ import annotations
 
@@ -357,7 +357,7 @@ class Slow(InMemorySaver):
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("again", [False, True])
-def test_cancelled_at_any_await_a_run_goes_on_to_the_same_end(durability: Any, again: bool) -> None:
+def test_a_run_cancelled_at_any_await_resumes_to_the_same_end(durability: Any, again: bool) -> None:
     """Cancel after 0, 1, 2, … turns of the loop, once or twice; then resume; the result is always the same."""
 
     async def body(value: Any) -> list[str]:
@@ -472,7 +472,7 @@ def test_a_dropped_stream_leaves_no_task_behind() -> None:
     run(main)
 
 
-def test_abatch_bounds_how_many_runs_go_on_at_once() -> None:
+def test_abatch_limits_concurrent_runs() -> None:
     async def main() -> None:
         running, most = [0], [0]
 
@@ -509,7 +509,7 @@ def test_one_graph_serves_several_event_loops() -> None:
 # -- functions on threads beside a failure ------------------------------------------------------------------------
 
 
-def test_a_function_beside_a_failure_is_waited_for_and_not_run_again(drive: Any) -> None:
+def test_a_blocking_sibling_of_a_failed_task_is_awaited_and_not_run_again(drive: Any) -> None:
     """In both worlds: a thread cannot be stopped, so its work is kept."""
     started, failed = threading.Event(), threading.Event()
     calls: list[str] = []

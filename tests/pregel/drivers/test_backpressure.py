@@ -1,4 +1,4 @@
-"""A stream holds a bounded number of chunks: nodes wait for a reader that does not keep up, and for nobody who left."""
+"""A stream buffers a bounded number of chunks: nodes wait for a slow reader, and for no reader that has left."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_thread_of_the_users_does_not_wait(drive: Any) -> None:
 # -- a reader that comes no more -------------------------------------------------------------------
 
 
-def test_a_reader_who_leaves_lets_the_waiting_function_end_and_the_run_goes_on_later() -> None:
+def test_after_the_reader_leaves_a_waiting_function_ends_and_the_run_can_be_resumed() -> None:
     says, saver = Says(), InMemorySaver()
     app = build(says.function, saver)
     chunks = app.stream({}, CONFIG, stream_mode="custom")
@@ -194,7 +194,7 @@ def test_a_reader_who_leaves_lets_the_waiting_function_end_and_the_run_goes_on_l
     assert says.said == MANY  # its result was kept
 
 
-def test_an_async_reader_who_leaves_lets_the_waiting_function_end() -> None:
+def test_after_the_async_reader_leaves_a_waiting_function_ends() -> None:
     says = Says()
     app = build(says.function, InMemorySaver())
 
@@ -246,7 +246,7 @@ def test_the_failure_of_a_sibling_ends_the_run_though_a_function_waits(drive: An
         drive.stream(app, {}, stream_mode="custom")
 
 
-def test_a_writer_that_outlives_its_run_waits_for_nobody(drive: Any) -> None:
+def test_a_writer_that_outlives_its_run_does_not_wait(drive: Any) -> None:
     kept: list[Any] = []
 
     def keep(state: State, writer: Any) -> State:

@@ -1,4 +1,4 @@
-"""Who does the jobs of a batch that are added while others end: nothing waits for a worker that has just gone."""
+"""Jobs that are added to a batch while others end: none waits for a worker that has just stopped."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_job_that_is_added_while_the_only_worker_leaves_is_done() -> None:
     assert over.wait(WAIT) and did == ["first", "second"]
 
 
-def test_a_job_whose_worker_is_cancelled_before_it_begins_is_done_by_another() -> None:
+def test_a_job_whose_worker_is_cancelled_before_it_starts_is_done_by_another() -> None:
     async def main() -> None:
         did: list[str] = []
 

@@ -1,4 +1,4 @@
-"""`@task` calls as they run: side by side, in any nesting, at any limit, and what becomes of those nobody awaits."""
+"""`@task` calls as they run: concurrently, in any nesting, at any limit, and calls that are never awaited."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_outside_of_a_run_a_task_cannot_be_called() -> None:
         double(1)
 
 
-def test_in_a_thread_of_ones_own_a_call_needs_the_context(drive: Drive) -> None:
+def test_a_call_in_a_users_thread_needs_the_context(drive: Drive) -> None:
     seen: list[Any] = []
 
     def bare() -> None:
@@ -254,7 +254,7 @@ def test_a_sync_task_of_an_async_run_may_call_async_ones() -> None:
     assert asyncio.run(flow.ainvoke(1)) == [2, 3]
 
 
-def test_the_first_calls_of_a_run_may_come_at_the_same_time(drive: Drive) -> None:
+def test_the_first_calls_of_a_run_may_be_concurrent(drive: Drive) -> None:
     barrier = threading.Barrier(4, timeout=WAIT)
 
     def work(state: Any) -> State:
@@ -398,7 +398,7 @@ def test_an_error_is_raised_where_the_result_is_asked_for(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("failing", [fail, afail])
-def test_the_error_of_a_call_that_nobody_awaits_fails_the_caller(failing: Any) -> None:
+def test_the_error_of_an_unawaited_call_fails_the_caller(failing: Any) -> None:
     @entrypoint()
     async def flow(x: int) -> str:
         failing()
@@ -418,7 +418,7 @@ def test_in_a_sync_body_too(drive: Drive) -> None:
         limited(drive, flow, 1)
 
 
-def test_an_error_that_was_looked_at_is_handled(drive: Drive) -> None:
+def test_an_error_whose_result_was_read_is_handled(drive: Drive) -> None:
     @entrypoint()
     def flow(x: int) -> Any:
         return type(fail().exception()).__name__
@@ -434,7 +434,7 @@ def test_handled_in_a_coroutine() -> None:
     assert asyncio.run(flow.ainvoke(1)) == ["a", "b"]
 
 
-def test_a_call_that_nobody_awaits_is_waited_for(drive: Drive) -> None:
+def test_an_unawaited_call_is_waited_for(drive: Drive) -> None:
     ended = threading.Event()
     body_over = threading.Event()
 
@@ -568,7 +568,7 @@ def test_a_retried_body_joins_a_call_that_still_runs(drive: Drive) -> None:
     assert log == ["slow"]
 
 
-def test_a_retried_body_calls_anew_what_failed(drive: Drive) -> None:
+def test_a_retried_body_repeats_failed_calls(drive: Drive) -> None:
     log: list[str] = []
 
     @task

@@ -1,4 +1,4 @@
-"""Ctrl-C at awkward moments: what is stored is whole, nobody waits for ever, and the next call goes on."""
+"""Ctrl-C at critical moments: what is stored is complete, no thread hangs, and the next call resumes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_superstep_that_is_half_applied_is_not_stored(
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_nobody_waits_for_a_save_that_was_never_begun(app: Any, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+def test_no_thread_waits_for_a_save_that_never_started(app: Any, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
     class Pool:
         submit = staticmethod(once(POOL.submit, 2, after=after))
 
@@ -154,7 +154,7 @@ def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch: pyt
     [{Batch.take.__code__}, {ThreadBatch._drain.__code__, ThreadBatch.call_worker.__code__, ThreadDriver.end.__code__}],
     ids=["ends are taken", "jobs are done here"],
 )
-def test_ctrl_c_is_not_waited_for_ever(codes: set[Any]) -> None:
+def test_ctrl_c_ends_a_wait(codes: set[Any]) -> None:
     """At each call that is made there, in turn."""
 
     def interrupt(number: int) -> bool:

@@ -1,4 +1,4 @@
-"""How many tasks may be at work at once, or start in a stretch of time: across nodes, graphs and runs."""
+"""How many tasks may run at once, or start in a period of time: across nodes, graphs and runs."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def fan_out(drive: Any, limit: Any, room: Room, count: int = 20, between: Callab
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_no_more_are_at_work_at_once(drive: Any, count: int) -> None:
+def test_no_more_tasks_run_at_once_than_the_limit(drive: Any, count: int) -> None:
     room = Room()
     assert drive.invoke(fan_out(drive, Limit(count), room), {})["log"] == [*range(20)]
     assert room.most == count and room.total == 20
 
 
-def test_without_one_they_are(drive: Any) -> None:
+def test_without_a_limit_they_run_at_once(drive: Any) -> None:
     room = Room()
     drive.invoke(fan_out(drive, None, room), {})
     assert room.most > 3
@@ -129,7 +129,7 @@ def test_those_that_wait_take_no_place_of_others(drive: Any) -> None:
     assert room.most == 1 and room.total == 5
 
 
-def test_several_limits_are_taken_together(drive: Any) -> None:
+def test_several_limits_are_acquired_together(drive: Any) -> None:
     """Two nodes that name the same two in different orders never wait for each other."""
     a, b, room = Limit(1), Limit(1), Room()
 
@@ -145,7 +145,7 @@ def test_several_limits_are_taken_together(drive: Any) -> None:
     assert room.most == 1 and room.total == 40
 
 
-def test_a_task_inside_one_that_holds_a_place_needs_none(drive: Any) -> None:
+def test_a_task_inside_one_that_has_a_slot_needs_none(drive: Any) -> None:
     shared, room = Limit(1), Room()
     inner = fan_out(drive, shared, room, 3)
     outer = StateGraph(State).add_node("inner", inner, limit=shared).add_edge(START, "inner").compile()
@@ -166,7 +166,7 @@ def test_a_lone_task_waits_too(drive: Any) -> None:
     assert room.most == 1 and room.total == 4
 
 
-def test_places_come_back_after_failures_pauses_and_cancellations(drive: Any) -> None:
+def test_slots_are_released_after_failures_interrupts_and_cancellations(drive: Any) -> None:
     shared = Limit(1)
 
     def work(item: Item) -> Any:

@@ -1,5 +1,6 @@
-"""Many threads live at once: what a run needs of its thread stays with the run. A step costs the same however many
-others there are, and nothing is kept of those that have ended. Counted, not timed."""
+"""Many live threads: what a run needs of its thread stays with the run. A step costs the same however many others
+there are, and nothing is kept of those that have ended. Counted, not timed.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def per_step(app: Any, statements: Statements, threads: int, name: str) -> float
     return counted / (STEPS - 1) / threads
 
 
-def test_a_step_takes_as_many_statements_beside_300_live_threads_as_beside_none(
+def test_a_step_takes_as_many_statements_with_300_live_threads_as_with_none(
     saver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = loop(saver)
@@ -134,7 +135,7 @@ def test_nothing_is_kept_of_threads_that_have_ended(saver: Any) -> None:
 
 
 @pytest.mark.parametrize("other", ["the same saver", "another"])
-def test_a_run_goes_on_when_its_history_is_pruned_meanwhile(saver: Any, other: str, tmp_path: Path) -> None:
+def test_a_run_continues_when_its_history_is_pruned(saver: Any, other: str, tmp_path: Path) -> None:
     steps, pruned = 80, []
     pruning = saver
     if other == "another":

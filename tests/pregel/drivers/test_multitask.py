@@ -1,4 +1,4 @@
-"""Calls that come while a run of their thread is live: refused, after it, in its place, or as if it had not been."""
+"""Calls to a thread with a live run: rejected, queued, interrupting it, or rolling it back."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_on_an_idle_thread_it_is_an_ordinary_call(drive: Any, how: Any) -> None:
     assert drive.invoke(app, {"log": ["z"]}, CONFIG, multitask="reject")["log"][-3] == "z"
 
 
-def test_streams_take_their_turn(drive: Any, saver: Any) -> None:
+def test_streams_are_queued(drive: Any, saver: Any) -> None:
     gate = Gate()
     app = make(saver, gate)
     live, first = started(lambda: drive.stream(app, {"log": ["hold"]}, CONFIG, stream_mode="values", multitask="reject"))
@@ -216,7 +216,7 @@ def test_streams_take_their_turn(drive: Any, saver: Any) -> None:
     assert second == [[{"a": {"log": ["a4"]}}, {"b": {"log": ["b5"]}}]]
 
 
-def test_those_that_wait_come_in_order(saver: Any) -> None:
+def test_queued_calls_run_in_order(saver: Any) -> None:
     gate = Gate()
     app = make(saver, gate)
     live, _ = started(lambda: app.invoke({"log": ["hold"]}, CONFIG))
@@ -233,7 +233,7 @@ def test_those_that_wait_come_in_order(saver: Any) -> None:
     assert [word for word in log if word[0] == "w"] == ["w0", "w1", "w2", "w3"]
 
 
-def test_an_interrupt_stops_what_stands_before_it_in_line(saver: Any) -> None:
+def test_an_interrupt_stops_the_calls_queued_before_it(saver: Any) -> None:
     gate = Gate()
     app = make(saver, gate)
     live, first = started(lambda: app.invoke({"log": ["hold"]}, CONFIG))

@@ -1,4 +1,4 @@
-"""Effects that a task has once: found again by whatever runs the task again, and by nothing else."""
+"""`runtime.once`: effects that a task has once, which any repetition of the task finds, and nothing else."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_a_new_input_has_it_again(drive: Any, saver: Any) -> None:
     assert shop.charged == ["once", "task"] * 2
 
 
-def test_the_next_turn_of_a_loop_has_it_again(drive: Any, saver: Any) -> None:
+def test_the_next_iteration_of_a_loop_has_the_effect_again(drive: Any, saver: Any) -> None:
     shop = Shop()
 
     def body(state: Log) -> Any:

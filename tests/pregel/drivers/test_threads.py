@@ -1,4 +1,6 @@
-"""The sync driver: who runs where, how many at once, what becomes of siblings, and that nothing hangs or leaks."""
+"""The sync driver: which thread runs what, how many at once, what happens to siblings, and that nothing hangs or
+leaks.
+"""
 
 from __future__ import annotations
 
@@ -290,7 +292,7 @@ def test_a_retry_policy_that_fails_itself_ends_the_run(drive: Any, count: int) -
 
 @pytest.mark.parametrize("value", ["text", [1, 2], {"q": 1}, None], ids=str)
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_signal_raised_by_hand_with_a_value_asks_it(drive: Any, value: Any, count: int) -> None:
+def test_a_graph_interrupt_raised_with_a_value_interrupts_with_it(drive: Any, value: Any, count: int) -> None:
     def body(_: Any) -> None:
         raise GraphInterrupt(value)
 

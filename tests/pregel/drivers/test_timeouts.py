@@ -1,4 +1,4 @@
-"""Time limits: of an attempt, of silence, of a superstep. For sync nodes too; what comes late is fenced off.
+"""Timeouts: of an attempt, of idleness, of a superstep. For sync nodes too; late writes and events are dropped.
 
 The clocks of threads are fake: time passes when a node says so, and the drivers, which wait a few real milliseconds at
 a time, then find the limit hit. Coroutines alone meet real limits of that length.
@@ -142,7 +142,7 @@ def test_the_run_limit_is_never_put_off() -> None:
     assert "run timeout of 10 s" in str(error)
 
 
-def test_the_idle_limit_starts_anew_with_each_sign_of_life() -> None:
+def test_the_idle_limit_restarts_with_each_heartbeat() -> None:
     dog, clock = watch(idle_timeout=10)
     for _ in range(3):
         clock.now += 9
@@ -492,7 +492,7 @@ def test_a_nested_graph_that_lives_is_a_sign_of_life(drive: Drive, known: Known,
     assert found == [60, 60, 60]
 
 
-def test_silence_ends_an_attempt(drive: Drive, gate: Gate) -> None:
+def test_the_idle_limit_ends_an_attempt(drive: Drive, gate: Gate) -> None:
     def node(state: Any, writer: Any) -> None:
         writer("one")
         gate.wait()
@@ -547,7 +547,7 @@ def test_late_writes_and_events_are_dropped(drive: Drive, gate: Gate) -> None:
     assert chunks == [("updates", {"node": {"log": ["in time"]}})]
 
 
-def test_a_writer_taken_before_the_deadline_is_silent_after_it(drive: Drive, gate: Gate) -> None:
+def test_a_writer_obtained_before_the_deadline_writes_nothing_after_it(drive: Drive, gate: Gate) -> None:
     writers: list[Any] = []
     inner = second_try(gate, lambda: writers[0]("late"))
 
@@ -715,7 +715,7 @@ def test_a_superstep_ends_at_its_limit(drive: Drive, gate: Gate) -> None:
     assert sorted(log) == ["quick", "slow", "slow"]
 
 
-def test_one_sync_node_alone_is_held_to_it(drive: Drive, gate: Gate) -> None:
+def test_a_step_timeout_applies_to_a_single_sync_node(drive: Drive, gate: Gate) -> None:
     with pytest.raises(StepTimeoutError, match="slow had not ended"):
         drive.invoke(stepping({"slow": lambda x: gate.wait()}), 1)
 
@@ -741,7 +741,7 @@ def test_coroutines_are_cancelled_at_it() -> None:
     assert log == ["ended"]
 
 
-def test_it_holds_for_streams_and_late_events_are_dropped(drive: Drive, gate: Gate) -> None:
+def test_a_step_timeout_applies_to_streams_and_late_events_are_dropped(drive: Drive, gate: Gate) -> None:
     def slow(x: int, writer: Any) -> None:
         writer("early")
         gate.wait()

@@ -1,4 +1,4 @@
-"""An async run that never waits shares its event loop. The clock is a fake one that only work moves on."""
+"""An async run that never waits shares its event loop. The clock is a fake one that only work advances."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ async def in_a_history(clock: Clock) -> None:
         in_a_history,
     ],
 )
-def test_other_tasks_of_the_loop_have_their_turn_however_much_is_done(
+def test_other_tasks_of_the_loop_run_however_much_is_computed(
     held: Callable[[Clock], Awaitable[None]], clock: Clock
 ) -> None:
     turns: list[float] = []
@@ -211,7 +211,7 @@ def test_other_tasks_of_the_loop_have_their_turn_however_much_is_done(
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_run_that_never_waits_can_be_cancelled_and_goes_on_where_it_was(
+def test_a_run_that_never_waits_can_be_cancelled_and_resumed(
     durability: Any, streaming: bool, clock: Clock
 ) -> None:
     app = counting(clock, saver=InMemorySaver())

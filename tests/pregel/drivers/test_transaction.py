@@ -1,4 +1,6 @@
-"""`runtime.transaction`: what a function has written and the record of its result are both there, or neither."""
+"""`runtime.transaction`: the rows a function has written and the record of its result are committed together or not
+at all.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,7 @@ def test_rows_and_record_are_there_at_once_when_it_returns(drive: Any, bank: Ban
     assert seen == [["receipt 1"], ["book"]]
 
 
-def test_what_the_function_raises_undoes_it_and_comes_through(drive: Any, bank: Bank) -> None:
+def test_an_exception_of_the_function_rolls_back_and_propagates(drive: Any, bank: Bank) -> None:
     bank.fails = [ConnectionError("first"), ConnectionError("second")]
 
     def body(state: Log) -> Any:
@@ -236,7 +238,7 @@ def test_a_fork_and_a_new_input_have_it_again(drive: Any, bank: Bank) -> None:
     assert bank.rows() == ["book"] * 3
 
 
-def test_the_next_turn_of_a_loop_has_it_again(drive: Any, bank: Bank) -> None:
+def test_the_next_iteration_of_a_loop_runs_the_transaction_again(drive: Any, bank: Bank) -> None:
     def body(state: Log) -> Any:
         receipt = yield "pay", bank.pay
         return Command(update={"log": [receipt]}, goto="pay" if len(state.get("log", ())) < 2 else END)
@@ -360,7 +362,7 @@ def test_on_an_executor() -> None:
         TaskProxy.begin_effect(elsewhere, "runtime.transaction", "k", awaits=False)
 
 
-def test_a_saver_that_wants_to_see_each_record(drive: Any, bank: Bank) -> None:
+def test_a_saver_that_overrides_put_writes_is_refused(drive: Any, bank: Bank) -> None:
     class Watching(type(bank.saver)):  # type: ignore[misc]
         def put_writes(self, *args: Any, **kwargs: Any) -> None:
             super().put_writes(*args, **kwargs)
@@ -702,7 +704,7 @@ def test_elsewhere_a_pool_of_asyncio(drive: Any, postgres: str) -> None:
         drive.invoke(elsewhere(drive, InMemorySaver(), lambda _: 1, pool), {}, CONFIG)
 
 
-def test_elsewhere_a_lost_commit_is_looked_up(drive: Any, postgres: str) -> None:
+def test_elsewhere_the_outcome_of_a_lost_commit_is_looked_up(drive: Any, postgres: str) -> None:
     """The session ends when it has committed, before the answer is read."""
     bank = Bank("postgres", postgres, None)
     losing = [True]
@@ -823,7 +825,7 @@ def test_what_was_in_the_way_of_others_is_called_again(drive: Any, server: Bank,
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_a_commit_whose_answer_was_lost(drive: Any, server: Bank, monkeypatch: Any, arrives: bool) -> None:
+def test_a_lost_commit_response(drive: Any, server: Bank, monkeypatch: Any, arrives: bool) -> None:
     """If it had arrived the record is found; else the function is called again."""
     server.calls = lose(monkeypatch, "COMMIT", arrives=arrives)
     app = one_node(drive, lambda state: pay_and_ask(server), server.saver)

@@ -1,4 +1,4 @@
-"""The input and START are one step where nobody looks, and two where they are stored or shown: a program sees the same."""
+"""The input and START are one step, or two where they are stored or streamed: a program sees no difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A join is one record: made by the builder, kept in the program, read by all who speak of it."""
+"""A join is one record: made by the builder, kept in the program, read by planning, explain and drawings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_it_makes_the_channel_that_gathers_its_sources(deferred: bool, kind: Any
 
 @pytest.mark.parametrize("kind", JOIN_KINDS)
 @pytest.mark.parametrize("sources", [("a",), ("a", "b", "c")])
-def test_a_stored_name_tells_who_waits_for_whom(kind: str, sources: tuple[str, ...]) -> None:
+def test_a_stored_channel_name_gives_the_sources_and_target_of_a_join(kind: str, sources: tuple[str, ...]) -> None:
     read = parse_join(Join(sources, "z", kind=kind).channel)
     assert read is not None and (read.sources, read.target) == (sources, "z")
 

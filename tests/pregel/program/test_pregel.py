@@ -1,4 +1,4 @@
-"""Raw Pregel: what a hand-made graph may say, what it refuses, and what `invoke` makes of it, in both worlds."""
+"""Raw Pregel: what a hand-written graph may contain, what it refuses, and what `invoke` does with it, sync and async."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_forms_of_writing(drive: Any) -> None:
     }  # fmt: skip
 
 
-def test_writes_come_in_the_order_declared(drive: Any) -> None:
+def test_writes_are_in_the_order_declared(drive: Any) -> None:
     node = (
         only("a")
         .write_to(ChannelWriteEntry("o", [1]), ChannelWriteEntry("o", [2]), o=[3])
@@ -211,7 +211,7 @@ def test_a_written_send_runs_its_node_with_its_argument(drive: Any) -> None:
     assert drive.invoke(app(nodes, channels), 12) == [i * i for i in range(12)]
 
 
-def test_a_send_may_stand_among_the_writes(drive: Any) -> None:
+def test_a_send_is_allowed_among_the_writes(drive: Any) -> None:
     plan = PregelNode(channels="a", triggers=["a"], writers=[ChannelWrite([Send("work", 7)])])
     nodes = {"plan": plan, "work": only("never").write_to("o")}
     assert drive.invoke(app(nodes, {**cells("ao"), "never": LastValue(int)}), 0) == 7
@@ -230,7 +230,7 @@ def test_a_write_computed_for_an_unknown_channel_fails_in_its_task(drive: Any) -
 
 
 @pytest.mark.parametrize("bad", [Send("wrok", 1), "work", None])
-def test_a_send_that_goes_nowhere_fails_in_its_task_and_harms_no_thread(drive: Any, bad: Any) -> None:
+def test_a_send_to_an_unknown_node_fails_in_its_task_and_leaves_the_thread_unchanged(drive: Any, bad: Any) -> None:
     node = only("a").write_to(ChannelWriteTupleEntry(lambda x: [(TASKS, bad)] if x else [("o", x)]))
     graph = app({"n": node, "work": on("o")}, cells("ao"), checkpointer=InMemorySaver())
     with pytest.raises(InvalidUpdateError, match="node 'n'"):
@@ -338,7 +338,7 @@ def test_only_the_first_of_a_row_may_ask_for_more_than_the_input() -> None:
         app({"n": only("a").do(lambda x: x).do(lambda x, config: x)}, cells("ao"))
 
 
-def test_the_callers_channels_stay_as_they_were(drive: Any) -> None:
+def test_the_callers_channels_are_not_changed(drive: Any) -> None:
     channels = cells("ao")
     drive.invoke(app({"n": only("a").write_to("o")}, channels), 1)
     assert list(channels) == ["a", "o"]
@@ -357,7 +357,7 @@ def test_one_input_channel_takes_the_bare_value_and_a_list_takes_a_dict(drive: A
     }
 
 
-def test_a_dict_output_holds_only_what_has_a_value(drive: Any) -> None:
+def test_a_dict_output_contains_only_channels_with_a_value(drive: Any) -> None:
     assert drive.invoke(app({"n": only("a").write_to("o")}, cells("aox"), outputs=["x", "o"]), 1) == {"o": 1}
 
 
@@ -371,7 +371,7 @@ def test_an_input_without_an_input_channel_is_refused(drive: Any, empty: Any) ->
         drive.invoke(app({"n": only("a").write_to("o")}, cells("ao"), ["a"]), empty)
 
 
-def test_several_input_channels_want_a_dict(drive: Any) -> None:
+def test_several_input_channels_need_a_dict(drive: Any) -> None:
     with pytest.raises(TypeError, match=r"must be a dict.*'a'.*got int"):
         drive.invoke(app({"n": on("a", "b")}, cells("abo"), ["a", "b"]), 5)
 
@@ -381,7 +381,7 @@ def test_falsy_inputs_are_inputs(drive: Any) -> None:
     assert [drive.invoke(graph, value) for value in (0, "", False, [], {})] == [0, "", False, [], {}]
 
 
-def test_the_output_as_it_stands_is_returned_when_a_call_wrote_none(drive: Any) -> None:
+def test_the_current_output_is_returned_when_a_call_wrote_none(drive: Any) -> None:
     """D3: the last view of this call; if there was none, the channels as they stand."""
     node = only("a").write_to(ChannelWriteEntry("o", mapper=lambda x: x if x else SKIP_WRITE))
     graph = app({"n": node}, cells("ao"), checkpointer=InMemorySaver())
@@ -395,7 +395,7 @@ def test_a_volatile_output_is_the_last_one_shown_in_this_call(drive: Any) -> Non
     assert drive.invoke(app(nodes, {**cells("abc"), "o": EphemeralValue(int)}), 5) == 5
 
 
-def test_output_keys_choose_what_comes_back(drive: Any) -> None:
+def test_output_keys_select_the_output(drive: Any) -> None:
     graph = app({"n": only("a").write_to("o", "b")}, cells("abo"))
     assert drive.invoke(graph, 1, output_keys="b") == 1
     assert drive.invoke(graph, 1, output_keys=["b", "o"]) == {"b": 1, "o": 1}
@@ -467,7 +467,7 @@ def test_m2_a_channel_of_the_users_decides_how_to_update(drive: Any) -> None:
     assert drive.invoke(graph, 1) == 2
 
 
-def test_m3_two_writers_of_a_last_value_are_told_to_use_a_reducer(drive: Any) -> None:
+def test_m3_two_writers_of_a_last_value_get_an_error_that_suggests_a_reducer(drive: Any) -> None:
     graph = app({"x": only("a").write_to("o"), "y": only("a").write_to("o")}, cells("ao"))
     with pytest.raises(InvalidUpdateError, match=r"'o'.*Annotated") as caught:
         drive.invoke(graph, 1)
@@ -558,7 +558,7 @@ def test_m9_a_barrier_opens_when_all_names_were_seen(drive: Any) -> None:
         drive.invoke(wrong, 1)
 
 
-def test_m10_a_topic_holds_the_last_step_or_all_of_them(drive: Any) -> None:
+def test_m10_a_topic_has_the_values_of_the_last_step_or_of_all_steps(drive: Any) -> None:
     nodes = {
         "x": only("a").do(lambda _: "1").write_to("foo", "bar", "b"),
         "y": only("b").do(lambda _: ["2", "3"]).write_to("foo", "bar"),
@@ -600,7 +600,7 @@ def test_m11_a_node_that_feeds_itself_ends_when_it_writes_nothing(drive: Any) ->
     assert drive.invoke(app({"n": node}, {"v": EphemeralValue(str)}, "v", "v"), "a") == "a" * 16
 
 
-def test_m14_a_fresh_read_sees_ones_own_writes_and_nobody_elses(drive: Any) -> None:
+def test_m14_a_fresh_read_sees_only_its_own_tasks_writes(drive: Any) -> None:
     """What a writer after the body may look at; the state of the run does not move."""
     from stategraph.pregel.program.writes import Writer
 

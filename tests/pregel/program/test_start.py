@@ -61,7 +61,7 @@ def test_every_pair_of_given_and_stored_has_a_row() -> None:
     assert list(EXPECTED) == list(product(Given, Stored))
 
 
-def test_every_meaning_comes_up() -> None:
+def test_every_meaning_of_a_call_is_tested() -> None:
     assert {decided(*each).meaning for each in POSSIBLE} == set(Meaning)
 
 

@@ -97,7 +97,7 @@ def test_sends_go_to_the_topic_of_tasks() -> None:
         (ChannelWriteTupleEntry(lambda _: [(TASKS, "a")]), "'n': a write to '__pregel_tasks' must be a Send, got str: 'a'"),
     ],
 )
-def test_a_raw_write_that_cannot_be_taken_names_node_and_name(entry: Any, text: str) -> None:
+def test_an_invalid_raw_write_names_node_and_channel(entry: Any, text: str) -> None:
     with pytest.raises(InvalidUpdateError, match=text):
         raw(1, entry)
 
@@ -220,7 +220,7 @@ def test_unknown_keys_are_dropped_where_the_graph_says_so() -> None:
 
 
 @pytest.mark.parametrize("value", [5, "s", [1, 2], {"x": 1}, Row(1, 2), Model(x=1)])
-def test_a_graph_whose_state_is_one_value_takes_any(value: Any) -> None:
+def test_a_graph_whose_state_is_one_value_accepts_any_type(value: Any) -> None:
     assert state(value, ROOT_SCOPE) == [("__root__", value)]
     assert state(Command(update=value, goto="a"), ROOT_SCOPE) == [("__root__", value), ("branch:to:a", None)]
 

@@ -1,4 +1,6 @@
-"""A `@task` call is known by its function, its arguments and how many equal calls came before: never by its place."""
+"""A `@task` call is identified by its function, its arguments and how many equal calls came before, never by its
+position.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,7 @@ def test_calls_that_swap_on_a_resume_keep_their_results(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_in_a_file_and_in_another_process_too(drive: Drive, tmp_path: Path, durability: str) -> None:
+def test_calls_keep_their_results_in_a_file_and_in_another_process(drive: Drive, tmp_path: Path, durability: str) -> None:
     """What is stored is found by an app that was built anew, as after a kill."""
     orders = Orders(["tea", "gold"], ["gold", "tea"])
     path = str(tmp_path / "threads.db")
@@ -124,7 +126,7 @@ def test_in_a_file_and_in_another_process_too(drive: Drive, tmp_path: Path, dura
     assert orders.ran == {"tea": 1, "gold": 1}
 
 
-def test_calls_from_threads_that_swap(drive: Drive) -> None:
+def test_calls_from_threads_in_another_order_keep_their_results(drive: Drive) -> None:
     """Each thread calls when it is its turn, and the turns are others on the resume."""
     turns = Orders(["tea", "gold"], ["gold", "tea"])
 
@@ -176,7 +178,7 @@ def test_other_arguments_are_another_call(drive: Drive) -> None:
     assert drive.invoke(flow, Command(resume="A"), ONE) == (2, "A")
 
 
-def test_a_call_that_was_left_out_before_takes_nobodys_result(drive: Drive) -> None:
+def test_a_new_call_gets_no_other_calls_result(drive: Drive) -> None:
     orders = Orders(["gold"], ["tea", "gold"])
     app = shop(drive, orders, InMemorySaver())
     drive.invoke(app, 1, ONE)
@@ -184,7 +186,7 @@ def test_a_call_that_was_left_out_before_takes_nobodys_result(drive: Drive) -> N
     assert orders.ran == {"tea": 1, "gold": 1}
 
 
-def test_equal_calls_are_told_apart_by_how_many_came_before(drive: Drive) -> None:
+def test_equal_calls_are_identified_by_their_count(drive: Drive) -> None:
     log: list[int] = []
 
     @task
@@ -284,7 +286,7 @@ def _times(factor: int, x: int) -> int:
     [lambda n: partial(_times, n), lambda n: Rate(n).of, Rate, lambda n: partial(_times, factor=n)],
     ids=["partial", "method", "object", "keyword"],
 )
-def test_what_a_callable_holds_tells_it_from_others(drive: Drive, of: Callable[[int], Any]) -> None:
+def test_the_state_of_a_callable_is_part_of_its_identity(drive: Drive, of: Callable[[int], Any]) -> None:
     calls = {factor: task(name="times")(of(factor)) for factor in (2, 3)}
     orders = Orders([2, 3], [3, 2])
 
@@ -297,7 +299,7 @@ def test_what_a_callable_holds_tells_it_from_others(drive: Drive, of: Callable[[
     assert drive.invoke(flow, Command(resume=1), ONE) == {2: 20, 3: 30, "go": 1}
 
 
-def test_an_argument_that_cannot_be_compared_leaves_the_others_to_tell(drive: Drive) -> None:
+def test_an_incomparable_argument_leaves_the_others_to_identify_the_call(drive: Drive) -> None:
     client = Client()
     orders = Orders(["tea", "gold"], ["gold", "tea"])
 
@@ -310,7 +312,7 @@ def test_an_argument_that_cannot_be_compared_leaves_the_others_to_tell(drive: Dr
     assert drive.invoke(flow, Command(resume=1), ONE) == {**PRICES, "go": 1}
 
 
-def test_calls_that_differ_only_in_what_cannot_be_compared_are_known_by_order(drive: Drive) -> None:
+def test_calls_with_incomparable_arguments_are_identified_by_order(drive: Drive) -> None:
     ran: list[int] = []
 
     @task
@@ -389,7 +391,7 @@ def test_a_retried_body_finds_its_calls_in_another_order(drive: Drive, saved: bo
 
 
 @pytest.mark.parametrize("saved", [True, False])
-def test_so_does_a_call_of_a_retried_body(drive: Drive, saved: bool) -> None:
+def test_a_call_of_a_retried_body_finds_its_calls_in_another_order(drive: Drive, saved: bool) -> None:
     """The call fails with its caller, and its own calls had finished."""
     orders = Orders(["tea", "gold"], ["gold", "tea"])
 
@@ -415,7 +417,7 @@ def test_so_does_a_call_of_a_retried_body(drive: Drive, saved: bool) -> None:
     assert orders.ran == {"tea": 1, "gold": 1}
 
 
-def test_the_key_of_a_call_is_the_same_wherever_it_stands(drive: Drive) -> None:
+def test_the_key_of_a_call_does_not_depend_on_its_position(drive: Drive) -> None:
     """Over attempts of its own, attempts of its caller, resumes and other orders; and each call has its own."""
     orders = Orders(["tea", "gold", "tea"], ["gold", "tea", "tea"], ["tea", "tea", "gold"])
     fails = iter([True, False, True, True])
@@ -442,7 +444,7 @@ def test_the_key_of_a_call_is_the_same_wherever_it_stands(drive: Drive) -> None:
     assert len({key for each in keys.values() for key in each}) == 3
 
 
-def test_an_answer_that_a_call_has_taken_outlives_the_attempt_of_its_caller(drive: Drive) -> None:
+def test_an_answer_consumed_by_a_call_survives_the_attempt_of_its_caller(drive: Drive) -> None:
     """The call was answered and then failed; its caller is tried again, and nobody is asked again."""
     fails = [True]
 
@@ -500,7 +502,7 @@ def test_only_the_call_that_was_answered_runs_again(drive: Drive) -> None:
     assert orders.ran == {"a": 2, "b": 2, "c": 2}
 
 
-def test_without_an_answer_each_call_asks_again(drive: Drive) -> None:
+def test_without_an_answer_each_call_interrupts_again(drive: Drive) -> None:
     orders = Orders("ab")
     app = asking(drive, orders, InMemorySaver())
     ids = [question.id for question in drive.invoke(app, 1, ONE)["__interrupt__"]]
@@ -530,7 +532,7 @@ def test_a_waiting_call_below_a_call(drive: Drive) -> None:
     assert drive.invoke(flow, Command(resume={first.id: "A"}), ONE) == ["a: A", "b: B"]
 
 
-def test_a_body_that_fails_beside_a_waiting_call_says_so(drive: Drive) -> None:
+def test_an_error_of_a_body_with_an_interrupted_call_is_raised(drive: Drive) -> None:
     """The question that nobody has awaited complains nowhere, and is still open when the body has stopped failing."""
     fails = [False, True, False]
 
@@ -552,7 +554,7 @@ def test_a_body_that_fails_beside_a_waiting_call_says_so(drive: Drive) -> None:
     assert first.id in {question.id for question in paused["__interrupt__"]}
 
 
-def test_a_node_whose_call_was_answered_runs_though_its_own_record_still_lists_the_question(drive: Drive) -> None:
+def test_a_node_runs_though_its_own_record_still_lists_the_answered_interrupt(drive: Drive) -> None:
     """Its run was stopped after the call had recorded its answer; the next call answers somebody else."""
     stops = [True]
 
@@ -612,7 +614,7 @@ with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
 
 
 @pytest.mark.parametrize("start", [["shop.py"], ["-m", "shop"]])
-def test_a_thread_begun_by_a_script_goes_on_where_the_script_is_imported(tmp_path: Path, start: list[str]) -> None:
+def test_a_thread_started_by_a_script_resumes_where_the_script_is_imported(tmp_path: Path, start: list[str]) -> None:
     (tmp_path / "shop.py").write_text(textwrap.dedent(SCRIPT))
     (tmp_path / "worker.py").write_text(textwrap.dedent(WORKER))
     assert _run(tmp_path, *start) == ["ran gold"]

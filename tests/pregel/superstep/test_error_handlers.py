@@ -1,4 +1,4 @@
-"""Error handlers: who takes the place of a failed task, when, with what, and what a resume finds."""
+"""Error handlers: when they run in place of a failed task, what they are given, and what a resume finds."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def app_of(handler: Any, node: Any = fail, saver: Any = None, **policies: Any) -
 # -- what it is given and what it gives -----------------------------------------------------------------------
 
 
-def test_its_update_ends_the_failure(drive: Drive) -> None:
+def test_the_update_of_a_handler_resolves_the_failure(drive: Drive) -> None:
     assert drive.invoke(app_of(say("handled")), {"n": 1}) == {"n": 1, "log": ["handled"]}
 
 
-def test_it_is_given_the_input_and_the_error(drive: Drive) -> None:
+def test_a_handler_gets_the_input_and_the_error(drive: Drive) -> None:
     seen: list[Any] = []
 
     def handler(state: State, error: NodeError) -> None:
@@ -74,20 +74,20 @@ def test_it_is_given_the_input_and_the_error(drive: Drive) -> None:
     assert isinstance(error.error, Oops) and str(error.error) == "no"
 
 
-def test_elsewhere_the_error_parameter_is_none(drive: Drive) -> None:
+def test_outside_of_handlers_the_error_parameter_is_none(drive: Drive) -> None:
     seen: list[Any] = []
     app = StateGraph(State).add_node("node", lambda state, error: seen.append(error)).add_edge(START, "node").compile()
     drive.invoke(app, {"n": 1})
     assert seen == [None]
 
 
-def test_it_may_say_where_to_go(drive: Drive) -> None:
+def test_a_handler_may_return_a_goto(drive: Drive) -> None:
     handler = lambda state: Command(update={"log": ["handled"]}, goto="aside")  # noqa: E731
     assert drive.invoke(app_of(handler), {"n": 1})["log"] == ["handled", "aside"]
     assert drive.invoke(app_of(lambda state: Send("aside", state)), {"n": 1})["log"] == ["aside"]
 
 
-def test_an_unknown_key_or_place_fails(drive: Drive) -> None:
+def test_an_unknown_key_or_target_of_a_handler_fails(drive: Drive) -> None:
     for result in ({"nope": 1}, Command(goto="nowhere")):
         with pytest.raises(Exception, match="nope|nowhere"):
             drive.invoke(app_of(lambda state, result=result: result), {"n": 1})
@@ -116,14 +116,14 @@ def test_a_node_that_waited_for_others_has_run_once_its_failure_is_handled(drive
     assert drive.get_state(app, CONFIG).next == ()
 
 
-def test_an_update_of_no_named_node_is_from_the_node_whose_failure_was_handled(drive: Drive) -> None:
+def test_an_update_without_as_node_is_from_the_node_whose_failure_was_handled(drive: Drive) -> None:
     app = app_of(say("handled"), saver=InMemorySaver())
     drive.invoke(app, {"n": 1}, CONFIG)
     drive.update_state(app, CONFIG, {"log": ["edited"]})
     assert drive.get_state(app, CONFIG).next == ("after",)
 
 
-def test_it_is_no_node_that_an_update_may_be_meant_to_be_from(drive: Drive) -> None:
+def test_an_update_without_as_node_is_never_from_a_handler(drive: Drive) -> None:
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled")).add_edge(START, "node")
     app = graph.compile(checkpointer=InMemorySaver())
     drive.update_state(app, CONFIG, {"log": ["from the only node"]})
@@ -133,7 +133,7 @@ def test_it_is_no_node_that_an_update_may_be_meant_to_be_from(drive: Drive) -> N
     assert "known: 'node'" in str(caught.value)
 
 
-def test_in_streams_it_goes_by_a_name_of_its_own(drive: Drive) -> None:
+def test_a_handler_has_its_own_name_in_streams(drive: Drive) -> None:
     app = app_of(say("handled"))
     assert drive.stream(app, {"n": 1}) == [{"__error_handler__node": {"log": ["handled"]}}]
     chunks = drive.stream(app, {"n": 1}, stream_mode="tasks")
@@ -142,7 +142,7 @@ def test_in_streams_it_goes_by_a_name_of_its_own(drive: Drive) -> None:
     ]  # fmt: skip
 
 
-def test_it_has_an_identity_of_its_own(drive: Drive) -> None:
+def test_a_handler_has_its_own_task_id(drive: Drive) -> None:
     """Not the failed task's id or namespace: nested graphs of the two must not meet."""
     ids: list[tuple[str, str]] = []
 
@@ -162,7 +162,7 @@ def test_it_has_an_identity_of_its_own(drive: Drive) -> None:
 # -- when it runs ---------------------------------------------------------------------------------------------
 
 
-def test_it_runs_after_the_last_attempt(drive: Drive) -> None:
+def test_a_handler_runs_after_the_last_attempt(drive: Drive) -> None:
     calls: list[int] = []
 
     def node(state: Any) -> None:
@@ -174,7 +174,7 @@ def test_it_runs_after_the_last_attempt(drive: Drive) -> None:
     assert len(calls) == 3
 
 
-def test_it_runs_in_the_same_superstep_and_siblings_go_on(drive: Drive) -> None:
+def test_a_handler_runs_in_the_same_superstep_and_siblings_continue(drive: Drive) -> None:
     """Its writes take the place of the failed task's."""
     graph = StateGraph(State)
     for name, node in {"a": say("a"), "b": fail, "c": say("c")}.items():
@@ -184,7 +184,7 @@ def test_it_runs_in_the_same_superstep_and_siblings_go_on(drive: Drive) -> None:
     assert [s.metadata["step"] for s in drive.history(app, CONFIG)] == [1, 0, -1]
 
 
-def test_each_failed_send_has_its_own(drive: Drive) -> None:
+def test_each_failed_send_has_its_own_handler(drive: Drive) -> None:
     def work(n: int) -> State:
         if n % 2:
             raise Oops
@@ -243,7 +243,7 @@ def test_a_command_for_the_parent_is_not_handled(drive: Drive) -> None:
     assert drive.invoke(app, {"n": 1})["log"] == ["from below"]
 
 
-def test_two_writers_of_one_key_are_nobodys_failure(drive: Drive) -> None:
+def test_a_write_conflict_is_no_failure_of_a_node(drive: Drive) -> None:
     from stategraph import InvalidUpdateError
 
     graph = StateGraph(State)
@@ -257,7 +257,7 @@ def test_two_writers_of_one_key_are_nobodys_failure(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_the_run_fails_and_a_resume_runs_the_handler_only(drive: Drive, durability: str) -> None:
+def test_a_failed_handler_fails_the_run_and_a_resume_runs_only_the_handler(drive: Drive, durability: str) -> None:
     log: list[Any] = []
     broken = [True]
 
@@ -300,7 +300,7 @@ def asking(saver: Any) -> tuple[Any, list[Any]]:
     return app_of(handler, saver=saver), seen
 
 
-def test_its_question_is_asked_and_answered(drive: Drive) -> None:
+def test_a_handler_may_interrupt(drive: Drive) -> None:
     app, seen = asking(InMemorySaver())
     (question,) = drive.invoke(app, {"n": 1}, CONFIG)["__interrupt__"]
     assert question.value == "what now?"
@@ -308,19 +308,19 @@ def test_its_question_is_asked_and_answered(drive: Drive) -> None:
     assert seen == [Oops, Oops], "the same error, before and after"
 
 
-def test_its_question_is_answered_by_id(drive: Drive) -> None:
+def test_the_interrupt_of_a_handler_is_answered_by_id(drive: Drive) -> None:
     app, _ = asking(InMemorySaver())
     (question,) = drive.invoke(app, {"n": 1}, CONFIG)["__interrupt__"]
     assert drive.invoke(app, Command(resume={question.id: "go on"}), CONFIG)["log"] == ["go on"]
 
 
-def test_its_question_is_in_the_stream(drive: Drive) -> None:
+def test_the_interrupt_of_a_handler_is_in_the_stream(drive: Drive) -> None:
     app, _ = asking(InMemorySaver())
     chunks = drive.stream(app, {"n": 1}, CONFIG)
     assert [[q.value for q in c["__interrupt__"]] for c in chunks] == [["what now?"]]
 
 
-def test_its_question_is_in_the_state(drive: Drive) -> None:
+def test_the_interrupt_of_a_handler_is_in_the_state(drive: Drive) -> None:
     app, _ = asking(InMemorySaver())
     drive.invoke(app, {"n": 1}, CONFIG)
     state = drive.get_state(app, CONFIG)
@@ -368,14 +368,14 @@ def test_a_handler_takes_over_for_a_nested_graph(drive: Drive) -> None:
     assert drive.invoke(app_of(say("handled"), child), {"n": 1})["log"] == ["handled"]
 
 
-def test_a_name_that_looks_like_a_handlers_is_refused() -> None:
+def test_a_node_name_reserved_for_handlers_is_refused() -> None:
     graph = StateGraph(State).add_node("a", fail, error_handler=say("own"))
     for name in ("__error_handler__a", "__default_error_handler__"):
         with pytest.raises(ValueError, match="reserved"):
             graph.add_node(name, say("mine"))
 
 
-def test_several_failures_beside_a_fatal_one(drive: Drive) -> None:
+def test_several_failures_with_a_fatal_one(drive: Drive) -> None:
     """The one without a handler ends the run; the others' handlers need not run again."""
     broken = [True]
 
@@ -393,7 +393,7 @@ def test_several_failures_beside_a_fatal_one(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize(("node", "update", "log"), [("ask", ["by hand"], ["by hand", "handled"]), ("__end__", None, ["handled"])])
-def test_what_a_handler_wrote_beside_a_pause_outlives_an_edit(drive: Drive, node: str, update: Any, log: list[str]) -> None:
+def test_writes_of_a_handler_in_an_interrupted_superstep_survive_an_edit(drive: Drive, node: str, update: Any, log: list[str]) -> None:
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled"))
     graph.add_node("ask", lambda state: {"log": [interrupt("?")]})
     app = graph.add_edge(START, "node").add_edge(START, "ask").compile(checkpointer=InMemorySaver())

@@ -1,4 +1,4 @@
-"""What becomes of the siblings of a task that fails: which are started, which are kept, which run again."""
+"""The siblings of a task that fails: which are started, which are kept, which run again."""
 
 from __future__ import annotations
 

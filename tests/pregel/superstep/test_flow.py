@@ -85,7 +85,7 @@ def test_replayed_from_every_checkpoint_it_ends_the_same(drive: Any, number: int
             assert finish(drive, app, None, snapshot.config) == case.steps
 
 
-def test_a_second_input_starts_all_waves_anew(drive: Any) -> None:
+def test_a_second_input_restarts_all_waves(drive: Any) -> None:
     app = compiled("r:S=a|b|c1 c1>c [a,b,c]2>d", {START: ["a", "c1", ["a", "b"]]}, InMemorySaver())
     assert finish(drive, app, {"log": []}) == "a"
     # With the first wave going on, c would open the join.
@@ -105,7 +105,7 @@ def test_new_input_amid_a_wave_forgets_what_is_late(drive: Any) -> None:
 # -- an unmet number -------------------------------------------------------------------------------------------------
 
 
-def test_a_join_whose_number_is_not_reached_warns_once_per_graph(drive: Any) -> None:
+def test_a_join_that_never_gets_enough_sources_warns_once_per_graph(drive: Any) -> None:
     app = compiled(CASES[5])
     with pytest.warns(GraphWarning, match="^d got a, waits for 2 of a, b, c$"):
         drive.invoke(app, {"log": []})
@@ -191,7 +191,7 @@ def test_a_join_that_waits_for_a_circle_waits_until_it_has_run(drive: Any) -> No
     assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b c / p(a) q(b) / r(c+q)"
 
 
-def test_two_joins_into_one_node_are_named_in_the_order_in_which_they_were_added(drive: Any) -> None:
+def test_two_joins_into_one_node_are_named_in_the_order_they_were_added(drive: Any) -> None:
     graph = "S>a S>b S>c [c,b]all>d [b,a]any>d"
     assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b c / d(c+b+a)"
 
@@ -264,7 +264,7 @@ UNDECLARED: Mapping[str, tuple[str, Script]] = {
 
 
 @pytest.mark.parametrize("how", UNDECLARED)
-def test_before_a_reachable_join_nodes_go_only_where_they_declare(drive: Any, how: str) -> None:
+def test_a_reachable_join_requires_declared_destinations(drive: Any, how: str) -> None:
     graph, script = UNDECLARED[how]
     with pytest.raises(InvalidUpdateError, match=r"'x' goes to 'b', which it does not declare.*destinations=\['b'\]"):
         drive.invoke(compiled(graph, script), {"log": []})
@@ -383,7 +383,7 @@ def test_compile_does_not_warn_where_a_node_runs_once_or_only_a_run_decides(grap
     assert advice(graph) == []
 
 
-def test_a_join_that_does_not_wait_for_all_starves_nobody() -> None:
+def test_a_join_that_does_not_wait_for_all_starves_no_node() -> None:
     for wait in ("any", "2", "reachable"):
         with warnings.catch_warnings():
             warnings.simplefilter("error")

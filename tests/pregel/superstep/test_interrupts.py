@@ -1,4 +1,6 @@
-"""Asking and answering: several questions per node, per superstep, in routers, calls and subgraphs; any answer; bad answers."""
+"""interrupt() and resume: several interrupts per node, per superstep, in routers, calls and subgraphs; any answer;
+invalid answers.
+"""
 
 from __future__ import annotations
 
@@ -56,14 +58,14 @@ def test_a_paused_node_runs_again_from_its_start_for_each_answer(drive: Any) -> 
 
 
 @pytest.mark.parametrize("value", [None, False, 0, "", {}, [], (), {"k": 1}, {"a" * 31: 1}, ["x"], ("p", "P")], ids=repr)
-def test_any_value_is_an_answer_and_comes_back_as_it_was(drive: Any, value: Any) -> None:
+def test_any_value_is_an_answer_and_is_returned_unchanged(drive: Any, value: Any) -> None:
     app = graph({"n": asks("n")}, (START, "n"))
     drive.invoke(app, {}, CFG)
     [(_, got)] = drive.invoke(app, Command(resume=value), CFG)["log"]
     assert got == value and type(got) is type(value)
 
 
-def test_going_on_without_an_answer_asks_the_same_question_under_the_same_id(drive: Any) -> None:
+def test_resume_without_an_answer_interrupts_again_under_the_same_id(drive: Any) -> None:
     app = graph({"n": asks("n")}, (START, "n"))
     first = drive.invoke(app, {}, CFG)
     assert drive.invoke(app, None, CFG)["__interrupt__"] == first["__interrupt__"]
@@ -116,7 +118,7 @@ def test_a_question_without_a_checkpointer_is_an_error_that_says_what_to_do(driv
         drive.invoke(app, {})
 
 
-def test_a_question_or_answer_that_cannot_be_stored_says_whose_it_is(drive: Any) -> None:
+def test_an_unserializable_interrupt_or_answer_names_its_node(drive: Any) -> None:
     app = graph({"n": lambda s: {"log": [interrupt({"q": print})]}}, (START, "n"))
     with pytest.raises(UnserializableError) as caught:
         drive.invoke(app, {}, CFG)
@@ -134,7 +136,7 @@ def test_a_question_outside_of_a_node_is_an_error() -> None:
         interrupt("?")
 
 
-def test_a_signal_raised_by_hand_pauses_without_a_question(drive: Any) -> None:
+def test_a_graph_interrupt_raised_by_a_node_pauses_without_a_value(drive: Any) -> None:
     def node(state: Any) -> Any:
         if state.get("a") == 1:
             raise GraphInterrupt()
@@ -147,7 +149,7 @@ def test_a_signal_raised_by_hand_pauses_without_a_question(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, 30], ids=["plain", "timed"])
-def test_a_value_raised_by_hand_is_one_question_after_those_that_were_answered(timeout: Any, drive: Any) -> None:
+def test_a_value_in_a_raised_graph_interrupt_is_one_interrupt_after_the_answered_ones(timeout: Any, drive: Any) -> None:
     """No answer comes back to it: the node runs again, and decides anew."""
 
     def node(state: Any) -> Any:
@@ -167,7 +169,7 @@ def test_a_value_raised_by_hand_is_one_question_after_those_that_were_answered(t
     assert drive.invoke(app, Command(resume="again", update={"a": 2}), CFG)["log"] == ["yes"]
 
 
-def test_a_single_question_raised_by_hand_keeps_its_id(drive: Any) -> None:
+def test_a_single_value_in_a_raised_graph_interrupt_keeps_its_id(drive: Any) -> None:
     def node(state: Any) -> Any:
         raise GraphInterrupt(Interrupt("?", "an id"))
 
@@ -240,7 +242,7 @@ def three(ran: list[str] | None = None, **nodes: Any) -> Any:
     return builder.add_edge(["p", "q", "ok"], "z").compile(checkpointer=InMemorySaver())
 
 
-def test_questions_of_parallel_nodes_come_together_in_path_order(drive: Any) -> None:
+def test_interrupts_of_parallel_nodes_are_returned_in_path_order(drive: Any) -> None:
     app = three()
     paused = drive.invoke(app, {}, CFG)
     state = drive.get_state(app, CFG)
@@ -320,7 +322,7 @@ def test_an_answer_without_a_checkpointer_is_an_error(drive: Any) -> None:
         drive.invoke(app, Command(resume="x"))
 
 
-def test_an_answer_that_nobody_took_is_not_kept_for_a_later_run(drive: Any) -> None:
+def test_an_unused_answer_is_not_kept_for_a_later_run(drive: Any) -> None:
     """D9: the peer lets the next input's first question have it."""
     app = graph({"x": says("x"), "n": asks("n")}, (START, "x"), ("x", "n"))
     drive.invoke(app, {}, CFG, interrupt_before=["x"])
@@ -335,7 +337,7 @@ def test_an_answer_passes_a_breakpoint(drive: Any) -> None:
     assert drive.invoke(app, Command(resume="early"), CFG)["log"] == [("n", "early")]
 
 
-def test_questions_of_sends_are_told_apart(drive: Any) -> None:
+def test_interrupts_of_sends_have_different_ids(drive: Any) -> None:
     builder = StateGraph(State).add_node("w", lambda n: {"log": [(n, interrupt(n))]})
     builder.add_conditional_edges(START, lambda state: [Send("w", n) for n in range(3)], ["w"])
     app = builder.compile(checkpointer=InMemorySaver())
@@ -364,7 +366,7 @@ def test_new_input_on_a_paused_thread_starts_over(drive: Any) -> None:
         drive.invoke(app, answer(p=1)(first), CFG)
 
 
-def test_no_interrupt_of_a_chunk_is_lost(drive: Any) -> None:
+def test_streams_contain_every_interrupt_of_a_superstep(drive: Any) -> None:
     """Updates and values show questions; a resume shows what finished siblings had written as restored."""
     app = three()
     chunks = drive.stream(app, {}, CFG, stream_mode=["updates", "values"])
@@ -378,7 +380,7 @@ def test_no_interrupt_of_a_chunk_is_lost(drive: Any) -> None:
     assert {"ok": {"log": ["ok"]}, "__metadata__": {"cached": True}} in resumed
 
 
-def test_v2_keeps_questions_beside_the_value(drive: Any) -> None:
+def test_v2_returns_interrupts_next_to_the_value(drive: Any) -> None:
     app = three()
     output = drive.invoke(app, {}, CFG, version="v2")
     assert (output.value, [q.value for q in output.interrupts]) == ({"log": ["ok"]}, ["p?", "q?"])
@@ -654,7 +656,7 @@ def test_after_one_of_two_answers_only_the_other_question_is_open_in_the_state(d
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_ten_questions_answered_one_by_one_begin_twenty_bodies(drive: Any, durability: Any) -> None:
+def test_ten_interrupts_answered_one_by_one_start_the_body_twenty_times(drive: Any, durability: Any) -> None:
     ran = Ran()
     names = [f"n{i}" for i in range(10)]
     app = graph({n: asks(n, ran) for n in names}, *((START, n) for n in names))
@@ -679,7 +681,7 @@ def test_questions_of_a_nested_graph_answered_one_by_one(drive: Any) -> None:
     assert len(ran) == 8
 
 
-def test_a_pause_raised_by_hand_stays_shown_though_it_was_answered(drive: Any) -> None:
+def test_a_raised_graph_interrupt_stays_open_after_an_answer(drive: Any) -> None:
     """No answer can reach it, so none is kept for it."""
 
     def held(state: Any) -> Any:
@@ -692,7 +694,7 @@ def test_a_pause_raised_by_hand_stays_shown_though_it_was_answered(drive: Any) -
         assert [each.value for each in drive.get_state(app, CFG).interrupts] == ["held"]
 
 
-def test_without_an_answer_all_that_is_paused_runs_again(drive: Any) -> None:
+def test_without_an_answer_all_paused_tasks_run_again(drive: Any) -> None:
     ran = Ran()
     app = graph({n: asks(n, ran) for n in "ab"}, (START, "a"), (START, "b"))
     drive.invoke(app, {}, CFG)
@@ -731,7 +733,7 @@ def test_graphs_that_a_node_runs_side_by_side_are_answered_one_by_one(durability
 
 
 @pytest.mark.parametrize("inside", ["task", "graph"])
-def test_a_rejected_answer_is_told_wherever_the_question_was_asked(inside: str) -> None:
+def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside: str) -> None:
     @task
     async def call(name: str) -> Any:
         return interrupt(name, response_schema=int)
@@ -762,7 +764,7 @@ def test_a_rejected_answer_is_told_wherever_the_question_was_asked(inside: str) 
     asyncio.run(main())
 
 
-def test_an_accepted_answer_that_fits_no_longer_is_asked_for_again(drive: Any) -> None:
+def test_an_accepted_answer_that_no_longer_fits_interrupts_again(drive: Any) -> None:
     """The schema became stricter while the thread was paused at a later question: the thread must not be stuck."""
     schemas: list[Any] = [str]
 
@@ -780,7 +782,7 @@ def test_an_accepted_answer_that_fits_no_longer_is_asked_for_again(drive: Any) -
 
 
 @pytest.mark.parametrize("inside", ["interrupt", "graph", "task"])
-def test_a_task_group_whose_members_ask_pauses(inside: str) -> None:
+def test_a_task_group_whose_members_interrupt_pauses(inside: str) -> None:
     """`asyncio.TaskGroup` wraps what its members raise and cancels the others; those ask when their turn comes."""
     inner = graph({"i": lambda s: {"log": [interrupt(s["log"][0])]}}, (START, "i"), checkpointer=None)
 
@@ -854,7 +856,7 @@ def test_a_group_with_a_failure_is_tried_again_without_its_questions(drive: Any)
     assert len(tries) == 2
 
 
-def test_values_raised_by_hand_in_a_group_become_questions_all_of_them(drive: Any) -> None:
+def test_all_graph_interrupts_of_an_exception_group_become_interrupts(drive: Any) -> None:
     def node(state: Any) -> Any:
         raise BaseExceptionGroup("both", [GraphInterrupt("x"), BaseExceptionGroup("in", [GraphInterrupt("y")])])
 

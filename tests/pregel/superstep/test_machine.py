@@ -1,4 +1,6 @@
-"""The superstep as pure state: plan says who runs, apply folds in what they wrote. No saver and no driver here."""
+"""The superstep as pure state: plan returns the tasks to run, apply folds in their writes. No saver and no driver
+here.
+"""
 
 from __future__ import annotations
 
@@ -166,7 +168,7 @@ def test_a_barrier_that_changes_nothing_moves_no_version() -> None:
     assert (machine.versions, machine.changed, machine.plan()) == ({"a": 1}, set(), [])
 
 
-def test_a_loaded_machine_goes_on_with_the_stored_ticks() -> None:
+def test_a_loaded_machine_continues_with_the_stored_ticks() -> None:
     machine = started(chain(), ("a", 1))
     step(machine, n1=[("b", 2)])
     loaded = Machine(chain(), machine.checkpoint("now"), machine.step)
@@ -178,7 +180,7 @@ def test_a_loaded_machine_goes_on_with_the_stored_ticks() -> None:
 # -- who runs -------------------------------------------------------------------------------------------------
 
 
-def test_sends_come_first_in_send_order_then_nodes_by_name() -> None:
+def test_sends_are_planned_first_in_send_order_then_nodes_by_name() -> None:
     prog = program({"z": on("b"), "B": on("b"), "m": on("b"), "n": on("a")}, {"a": LastValue(int), "b": LastValue(int)})
     machine = started(prog, ("a", 1))
     step(machine, n=[(TASKS, Send("z", 0)), ("b", 1), (TASKS, Send("m", 1)), (TASKS, Send("z", 2))])
@@ -236,7 +238,7 @@ def test_a_node_that_writes_its_own_trigger_runs_again() -> None:
     assert task.input == {"a": 2}
 
 
-def test_a_channel_that_starts_with_a_value_triggers_nobody_until_written() -> None:
+def test_a_channel_with_a_default_triggers_no_node_until_written() -> None:
     """One rule everywhere (D5): a trigger must have moved, live as well as after loading."""
     prog = program({"x": on("a"), "y": on("agg")},
                    {"a": LastValue(int), "b": LastValue(int), "agg": BinaryOperatorAggregate(list, operator.add)})  # fmt: skip
@@ -246,7 +248,7 @@ def test_a_channel_that_starts_with_a_value_triggers_nobody_until_written() -> N
     assert Machine(prog, machine.checkpoint("now"), machine.step).plan() == []
 
 
-def test_a_trigger_that_moved_to_nothing_runs_nobody() -> None:
+def test_a_trigger_that_became_empty_runs_no_node() -> None:
     prog = program({"n": on("a"), "m": on("e")}, {"a": LastValue(int), "e": EphemeralValue(int)}, inputs=("a", "e"))
     machine = started(prog, ("a", 1), ("e", 1))
     assert names(step(machine)) == ["m", "n"]
@@ -263,7 +265,7 @@ def test_any_of_several_triggers_is_enough_and_one_run_answers_all() -> None:
     assert machine.plan() == []
 
 
-def test_a_node_whose_only_input_is_empty_is_held_back_until_that_is_filled() -> None:
+def test_a_node_whose_only_input_is_empty_waits_until_it_is_filled() -> None:
     held = NodeBuilder().subscribe_to("a", read=False).subscribe_only("b")
     prog = program({"held": held, "other": on("c")}, {k: LastValue(int) for k in "abc"}, inputs=("a", "c"))
     machine = started(prog, ("a", 1), ("c", 1))
@@ -273,7 +275,7 @@ def test_a_node_whose_only_input_is_empty_is_held_back_until_that_is_filled() ->
     assert (task.name, task.input, machine.held) == ("held", 7, set())
 
 
-def test_a_held_node_does_not_keep_deferred_work_from_running() -> None:
+def test_a_waiting_node_does_not_keep_deferred_nodes_from_running() -> None:
     held = NodeBuilder().subscribe_to("h", read=False).subscribe_only("b")
     channels = {"a": LastValue(int), "b": LastValue(int), "h": LastValue(int), "fin": LastValueAfterFinish(int)}
     machine = started(program({"held": held, "src": on("a"), "late": on("fin")}, channels), ("a", 1))
@@ -301,7 +303,7 @@ def test_a_send_to_an_unknown_node_names_step_and_nearest_node() -> None:
 # -- work follows what changed --------------------------------------------------------------------------------
 
 
-def test_of_a_thousand_nodes_only_those_behind_a_changed_channel_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_nodes_behind_a_changed_channel_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     channels = {f"c{i}": LastValue(int) for i in range(100)} | {"a": LastValue(int)}
     nodes = {f"n{i:04}": on(f"c{i % 100}") for i in range(1000)} | {"start": on("a")}
     machine = started(program(nodes, channels), ("a", 1))
@@ -368,7 +370,7 @@ def test_a_key_that_empties_leaves_the_view() -> None:
     assert machine.plan()[0].input == {"a": 2}
 
 
-def test_what_a_task_does_to_its_input_dict_reaches_nobody() -> None:
+def test_a_task_that_mutates_its_input_dict_affects_no_other() -> None:
     machine = started(program({"m": on("a"), "n": on("a")}, {"a": LastValue(int)}), ("a", 1))
     first, second = machine.plan()
     first.input["a"] = "spoilt"
@@ -625,7 +627,7 @@ def test_a_deferred_node_waits_for_ordinary_nodes_and_for_sends() -> None:
     assert machine.plan() == []
 
 
-def test_a_change_nobody_waits_for_does_not_delay_deferred_nodes() -> None:
+def test_a_change_without_subscribers_does_not_delay_deferred_nodes() -> None:
     machine = started(deferred(), ("a", 1))
     step(machine, n=[("fin", 1), ("c", 1)])
     assert names(machine.plan()) == ["late"]
@@ -680,7 +682,7 @@ def test_writes_of_a_command_take_no_step_and_expire_nothing() -> None:
     assert names(machine.plan()) == ["n", "w"]
 
 
-def test_sends_of_a_command_come_after_those_that_wait_already() -> None:
+def test_sends_of_a_command_are_planned_after_pending_sends() -> None:
     machine = started(program({"n": on("a"), "w": on("b")}, {"a": LastValue(int), "b": LastValue(int)}), ("a", 1))
     step(machine, n=[(TASKS, Send("w", 0))])
     machine.apply_writes([(TASKS, Send("w", 1))])
@@ -690,7 +692,7 @@ def test_sends_of_a_command_come_after_those_that_wait_already() -> None:
 # -- looking --------------------------------------------------------------------------------------------------
 
 
-def test_a_preview_shows_ones_own_writes_and_changes_nothing() -> None:
+def test_a_preview_shows_a_tasks_own_writes_and_changes_nothing() -> None:
     channels = {"a": LastValue(int), "log": BinaryOperatorAggregate(list, lambda o, n: (o.extend(n), o)[1]),
                 "e": EphemeralValue(int)}  # fmt: skip
     node = on("a").read_from("log", "e")

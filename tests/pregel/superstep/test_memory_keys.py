@@ -100,7 +100,7 @@ def test_any_string_is_a_key(drive: Any, saver: Any) -> None:
     assert sorted(memories(drive, app)) == sorted(("agent", key) for key in ODD_KEYS)
 
 
-def test_keys_are_told_apart_in_namespaces() -> None:
+def test_keys_have_separate_namespaces() -> None:
     levels = {keyed_level("agent", key): key for key in ODD_KEYS}
     assert len(levels) == len(ODD_KEYS)
     for level, key in levels.items():
@@ -109,7 +109,7 @@ def test_keys_are_told_apart_in_namespaces() -> None:
 
 
 @pytest.mark.parametrize("key", ["a\0b", 7, b"x"])
-def test_other_keys_are_refused_where_they_are_made(key: Any) -> None:
+def test_invalid_keys_are_refused_when_a_send_is_made(key: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="Send: key must"):
         Send("agent", {}, key=key)
 
@@ -233,7 +233,7 @@ def test_a_question_in_one_memory_is_answered_there(drive: Any, saver: Any) -> N
     assert heard(drive, make(), "agent") == ["told"]
 
 
-def test_a_retry_goes_on_with_the_same_memory(drive: Any, saver: Any) -> None:
+def test_a_retry_continues_with_the_same_memory(drive: Any, saver: Any) -> None:
     failures: list[str] = []
 
     def fail_once(state: Memory) -> Any:
@@ -325,7 +325,7 @@ def test_memories_are_deleted_copied_and_pruned_with_the_thread(drive: Any, save
     assert drive.get_state(app, copied, subgraph=("agent", "bob")).values["heard"] == ["1", "2", "3"]
 
 
-def test_a_send_with_a_key_comes_back_from_the_store_as_it_was() -> None:
+def test_a_send_with_a_key_survives_serialization() -> None:
     serde = Serializer()
     for send in (Send("a", 1), Send("a", {"x": 2}, key="k"), Send("a", None, key="", timeout=2)):
         again = serde.loads(serde.dumps(send))
@@ -355,7 +355,7 @@ def test_a_cached_result_is_of_one_memory(drive: Any) -> None:
     assert heard(drive, app, ("agent", "ann")) == heard(drive, app, ("agent", "bob")) == ["same"]
 
 
-def test_savers_of_ones_own_list_namespaces_by_their_list(drive: Any) -> None:
+def test_custom_savers_list_namespaces_by_their_list(drive: Any) -> None:
     class Mine(InMemorySaver):
         def list(self, config: Any, **options: Any) -> Any:
             listed.append(config)

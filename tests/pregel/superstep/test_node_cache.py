@@ -1,4 +1,4 @@
-"""Results that are reused: for which inputs, by whom, for how long, and what is never kept."""
+"""The node cache: which inputs share a result, who shares it, how long it is valid, and what is never cached."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_values_keep_their_types(drive: Drive) -> None:
     assert CALLS == [1]
 
 
-def test_the_key_may_be_ones_own(drive: Drive) -> None:
+def test_a_custom_key_function_is_used(drive: Drive) -> None:
     for key in (lambda state: f"{state['n'] % 2}", lambda state: bytes([state["n"] % 2])):
         CALLS.clear()
         app = app_of(note, policy=CachePolicy(key_func=key))
@@ -169,7 +169,7 @@ def test_nodes_of_one_function_have_results_of_their_own(drive: Drive) -> None:
     assert len(CALLS) == 2
 
 
-def test_what_cannot_be_told_apart_asks_for_a_key(drive: Drive) -> None:
+def test_an_indistinguishable_function_needs_a_key(drive: Drive) -> None:
     """And takes it: whoever makes the keys tells apart what has the same name."""
     lock = threading.Lock()
 
@@ -185,7 +185,7 @@ def test_what_cannot_be_told_apart_asks_for_a_key(drive: Drive) -> None:
     assert CALLS == [1]
 
 
-def test_with_a_key_of_ones_own_a_function_may_hold_what_changes(drive: Drive) -> None:
+def test_with_a_custom_key_a_function_may_close_over_changing_values(drive: Drive) -> None:
     ran: list[int] = []
 
     def count(state: State) -> State:
@@ -198,7 +198,7 @@ def test_with_a_key_of_ones_own_a_function_may_hold_what_changes(drive: Drive) -
     assert drive.invoke(app, {"n": 7})["log"] == [3]
 
 
-def test_a_chain_of_functions_is_told_by_all_of_them(drive: Drive) -> None:
+def test_a_chain_of_functions_is_identified_by_all_of_them(drive: Drive) -> None:
     def chain(last: Any, cache: Any) -> Pregel:
         node = NodeBuilder().subscribe_only("a").do(lambda x: x + 1).do(last).write_to("b").add_cache_policy(CachePolicy())
         return Pregel(
@@ -304,7 +304,7 @@ class Clock:
 
 @pytest.mark.parametrize("make", [lambda c: InMemoryCache(clock=c), lambda c: SqliteCache(":memory:", clock=c)],
                          ids=["memory", "sqlite"])  # fmt: skip
-def test_a_result_is_good_for_its_time(drive: Drive, make: Any) -> None:
+def test_a_result_expires_after_its_ttl(drive: Drive, make: Any) -> None:
     clock = Clock()
     cache = make(clock)
     app = app_of(note, cache, CachePolicy(ttl=10))
@@ -510,7 +510,7 @@ def test_or_its_own(drive: Drive) -> None:
     assert len(CALLS) == 2
 
 
-def test_a_whole_graph_is_cached_under_a_key_of_ones_own(drive: Drive) -> None:
+def test_a_whole_graph_is_cached_under_a_custom_key(drive: Drive) -> None:
     child = StateGraph(State).add_node("node", note).add_edge(START, "node").compile()
     key = CachePolicy(key_func=lambda state: str(state["n"]))
     app = StateGraph(State).add_node("child", child, cache_policy=key).add_edge(START, "child").compile(cache=InMemoryCache())
@@ -541,7 +541,7 @@ def counting() -> Any:
 
 
 @pytest.mark.parametrize("make", [Counting, counting])
-def test_a_function_that_is_another_at_each_call_is_told_once(drive: Drive, make: Callable[[], Any]) -> None:
+def test_a_function_that_changes_with_each_call_warns_once(drive: Drive, make: Callable[[], Any]) -> None:
     app = app_of(make())
     drive.invoke(app, {"n": 1}), drive.invoke(app, {"n": 1})
     with pytest.warns(RuntimeWarning, match=r"node 'node' has never been hit.*what changes is 'calls'\. Give .*key_func"):
@@ -549,7 +549,7 @@ def test_a_function_that_is_another_at_each_call_is_told_once(drive: Drive, make
     drive.invoke(app, {"n": 1}), drive.invoke(app, {"n": 1})
 
 
-def test_an_input_that_is_another_in_each_run_is_told_once(drive: Drive) -> None:
+def test_an_input_that_changes_with_each_run_warns_once(drive: Drive) -> None:
     app = app_of(note)
     for n in range(MANY_RUNS - 1):
         drive.invoke(app, {"n": n, "log": []})
@@ -558,7 +558,7 @@ def test_an_input_that_is_another_in_each_run_is_told_once(drive: Drive) -> None
     drive.invoke(app, {"n": -2, "log": []})
 
 
-def test_a_cache_that_is_hit_or_whose_tasks_differ_in_one_run_is_fine(drive: Drive) -> None:
+def test_a_cache_with_hits_or_with_different_tasks_in_one_run_does_not_warn(drive: Drive) -> None:
     app = app_of(note)
     for n in (1, 1, *range(2 * MANY_RUNS)):
         drive.invoke(app, {"n": n})

@@ -1,4 +1,4 @@
-"""What a node may be, what it is given besides the state, and what it may return."""
+"""What a node can be, what it is given besides the state, and what it can return."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_further_parameters_are_filled_by_name_or_annotation(action: Any, drive:
     check(seen)
 
 
-def test_async_nodes_and_partials_and_objects_are_filled_alike(drive: Any) -> None:
+def test_async_nodes_partials_and_objects_get_the_same_parameters(drive: Any) -> None:
     async def later(state: State, config: RunnableConfig, store: BaseStore | None) -> None:
         tell(config=config, store=store)
 
@@ -415,12 +415,12 @@ def test_two_values_for_a_plain_key_from_one_node_are_refused(drive: Any) -> Non
         drive.invoke(app_of(lambda state: [{"a": 1}, {"a": 2}]), {})
 
 
-def test_a_coroutine_that_nobody_awaits_is_an_error_that_says_so(drive: Any) -> None:
+def test_an_unawaited_coroutine_is_an_error(drive: Any) -> None:
     with pytest.raises(InvalidUpdateError, match="node 'n0'.*is an await missing"):
         drive.invoke(app_of(lambda state: coroutine(state)), {"a": 1})
 
 
-def test_a_node_that_reads_a_key_without_a_value_is_told_so(drive: Any) -> None:
+def test_a_node_that_reads_a_key_without_a_value_gets_an_error(drive: Any) -> None:
     with pytest.raises(KeyError) as caught:
         drive.invoke(app_of(lambda state: {"log": [state["a"]]}), {"log": ["in"]})
     assert any("'a' has no value yet" in note for note in caught.value.__notes__)

@@ -1,4 +1,4 @@
-"""`Send(..., race=...)`: the first that finishes wins, and only what it wrote counts."""
+"""`Send(..., race=...)`: the first that finishes wins, and only its writes are applied."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def make_app(drive: Any, track: Track, racers: list[Any], saver: Any = None, *, 
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_the_first_that_finishes_wins_and_nobody_waits_for_the_others(drive: Any, saver: Any, track: Track, stored: bool) -> None:
+def test_the_first_that_finishes_wins_and_the_run_does_not_wait_for_the_others(drive: Any, saver: Any, track: Track, stored: bool) -> None:
     app = make_app(drive, track, ["hang1", "win", "hang2"], saver if stored else None)
     assert drive.invoke(app, {}, CONFIG if stored else None) == {"log": ["win"], "after": ["win"]}
     assert track.ended == ["win"]
@@ -196,7 +196,7 @@ def test_a_command_given_as_input_races_too(drive: Any, saver: Any, track: Track
     assert drive.invoke(app, Command(goto=goto), CONFIG)["log"] == ["win"]
 
 
-def test_one_at_a_time_the_others_are_not_begun(drive: Any, saver: Any, track: Track) -> None:
+def test_with_max_concurrency_one_the_other_racers_are_not_started(drive: Any, saver: Any, track: Track) -> None:
     app = make_app(drive, track, ["fail", "win1", "win2"], saver)
     assert drive.invoke(app, {}, {**CONFIG, "max_concurrency": 1})["log"] == ["win1"]
     assert track.began == ["fail", "win1"]
@@ -206,7 +206,7 @@ def test_one_at_a_time_the_others_are_not_begun(drive: Any, saver: Any, track: T
 
 
 @pytest.mark.parametrize("on_failure", ["stop", "finish"])
-def test_a_failure_does_not_win_nor_stop_the_others(drive: Any, saver: Any, track: Track, on_failure: Any) -> None:
+def test_a_failure_neither_wins_nor_stops_the_others(drive: Any, saver: Any, track: Track, on_failure: Any) -> None:
     app = make_app(drive, track, ["fail", "win"], saver)
     assert drive.invoke(app, {}, CONFIG, on_failure=on_failure)["log"] == ["win"]
 
@@ -237,7 +237,7 @@ def test_if_none_wins_questions_pause_and_the_answered_one_may_win(drive: Any, s
     assert not drive.get_state(make_app(drive, track, racers, saver), CONFIG).next
 
 
-def test_the_handler_of_an_error_stands_in_for_its_racer(drive: Any, saver: Any, track: Track) -> None:
+def test_the_error_handler_of_a_racer_takes_its_place(drive: Any, saver: Any, track: Track) -> None:
     def mend(item: Item) -> Any:
         return {"log": [f"mended {item['name']}"]}
 
@@ -247,7 +247,7 @@ def test_the_handler_of_an_error_stands_in_for_its_racer(drive: Any, saver: Any,
     assert len(drive.invoke(app, {}, CONFIG)["log"]) == 1
 
 
-def test_a_failure_beside_a_race_is_a_failure(drive: Any, saver: Any, track: Track) -> None:
+def test_a_failure_outside_the_race_fails_the_superstep(drive: Any, saver: Any, track: Track) -> None:
     app = make_app(drive, track, ["win", "win2"], saver, more=[Send("run", {"name": "fail"})])
     with pytest.raises(Lost, match="fail"):
         drive.invoke(app, {}, {**CONFIG, "max_concurrency": 1})
@@ -275,7 +275,7 @@ def test_retries_and_timeouts_belong_to_each_racer(drive: Any, saver: Any, track
         drive.invoke(app, {}, CONFIG)
 
 
-def test_a_limit_does_not_hold_up_who_has_won(drive: Any, saver: Any, track: Track) -> None:
+def test_a_limit_does_not_delay_the_winner(drive: Any, saver: Any, track: Track) -> None:
     """Racers that wait for a place leave the queue; places that losers held are given back."""
     limit = Limit(1)
     app = make_app(drive, track, ["win1", "win2", "win3"], saver, limit=limit)
@@ -286,7 +286,7 @@ def test_a_limit_does_not_hold_up_who_has_won(drive: Any, saver: Any, track: Tra
         assert drive.invoke(app, {}, CONFIG)["log"][-1] == "win"
 
 
-def test_what_a_loser_had_once_stays(drive: Any, saver: Any) -> None:
+def test_a_loser_keeps_its_recorded_effects(drive: Any, saver: Any) -> None:
     charged: list[str] = []
     had = threading.Event()
 
@@ -321,7 +321,7 @@ def test_graphs_race_as_well(drive: Any, saver: Any, track: Track) -> None:
 # -- history ------------------------------------------------------------------------------------------------------
 
 
-def test_history_shows_who_has_lost(drive: Any, saver: Any, track: Track) -> None:
+def test_history_shows_losers(drive: Any, saver: Any, track: Track) -> None:
     app = make_app(drive, track, ["hang", "win", "fail"], saver)
     drive.invoke(app, {}, CONFIG)
     step = next(s for s in drive.items(app, "get_state_history", CONFIG) if len(s.tasks) == 3)
@@ -329,7 +329,7 @@ def test_history_shows_who_has_lost(drive: Any, saver: Any, track: Track) -> Non
     assert [task.result for task in step.tasks] == [None, {"log": ["win"]}, None]
 
 
-def test_a_replay_and_a_fork_race_anew(drive: Any, saver: Any, track: Track) -> None:
+def test_a_replay_and_a_fork_race_again(drive: Any, saver: Any, track: Track) -> None:
     track.plans = {"win1": ["win", "fail"]}
     app = make_app(drive, track, ["win1", "hang" if drive.is_async else "ask"], saver)
     assert drive.invoke(app, {}, CONFIG)["log"] == ["win1"]
@@ -339,7 +339,7 @@ def test_a_replay_and_a_fork_race_anew(drive: Any, saver: Any, track: Track) -> 
     assert drive.invoke(app, None, step.config)["log"] in (["hang"], ["ask"])
 
 
-def test_readers_hear_of_winners_and_losers(drive: Any, saver: Any, track: Track) -> None:
+def test_streams_show_winners_and_losers(drive: Any, saver: Any, track: Track) -> None:
     app = make_app(drive, track, ["ask", "win", "hang"], saver)
     chunks = drive.items(app, "stream", {}, CONFIG, stream_mode=["updates", "tasks"])
     assert [chunk for mode, chunk in chunks if mode == "updates"] == [{"run": {"log": ["win"]}}, {"after": {"after": ["win"]}}]
@@ -347,7 +347,7 @@ def test_readers_hear_of_winners_and_losers(drive: Any, saver: Any, track: Track
     assert sorted(chunk.get("lost", False) for chunk in ends) == [False, True, True]
 
 
-def test_a_racer_comes_back_from_the_store_as_it_was() -> None:
+def test_a_racer_survives_serialization() -> None:
     serde = Serializer()
     send = Send("a", 1, race="r").sent_by("2 ~x")
     again = serde.loads(serde.dumps(send))
@@ -443,7 +443,7 @@ def test_random_races_have_one_winner_each_and_the_state_is_that_of_the_winners(
 
 
 @in_supersteps
-def test_an_edit_keeps_who_has_won(drive: Any, saver: Any, track: Track) -> None:
+def test_an_edit_keeps_the_winner(drive: Any, saver: Any, track: Track) -> None:
     """The superstep waits for an answer beside the race; the winner's work is not done again, nor that of the losers."""
     more = [Send("run", {"name": "ask"})]
     app = make_app(drive, track, ["win", "hang"], saver, more=more)
@@ -455,7 +455,7 @@ def test_an_edit_keeps_who_has_won(drive: Any, saver: Any, track: Track) -> None
     assert result["log"] == ["win", "ask!"] and track.began == ["ask"]
 
 
-def test_an_edit_tells_racers_and_keys_apart() -> None:
+def test_an_edit_distinguishes_racers_and_keys() -> None:
     from types import SimpleNamespace
 
     from stategraph.pregel.run.open_tasks import match
@@ -509,7 +509,7 @@ def loses_its_worker(item: Item) -> Any:
     return {"log": ["win"]}
 
 
-def test_a_loser_whose_worker_dies_is_not_run_again(drive: Any, tmp_path: Path, caplog: Any) -> None:
+def test_a_loser_whose_worker_dies_does_not_run_again(drive: Any, tmp_path: Path, caplog: Any) -> None:
     from stategraph.executors import ProcessExecutor
 
     names = [str(tmp_path / name) for name in ("late", "win")]
@@ -530,7 +530,7 @@ def test_a_loser_whose_worker_dies_is_not_run_again(drive: Any, tmp_path: Path, 
 # -- shown --------------------------------------------------------------------------------------------------------
 
 
-def test_a_timeline_and_a_report_show_who_has_lost(track: Track, tmp_path: Path) -> None:
+def test_a_timeline_and_a_report_show_losers(track: Track, tmp_path: Path) -> None:
     class Sync:
         is_async = False
 
@@ -543,7 +543,7 @@ def test_a_timeline_and_a_report_show_who_has_lost(track: Track, tmp_path: Path)
 
 
 @in_supersteps
-def test_explain_says_who_has_lost(drive: Any, track: Track) -> None:
+def test_explain_names_losers(drive: Any, track: Track) -> None:
     builder = StateGraph(State)
     for name in ("win", "hang", "ask"):
         builder.add_node(name, track.arun if drive.is_async else track.run)
@@ -625,7 +625,7 @@ def test_a_handler_does_not_win_while_a_racer_is_drained(drive: Any, width: int 
     assert drive.invoke(app, None, config)["log"] == ["won"]
 
 
-def test_nor_while_a_racer_has_not_begun(drive: Any) -> None:
+def test_a_handler_does_not_win_while_a_racer_has_not_started(drive: Any) -> None:
     """After a failure that nobody handles nothing begins; the next call lets it race."""
     broken = [True]
 

@@ -1,4 +1,4 @@
-"""When a failed attempt is tried again, after how long, and what it starts with."""
+"""Retries: when a failed attempt is repeated, after how long, and what it starts with."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_retry_on_of_another_kind_is_an_error_where_it_is_given(rule: Any) -> No
             given(RetryPolicy(retry_on=rule))
 
 
-def test_a_raw_graph_tells_of_a_wrong_retry_on_when_something_fails(drive: Drive) -> None:
+def test_a_raw_graph_reports_a_wrong_retry_on_at_the_first_failure(drive: Drive) -> None:
     node = NodeBuilder().subscribe_only("a").do(lambda a: 1 / 0).add_retry_policies(RetryPolicy(retry_on=3))  # type: ignore[arg-type]
     app = Pregel(nodes={"n": node}, channels={"a": LastValue(int)}, input_channels="a", output_channels="a")
     with pytest.raises(TypeError, match="exception class, a sequence of them, or a function of the error, got int") as caught:
@@ -255,7 +255,7 @@ def test_an_answer_survives_a_failed_attempt(drive: Drive) -> None:
     assert drive.invoke(app, Command(resume="B"), CONFIG)["log"] == ["A", "B"]
 
 
-def test_the_attempt_is_told(drive: Drive) -> None:
+def test_a_node_sees_its_attempt_number(drive: Drive) -> None:
     """Counted up from 1; the time of the first stays."""
     seen: list[tuple[int, float]] = []
 
@@ -352,7 +352,7 @@ def test_without_a_policy_a_failed_router_runs_again_on_resume(drive: Drive) -> 
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["as a node", "called by a node"])
-def test_a_nested_graph_goes_on_where_it_failed(drive: Drive, inside: bool) -> None:
+def test_a_nested_graph_resumes_where_it_failed(drive: Drive, inside: bool) -> None:
     """With a saver: what had finished in it does not run again, and its namespace stays the same."""
     log: list[str] = []
     spaces: set[str] = set()

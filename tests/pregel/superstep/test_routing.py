@@ -1,4 +1,4 @@
-"""Where a run goes next: edges, joins, routers, Command, deferred nodes. `Send` has a file of its own."""
+"""Where a run continues: edges, joins, routers, Command, deferred nodes. `Send` has a file of its own."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_an_async_router_needs_an_async_run(drive: Any) -> None:
             went(drive, Router().later)
 
 
-def test_a_router_sees_its_own_nodes_writes_and_nobody_elses(drive: Any) -> None:
+def test_a_router_sees_only_its_own_nodes_writes(drive: Any) -> None:
     """M14."""
     seen: list[Any] = []
 
@@ -416,7 +416,7 @@ def test_what_a_command_updates(update: Any, state: dict[str, Any], drive: Any) 
     assert drive.invoke(app, {}) == state
 
 
-def test_several_updates_of_one_node_come_in_order(drive: Any) -> None:
+def test_several_updates_of_one_node_are_applied_in_order(drive: Any) -> None:
     def node(state: State) -> list[Command[Literal["y"]]]:
         return [Command(update={"log": [1]}), Command(update={"log": [2]}, goto="y")]
 
@@ -473,7 +473,7 @@ def test_a_command_on_a_fresh_thread_is_applied_once_and_leaves_start_alone(driv
     assert drive.invoke(app, Command(update={"log": ["u"]}, goto="y")) == {"log": ["u", "y"]}
 
 
-def test_a_command_on_a_finished_thread_goes_on_from_its_state(drive: Any) -> None:
+def test_a_command_on_a_finished_thread_continues_from_its_state(drive: Any) -> None:
     app = graph_of("xy", (START, "x"), (START, "y")).compile(InMemorySaver())
     config = {"configurable": {"thread_id": "1"}}
     drive.invoke(app, {}, config)
@@ -506,7 +506,7 @@ def test_a_limit_of_n_allows_n_steps_of_user_nodes(steps: int, drive: Any) -> No
     assert drive.invoke(app, {}, {"recursion_limit": steps}) == {"log": names}
 
 
-def test_a_loop_ends_at_the_limit_and_the_error_says_who_was_next(drive: Any) -> None:
+def test_a_loop_ends_at_the_limit_and_the_error_names_the_next_nodes(drive: Any) -> None:
     app = graph_of("xy", (START, "x"), ("x", "y"), ("y", "x")).compile()
     with pytest.raises(GraphRecursionError, match="recursion limit of 3 .*work left: y.*GRAPH_RECURSION_LIMIT"):
         drive.invoke(app, {}, {"recursion_limit": 3})

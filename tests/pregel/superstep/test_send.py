@@ -52,7 +52,7 @@ def test_all_sends_run_in_one_superstep_and_the_edge_after_them_fires_once(drive
     assert [next(iter(chunk)) for chunk in chunks] == ["work", "work", "work", "sum"]
 
 
-def test_thousands_of_sends_are_gathered_in_the_order_they_were_sent(drive: Any) -> None:
+def test_results_of_thousands_of_sends_are_in_send_order(drive: Any) -> None:
     items = list(range(2000, 0, -1))
     result = drive.invoke(map_reduce().compile(), {"items": items})
     assert result["done"] == [item * 10 for item in items]
@@ -72,7 +72,7 @@ def test_several_senders_are_gathered_in_name_order_each_in_its_own(drive: Any) 
     assert drive.invoke(graph.compile(), {}) == {"done": ["a0", "a1", "b0", "b1"]}
 
 
-def test_nodes_of_the_same_step_come_before_sends(drive: Any) -> None:
+def test_nodes_of_the_same_step_precede_sends(drive: Any) -> None:
     graph = StateGraph(State).add_node("zed", lambda state: {"done": ["zed"]}).add_node("work", work)
     graph.add_conditional_edges(START, lambda state: [Send("work", 1), "zed", Send("work", 2), END])
     assert drive.invoke(graph.compile(), {}) == {"done": ["zed", 10, 20]}

@@ -1,4 +1,4 @@
-"""What the failure of a task does to its siblings, and what a deadline does to all."""
+"""What the failure of a task does to its siblings, and what a deadline does to all tasks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Work:
 
 
 @pytest.mark.parametrize("limit", [None, 1])
-def test_finish_lets_all_siblings_come_to_their_ends(drive: Any, saver: Any, limit: int | None) -> None:
+def test_finish_lets_all_siblings_end(drive: Any, saver: Any, limit: int | None) -> None:
     config = CONFIG if limit is None else {**CONFIG, "max_concurrency": limit}
     work = Work(drive, saver, on_failure="finish")
     with pytest.raises(ConnectionError, match="b") as caught:
@@ -173,7 +173,7 @@ def slow_steps(clock: Clock, saver: Any) -> Any:
     return builder.add_edge(START, "a").compile(checkpointer=saver)
 
 
-def test_no_further_step_starts_when_the_deadline_has_come(drive: Any, saver: Any, clock: Clock) -> None:
+def test_no_superstep_starts_after_the_deadline(drive: Any, saver: Any, clock: Clock) -> None:
     app = slow_steps(clock, saver)
     with pytest.raises(GraphDrained, match="its deadline, 2030-01-01T00:00:02") as caught:
         drive.invoke(app, {}, clock.config(2))
@@ -210,7 +210,7 @@ def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_nor_does_an_error_handler(drive: Any, saver: Any, clock: Clock, schedule: Any) -> None:
+def test_no_error_handler_starts_after_the_deadline(drive: Any, saver: Any, clock: Clock, schedule: Any) -> None:
     def fail(state: Log) -> Any:
         clock.pass_by(1)
         raise ValueError("no")
@@ -289,7 +289,7 @@ def test_what_is_no_deadline_is_refused(given: Any, error: type[Exception], text
     assert str(caught.value) == text
 
 
-def test_a_job_whose_deadline_has_come_fails_once_and_goes_on_by_hand(postgres: str) -> None:
+def test_a_job_past_its_deadline_fails_once_and_can_be_resumed(postgres: str) -> None:
     passed: Any = {"deadline": datetime.now(UTC) - timedelta(seconds=1)}
     with Queue.from_conn_string(postgres, counting) as queue, working(counting, postgres):
         queue.submit("t", {"log": [], "left": 2}, config=passed)

@@ -1,4 +1,4 @@
-"""A task's identity and place: ids that stay the same, paths that sort, and what a running node may hold."""
+"""A task's identity: ids that stay the same, paths that sort, and what a running node can access."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_id_has_the_form_of_a_uuid_and_depends_on_nothing_else() -> None:
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", one)
 
 
-def test_everything_that_tells_tasks_apart_tells_their_ids_apart() -> None:
+def test_task_ids_differ_whenever_tasks_differ() -> None:
     base = pull("n")
     ids = [
         task_id("c1", "", 0, base), task_id("c2", "", 0, base), task_id("c1", "p:1", 0, base), task_id("c1", "", 1, base),

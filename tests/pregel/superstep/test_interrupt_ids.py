@@ -1,4 +1,6 @@
-"""A question is known by its key, or by its words with a counter among equal ones: an answer never reaches another one."""
+"""An interrupt is identified by its key, or by its value with a counter among equal ones: an answer never reaches
+another one.
+"""
 
 from __future__ import annotations
 
@@ -157,7 +159,7 @@ def test_a_key_is_a_text(drive: Drive, key: Any) -> None:
         drive.invoke(app, {"got": {}}, CONFIG)
 
 
-def test_what_is_proposed_in_other_words_is_asked_anew(drive: Drive, place: Any, tmp_path: Path) -> None:
+def test_a_changed_interrupt_value_interrupts_again(drive: Drive, place: Any, tmp_path: Path) -> None:
     """An approval is of what was shown."""
     app = app_of(proposal, place)
     first = start(drive, app, tmp_path, "pay 4", "pay 4000", keys=False)
@@ -170,7 +172,7 @@ def test_what_is_proposed_in_other_words_is_asked_anew(drive: Drive, place: Any,
     assert drive.invoke(app, Command(resume="no"), CONFIG)["got"] == {"a": "no"}
 
 
-def test_with_a_key_words_may_change(drive: Drive, place: Any, tmp_path: Path) -> None:
+def test_with_a_key_an_interrupt_value_may_change(drive: Drive, place: Any, tmp_path: Path) -> None:
     app = app_of(proposal, place)
     start(drive, app, tmp_path, "pay 4 (12:00)", "pay 4 (12:01)", keys=True)
     assert drive.invoke(app, Command(resume="yes"), CONFIG)["got"] == {"a": "yes"}
@@ -201,7 +203,7 @@ def durability(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:node 'node'. question")
-def test_after_an_edit_the_words_count_again_once_they_were_shown(
+def test_after_an_edit_interrupt_values_count_again_once_they_were_shown(
     drive: Drive, place: Any, tmp_path: Path, schedule: Any, durability: Any
 ) -> None:
     """What a person edits before approving is approved as edited; what is shown since is approved as shown."""
@@ -213,7 +215,7 @@ def test_after_an_edit_the_words_count_again_once_they_were_shown(
     assert drive.invoke(app, Command(resume="no"), CONFIG, durability=durability)["got"] == {"a": "no"}
 
 
-def test_an_answer_given_before_an_edit_stays_that_of_the_words_since(
+def test_an_answer_given_before_an_edit_applies_to_the_new_interrupt_value(
     drive: Drive, place: Any, tmp_path: Path, schedule: Any, durability: Any
 ) -> None:
     app = app_of(proposal_and_proof, place, schedule=schedule)
@@ -282,7 +284,7 @@ def test_each_of_equal_questions_takes_one_answer(drive: Drive, schedule: Any) -
 
 @pytest.mark.filterwarnings("ignore:node 'node'. question")
 @pytest.mark.parametrize("inside", ["graph", "memory", "stateless", "task"])
-def test_an_answer_for_something_inside_is_kept_while_the_node_asks_first(
+def test_an_answer_for_a_nested_interrupt_is_kept_while_the_node_interrupts_first(
     drive: Drive, local_saver: Any, schedule: Any, inside: str
 ) -> None:
     """The node runs something that asks, and asks a question of its own; the order changes in each run."""
@@ -333,14 +335,14 @@ def test_an_answer_for_something_inside_is_kept_while_the_node_asks_first(
     assert shown == ["inside?", "own?"] and result["got"] == {"own": "OWN?", "inside": "INSIDE?"}
 
 
-def test_a_node_that_ends_without_a_question_it_was_answered_is_told(drive: Drive, place: Any, tmp_path: Path) -> None:
+def test_a_node_that_ends_without_its_answered_interrupt_warns(drive: Drive, place: Any, tmp_path: Path) -> None:
     app = app_of(in_turn, place)
     asked = start(drive, app, tmp_path, "ab", "", keys=True)
     with pytest.warns(UserWarning, match="ended without asking 'may a run\\?' again"):
         assert drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), CONFIG)["got"] == {}
 
 
-def test_where_warnings_are_errors_the_node_fails_and_can_go_on(drive: Drive, tmp_path: Path) -> None:
+def test_where_warnings_are_errors_the_node_fails_and_can_be_resumed(drive: Drive, tmp_path: Path) -> None:
     app = app_of(proposal, None)
     start(drive, app, tmp_path, "pay 4", "pay 40", "pay 4", keys=False)
     with warnings.catch_warnings():
@@ -351,7 +353,7 @@ def test_where_warnings_are_errors_the_node_fails_and_can_go_on(drive: Drive, tm
     assert drive.invoke(app, None, CONFIG)["got"] == {"a": "yes"}
 
 
-def test_a_kept_answer_that_no_question_takes_is_told(drive: Drive, place: Any, tmp_path: Path) -> None:
+def test_an_answer_that_no_interrupt_uses_warns(drive: Drive, place: Any, tmp_path: Path) -> None:
     app = app_of(in_turn, place)
     asked = start(drive, app, tmp_path, "ab", "b", "b", keys=True)
     paused = drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), CONFIG)

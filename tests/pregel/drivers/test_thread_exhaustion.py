@@ -1,4 +1,4 @@
-"""No further thread can be started: what can go on with fewer does, and nobody waits for ever."""
+"""No further OS thread can be started: runs continue with fewer threads if they can, and none hangs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_stream_that_gets_no_thread_at_all_fails(monkeypatch: pytest.MonkeyPat
     assert given == "can't start new thread"
 
 
-def test_what_was_held_is_stored_after_a_timer_that_could_not_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deferred_entries_are_stored_after_a_timer_thread_could_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     held, stored = HeldEntries(), threading.Event()
 
     class Entry:
@@ -92,7 +92,7 @@ def test_what_was_held_is_stored_after_a_timer_that_could_not_be_started(monkeyp
     assert stored.wait(WAIT)
 
 
-def test_a_run_with_a_saver_goes_on_after_a_call_that_found_no_thread(
+def test_a_run_with_a_saver_resumes_after_a_call_that_got_no_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with SqliteSaver.from_conn_string(str(tmp_path / "db"), synchronous="off") as saver:

@@ -1,4 +1,4 @@
-"""A node may fork. The child must not go on with the run: its parent does."""
+"""A node may call os.fork. The child must not continue the run: its parent does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CODES = {"returns": 0, "fails": 1, "exits": 3}
 
 @pytest.mark.parametrize("how", CODES)
 @pytest.mark.parametrize("kind", ["plain", "timeout", "coroutine"])
-def test_a_child_that_comes_back_from_its_node_ends_there(
+def test_a_forked_child_that_returns_from_its_node_exits(
     drive: Any, tmp_path: Path, kind: str, how: str, capfd: Any
 ) -> None:
     ran = tmp_path / "ran"

@@ -1,4 +1,4 @@
-"""A task that failed with an answer takes another one in its place: who has mistyped can say it again."""
+"""A task that failed after it was resumed takes another answer in place of the first one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fail(drive: Any, app: Any, given: Any) -> None:
         drive.invoke(app, given, CFG)
 
 
-def test_another_answer_takes_the_place_of_the_one_that_failed(drive: Any) -> None:
+def test_a_new_answer_replaces_the_one_that_failed(drive: Any) -> None:
     ran = Ran()
     app = graph({"n": ages("n", ran), "z": says("z")}, (START, "n"), ("n", "z"))
     drive.invoke(app, {}, CFG)
@@ -52,14 +52,14 @@ def test_another_answer_takes_the_place_of_the_one_that_failed(drive: Any) -> No
         drive.invoke(app, Command(resume="7"), CFG)
 
 
-def test_it_may_name_its_question(drive: Any) -> None:
+def test_a_new_answer_may_name_its_interrupt(drive: Any) -> None:
     app = graph({"n": ages("n")}, (START, "n"))
     question = ids(drive.invoke(app, {}, CFG))["n?"]
     fail(drive, app, Command(resume={question: "ten"}))
     assert drive.invoke(app, Command(resume={question: "10"}), CFG)["log"] == [("n", 10)]
 
 
-def test_answers_before_the_last_stay(drive: Any) -> None:
+def test_earlier_answers_are_kept(drive: Any) -> None:
     app = graph({"n": ages("n", count=2)}, (START, "n"))
     drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(resume="1"), CFG)
@@ -67,7 +67,7 @@ def test_answers_before_the_last_stay(drive: Any) -> None:
     assert drive.invoke(app, Command(resume="2"), CFG)["log"] == [("n", 1, 2)]
 
 
-def test_what_its_sibling_has_done_or_asks_is_left_alone(drive: Any) -> None:
+def test_results_and_interrupts_of_siblings_are_kept(drive: Any) -> None:
     ran = Ran()
     app = graph({"n": ages("n"), "m": ages("m"), "s": says("s", ran)}, (START, "n"), (START, "m"), (START, "s"))
     question = ids(drive.invoke(app, {}, CFG))
@@ -78,7 +78,7 @@ def test_what_its_sibling_has_done_or_asks_is_left_alone(drive: Any) -> None:
     assert ran == ["s"]
 
 
-def test_of_two_that_failed_the_answer_must_say_which(drive: Any) -> None:
+def test_with_two_failed_tasks_the_answer_must_name_its_interrupt(drive: Any) -> None:
     app = graph({"n": ages("n"), "m": ages("m")}, (START, "n"), (START, "m"))
     question = ids(drive.invoke(app, {}, CFG))
     fail(drive, app, Command(resume=dict.fromkeys(question.values(), "x")))
@@ -89,7 +89,7 @@ def test_of_two_that_failed_the_answer_must_say_which(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["node", "called", "alone", "task"])
-def test_inside_of_a_nested_graph_or_a_call(how: str, drive: Any) -> None:
+def test_an_answer_is_replaced_in_a_nested_graph_or_a_call(how: str, drive: Any) -> None:
     inner = graph({"n": ages("n")}, (START, "n"), checkpointer=False if how == "alone" else None)
 
     @task
@@ -108,7 +108,7 @@ def test_inside_of_a_nested_graph_or_a_call(how: str, drive: Any) -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_it_outlives_a_process_that_dies_with_it(nested: bool, drive: Any, tmp_path: Path) -> None:
+def test_a_replaced_answer_survives_a_crash(nested: bool, drive: Any, tmp_path: Path) -> None:
     """The new answer is stored before the node runs, and counts from then on."""
     dies = [True]
 
@@ -134,7 +134,7 @@ def test_it_outlives_a_process_that_dies_with_it(nested: bool, drive: Any, tmp_p
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 @pytest.mark.parametrize("waits", [lambda runtime: interrupt("x?"), lambda runtime: runtime.sleep(timedelta(days=1))])
-def test_a_task_that_failed_and_waits_now_waits_until_its_turn_comes(
+def test_a_task_that_failed_and_waits_now_waits_for_its_slot(
     drive: Any, schedule: Any, durability: Any, waits: Any
 ) -> None:
     """Its failure is over: what another task is answered does not make it run."""
