@@ -1,4 +1,4 @@
-"""schedule="ready": tasks start when their own inputs are there, and what ends is a step of its own."""
+"""schedule="ready": a task starts when its own inputs are available, and each task that ends is a step of its own."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_task_starts_when_its_inputs_are_there(
     assert show(drive.history(app, CONFIG)) == steps
 
 
-def test_what_waits_and_what_is_under_way_is_next(drive: Any) -> None:
+def test_waiting_and_running_tasks_are_next(drive: Any) -> None:
     app = build("S>a>d S>b>d").compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("a", "b")):
         drive.invoke(app, EMPTY, CONFIG)
@@ -147,7 +147,7 @@ def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive: Any) -> No
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_what_is_refused_does_not_run_again_until_it_can_start_again(drive: Any, durability: Any) -> None:
+def test_a_refused_task_does_not_run_again_until_it_can_start_again(drive: Any, durability: Any) -> None:
     ran: list[str] = []
 
     def mail(state: Plain) -> Any:
@@ -170,7 +170,7 @@ def test_what_is_refused_does_not_run_again_until_it_can_start_again(drive: Any,
     assert drive.invoke(app, None, CONFIG)["last"] == "mail" and ran == ["mail", "mail"]
 
 
-def test_what_is_refused_again_after_an_edit_does_not_run_again_either(drive: Any) -> None:
+def test_a_task_refused_again_after_an_edit_does_not_run_again(drive: Any) -> None:
     ran: list[str] = []
 
     def slow(state: Plain) -> Any:
@@ -190,7 +190,7 @@ def test_what_is_refused_again_after_an_edit_does_not_run_again_either(drive: An
     assert ran == ["slow", "slow"]
 
 
-def test_a_refusal_in_a_graph_inside_is_solved_there(drive: Any) -> None:
+def test_a_refusal_in_a_nested_graph_is_resolved_there(drive: Any) -> None:
     """The task around it was not refused: it goes on, and its graph with what the edit has let start again."""
     builder = StateGraph(Plain).add_node("a", write_last("a")).add_node("b", write_last("b"))
     inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
@@ -204,7 +204,7 @@ def test_a_refusal_in_a_graph_inside_is_solved_there(drive: Any) -> None:
         assert drive.invoke(app, None, CONFIG)["last"] == "a"
 
 
-def test_nor_is_it_that_of_the_task_around_whose_key_has_changed(drive: Any) -> None:
+def test_a_plain_key_of_the_parent_that_changed_meanwhile_is_not_written_by_an_edited_subgraph(drive: Any) -> None:
     """The graph inside has a key of the same name."""
     builder = StateGraph(Plain, output_schema=State).add_node("a", write_last("a")).add_node("b", write_last("b"))
     inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
@@ -238,7 +238,7 @@ class Kept(LastValue[str]):
 
 
 @pytest.mark.parametrize("channel", [Kept, UntrackedValue, partial(UntrackedValue, guard=False)], ids=repr)
-def test_nor_is_a_key_whose_channel_takes_one_write(drive: Any, channel: Any) -> None:
+def test_a_key_whose_channel_takes_one_write_is_not_overwritten(drive: Any, channel: Any) -> None:
     """Where the channel takes several, the last one counts."""
     schema: Any = TypedDict("schema", {"last": Annotated[str, channel(str)], "log": Annotated[list[str], operator.add]})
     builder = StateGraph(schema).add_node("a", write_last("a")).add_node("b", write_last("b"))
@@ -254,7 +254,7 @@ def test_nor_is_a_key_whose_channel_takes_one_write(drive: Any, channel: Any) ->
 @pytest.mark.parametrize(
     "write", [Overwrite(["a"]), {"__overwrite__": ["a"]}, {"type": "__overwrite__", "value": ["a"]}], ids=repr
 )
-def test_nor_is_a_reducer_bypassed_in_any_form(drive: Any, write: Any) -> None:
+def test_a_write_that_bypasses_the_reducer_is_refused_in_any_form(drive: Any, write: Any) -> None:
     app = build("S>a S>b", nodes={"a": lambda _: {"log": write}}).compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError, match="add an edge") as raised:
         drive.invoke(app, EMPTY, CONFIG)
@@ -326,7 +326,7 @@ def test_after_a_failure_nothing_starts_and_what_runs_ends(drive: Any) -> None:
     assert show(drive.history(app, CONFIG)) == "a / b / bad / d"
 
 
-def test_with_finish_the_rest_goes_on(drive: Any) -> None:
+def test_with_finish_the_other_branches_continue(drive: Any) -> None:
     app = build("S>a>b S>bad>d b>d", nodes={"bad": fail}).compile(
         InMemorySaver(), schedule="ready", on_failure="finish"
     )
@@ -336,7 +336,7 @@ def test_with_finish_the_rest_goes_on(drive: Any) -> None:
     assert (state.values["log"], state.next) == (["a", "b"], ("bad", "d"))
 
 
-def test_what_cannot_be_applied_is_the_failure_of_its_task(drive: Any) -> None:
+def test_a_task_whose_writes_cannot_be_applied_has_failed(drive: Any) -> None:
     app = build("S>a>b S>bad", nodes={"bad": lambda state: {"log": 1}}).compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("bad", "a")), pytest.raises(TypeError):
         drive.invoke(app, EMPTY, CONFIG)
@@ -360,7 +360,7 @@ def test_an_error_handler_takes_the_place_of_a_failed_task(drive: Any) -> None:
     assert show(drive.history(app, CONFIG)) == "a / bad: no@0 / b / d"
 
 
-def test_an_error_handler_may_ask(drive: Any) -> None:
+def test_an_error_handler_may_interrupt(drive: Any) -> None:
     saver = InMemorySaver()
 
     def handle(state: Any, error: NodeError) -> Any:
@@ -377,14 +377,14 @@ def test_an_error_handler_may_ask(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("where", [{"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}])
-def test_a_breakpoint_holds_its_node_only(drive: Any, where: Any) -> None:
+def test_a_breakpoint_stops_only_its_node(drive: Any, where: Any) -> None:
     app = build("S>a>b>d S>x>y>d").compile(InMemorySaver(), schedule="ready", **where)
     assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a", "x", "y"]
     assert drive.get_state(app, CONFIG).next == ("b", "d")
     assert drive.invoke(app, None, CONFIG)["log"] == ["a", "x", "y", "b", "d"]
 
 
-def test_a_breakpoint_counts_once_nothing_else_holds_the_node_back(drive: Any) -> None:
+def test_a_breakpoint_applies_once_nothing_else_blocks_the_node(drive: Any) -> None:
     def ask(state: Any) -> Any:
         return {"log": [interrupt("?")]}
 
@@ -401,7 +401,7 @@ def test_a_breakpoint_counts_once_nothing_else_holds_the_node_back(drive: Any) -
         assert drive.get_state(app, CONFIG).next == after
 
 
-def test_a_breakpoint_holds_sends(drive: Any) -> None:
+def test_a_breakpoint_stops_sends(drive: Any) -> None:
     app = build("r:S=w w>sum S>a>b", {"S": sends("w", 1, 2)}).compile(InMemorySaver(), schedule="ready")
     assert drive.invoke(app, EMPTY, CONFIG, interrupt_before=["w"])["log"] == ["a", "b"]
     assert drive.get_state(app, CONFIG).next == ("w", "w")
@@ -421,7 +421,7 @@ def asking(saver: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("first", ["p", "q"])
-def test_while_a_task_waits_for_an_answer_the_rest_goes_on(drive: Any, first: str) -> None:
+def test_while_a_task_is_interrupted_the_other_branches_continue(drive: Any, first: str) -> None:
     saver = InMemorySaver()
     result = drive.invoke(asking(saver), EMPTY, CONFIG)
     assert result["log"] == ["a", "x", "y"]
@@ -437,7 +437,7 @@ def test_while_a_task_waits_for_an_answer_the_rest_goes_on(drive: Any, first: st
     assert result["log"] == ["a", "x", "y", f"{first}=1@1", f"{other}=2@1", "d"]
 
 
-def test_the_other_schedule_runs_what_is_under_way_as_one_superstep(drive: Any) -> None:
+def test_the_other_schedule_runs_running_tasks_as_one_superstep(drive: Any) -> None:
     saver = InMemorySaver()
     drive.invoke(asking(saver), EMPTY, CONFIG)
     with pytest.warns(GraphWarning):
@@ -449,7 +449,7 @@ def test_the_other_schedule_runs_what_is_under_way_as_one_superstep(drive: Any) 
     assert result["log"] == ["a", "x", "y", "d", "p=p@3", "q=q@3", "d"]
 
 
-def test_a_thread_of_supersteps_goes_on_as_ready(drive: Any) -> None:
+def test_a_thread_of_supersteps_continues_as_ready(drive: Any) -> None:
     saver = InMemorySaver()
     with pytest.warns(GraphWarning):
         app = asking(saver, schedule="supersteps")
@@ -460,7 +460,7 @@ def test_a_thread_of_supersteps_goes_on_as_ready(drive: Any) -> None:
         assert drive.invoke(app, Command(resume=answers), CONFIG)["log"] == [*"axy", "q=q@1", "p=p@1", "d"]
 
 
-def test_an_edit_as_another_branch_keeps_questions_that_it_leads_to(drive: Any) -> None:
+def test_an_edit_as_another_branch_keeps_interrupts_of_nodes_it_triggers(drive: Any) -> None:
     saver = InMemorySaver()
     app = asking(saver)
     drive.invoke(app, EMPTY, CONFIG)
@@ -474,7 +474,7 @@ def test_an_edit_as_another_branch_keeps_questions_that_it_leads_to(drive: Any) 
     assert {"p=1@4", "q=2@4"} < set(result["log"]) and result["log"][-1] == "d"
 
 
-def test_an_edit_as_a_task_under_way_ends_it(drive: Any) -> None:
+def test_an_edit_as_a_running_task_ends_it(drive: Any) -> None:
     app = asking(InMemorySaver())
     drive.invoke(app, EMPTY, CONFIG)
     drive.update_state(app, CONFIG, {"log": ["p by hand"]}, "p")
@@ -484,7 +484,7 @@ def test_an_edit_as_a_task_under_way_ends_it(drive: Any) -> None:
     assert result["log"] == ["a", "x", "y", "p by hand", "q=1@4", "d"]
 
 
-def test_a_fork_begins_anew_what_was_under_way(drive: Any) -> None:
+def test_a_fork_restarts_running_tasks(drive: Any) -> None:
     app = asking(InMemorySaver())
     drive.invoke(app, EMPTY, CONFIG)
     old = next(each for each in drive.history(app, CONFIG) if each.values["log"] == ["a", "x"])
@@ -495,7 +495,7 @@ def test_a_fork_begins_anew_what_was_under_way(drive: Any) -> None:
     assert sorted(result["log"]) == sorted(["a", "x", "y", "p=p@2", "q=q@2", "d"])
 
 
-def test_new_input_drops_what_was_under_way(drive: Any) -> None:
+def test_new_input_drops_running_tasks(drive: Any) -> None:
     app = asking(InMemorySaver())
     drive.invoke(app, EMPTY, CONFIG)
     result = drive.invoke(app, {"log": ["again"]}, CONFIG)
@@ -539,7 +539,7 @@ def test_a_node_goes_only_where_it_says() -> None:
         ("S>a a>b a>c", "", []),
     ],
 )
-def test_an_edge_that_leaves_a_loop_is_told_at_compile(words: str, deferred: Any, told: list[str]) -> None:
+def test_an_edge_that_leaves_a_loop_is_reported_at_compile(words: str, deferred: Any, told: list[str]) -> None:
     """What it leads to runs less often than the loop turns, if it takes longer than a turn."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -549,7 +549,7 @@ def test_an_edge_that_leaves_a_loop_is_told_at_compile(words: str, deferred: Any
     assert all("less often than the loop turns" in sentence for sentence in said)
 
 
-def test_a_router_without_ends_is_told_at_compile() -> None:
+def test_a_router_without_ends_is_reported_at_compile() -> None:
     graph = build("S>a S>b")
     graph.add_conditional_edges("a", lambda state: END)
     with pytest.warns(GraphWarning, match="node 'a' has a router that does not say where it goes"):

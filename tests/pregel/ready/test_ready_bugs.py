@@ -1,4 +1,4 @@
-"""Bugs planted into schedule="ready" on purpose: its tables and laws notice each of them."""
+"""Bugs planted into schedule="ready": its tables and laws notice each of them."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def symptoms() -> set[str]:
         check_what_is_read,
         races.test_losers_leave_with_the_end_of_the_winner,
         races.test_no_state_has_a_winner_and_a_loser,
-        races.test_a_handler_takes_over_when_nobody_else_can_win,
-        races.test_all_that_have_failed_is_a_failure_and_the_rest_goes_on_with_finish,
-        races.test_a_breakpoint_holds_a_whole_race,
-        races.test_losers_arrive_nowhere_and_hold_no_join_back,
+        races.test_a_handler_runs_when_no_other_racer_can_win,
+        races.test_a_race_whose_racers_all_failed_is_a_failure_and_with_finish_the_others_continue,
+        races.test_a_breakpoint_stops_a_whole_race,
+        races.test_losers_count_in_no_join_and_block_none,
         races.test_a_deferred_node_does_not_wait_for_losers,
     ):
         races.RAN.clear()
@@ -76,11 +76,11 @@ def symptoms() -> set[str]:
             found.add(f"{check.__name__}: {type(error).__name__}")
     CALLED.clear()
     try:
-        exits.test_nothing_that_was_done_is_done_again(sync, InMemorySaver(), "exit", "exit")
-        exits.test_a_graph_inside_goes_on_where_it_stopped(sync, InMemorySaver(), "ready", "ready")
-        exits.test_a_run_goes_on_from_a_checkpoint_inside_a_graph(sync, InMemorySaver(), "ready")
+        exits.test_finished_work_is_not_repeated(sync, InMemorySaver(), "exit", "exit")
+        exits.test_a_nested_graph_resumes_where_it_stopped(sync, InMemorySaver(), "ready", "ready")
+        exits.test_a_run_resumes_from_a_checkpoint_of_a_nested_graph(sync, InMemorySaver(), "ready")
         exits.test_a_call_that_ends_stores_one_checkpoint(sync, InMemorySaver())
-        edits.test_what_goes_on_after_an_edit_keeps_its_id_for_itself(sync)
+        edits.test_a_task_that_resumes_after_an_edit_keeps_its_id_for_itself(sync)
     except BaseException as error:  # also "did not raise"
         found.add(f"exit or edit: {type(error).__name__}")
     try:
@@ -90,7 +90,7 @@ def symptoms() -> set[str]:
     few = settings(max_examples=30, derandomize=True, deadline=None, database=None, phases=[Phase.generate])
     for law in (
         laws.test_stopped_anywhere_and_resumed_is_never_stopped,
-        laws.test_which_tasks_run_and_what_comes_of_it_is_as_in_supersteps,
+        laws.test_the_tasks_and_the_final_state_are_as_in_supersteps,
         laws.test_one_at_a_time_the_history_is_a_function_of_the_input,
     ):
         inner: Any = law.hypothesis.inner_test  # type: ignore[attr-defined]

@@ -72,7 +72,7 @@ def test_a_call_that_is_delivered_twice_runs_once(drive: Any) -> None:
     assert show(drive.history(app, CONFIG)) == "a / b / c / !0 / d"
 
 
-def test_what_is_under_way_in_an_old_checkpoint_starts_anew_from_there(drive: Any) -> None:
+def test_tasks_running_at_an_old_checkpoint_start_again_from_there(drive: Any) -> None:
     app = beside_a_chain(InMemorySaver(), ask)
     with ends_by(CHAIN_FIRST):
         drive.invoke(app, EMPTY, CONFIG)
@@ -156,7 +156,7 @@ def test_a_node_may_be_named_command() -> None:
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("branches", [False, True])
-def test_a_send_of_a_command_gets_no_answers_of_a_task_that_is_under_way(
+def test_a_send_of_a_command_gets_no_answers_of_a_running_task(
     drive: Any, branches: bool, schedule: Any
 ) -> None:
     def two_questions(state: Any) -> Any:
@@ -175,7 +175,7 @@ def test_a_send_of_a_command_gets_no_answers_of_a_task_that_is_under_way(
     assert [question.value for question in result["__interrupt__"]] == ["first"]  # B's
 
 
-def test_a_changed_graph_goes_on_with_what_is_under_way(drive: Any) -> None:
+def test_a_changed_graph_continues_running_tasks(drive: Any) -> None:
     saver = InMemorySaver()
     graph = build("S>a>b>c>d S>long>d", nodes={"long": ask})
     with ends_by(CHAIN_FIRST):
@@ -185,7 +185,7 @@ def test_a_changed_graph_goes_on_with_what_is_under_way(drive: Any) -> None:
     assert [each for each in result["log"] if each in ("!0", "new")] == ["!0", "new"]
 
 
-def test_a_graph_without_a_node_that_is_under_way_is_refused(drive: Any) -> None:
+def test_a_graph_without_a_node_that_is_running_is_refused(drive: Any) -> None:
     saver = InMemorySaver()
     drive.invoke(beside_a_chain(saver, ask), EMPTY, CONFIG)
     changed = build("S>a>b>c>d").compile(saver, schedule="ready")
@@ -195,7 +195,7 @@ def test_a_graph_without_a_node_that_is_under_way_is_refused(drive: Any) -> None
 
 @pytest.mark.parametrize("how", ["input", "update"])
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
-def test_new_input_or_an_update_as_end_drops_a_node_that_is_gone(drive: Any, schedule: Any, how: str) -> None:
+def test_new_input_or_an_update_as_end_drops_a_removed_node(drive: Any, schedule: Any, how: str) -> None:
     saver = InMemorySaver()
     first = build("S>a S>b>c S>gone r:S=gone", {"S": sends("gone", 1)}, {"gone": ask, "a": ask})
     drive.invoke(first.compile(saver, schedule="ready"), EMPTY, CONFIG)

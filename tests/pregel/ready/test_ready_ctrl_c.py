@@ -1,5 +1,6 @@
-"""schedule="ready": Ctrl-C at each call that the engine makes. A later call goes on: nothing is lost, and what was stored
-is not done again."""
+"""schedule="ready": Ctrl-C at each call that the engine makes. A later call resumes: nothing is lost, and stored work
+is not repeated.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""schedule="ready": deferred nodes start when nothing is under way, in the order in which they lead to each other."""
+"""schedule="ready": deferred nodes start when no task is running, in the order in which they lead to each other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_order(drive: Any, graph: str, deferred: str, steps: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["h", "k"])
-def test_who_is_held_back_sleeps_until_nothing_is_under_way(drive: Any, first: str) -> None:
+def test_blocked_deferred_nodes_wait_until_no_task_is_running(drive: Any, first: str) -> None:
     """f and h lead to each other, h by a loop. Within the turn f comes first, and it goes elsewhere."""
     routes = {"d": lambda _: ["f", "h"], "f": lambda _: ["k"], "h": nowhere}
     app = build("S>d r:d=f|h r:f=h|k k>l r:h=d", routes, deferred="fh").compile(InMemorySaver(), schedule="ready")
@@ -44,7 +44,7 @@ def test_who_is_held_back_sleeps_until_nothing_is_under_way(drive: Any, first: s
     assert show(drive.history(app, CONFIG)) == "d / f / k / l / h"
 
 
-def test_the_order_holds_after_an_edit(drive: Any) -> None:
+def test_deferred_nodes_run_in_order_after_an_edit(drive: Any) -> None:
     nodes = {"a": lambda state: {"log": [interrupt("?")]}}
     app = build("S>a S>x>z>w S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready")
     drive.invoke(app, EMPTY, CONFIG)
@@ -53,7 +53,7 @@ def test_the_order_holds_after_an_edit(drive: Any) -> None:
     assert drive.invoke(app, None, CONFIG)["log"] == ["a by hand", *"xzwy"]
 
 
-def test_a_deferred_node_that_asks_holds_back_the_others(drive: Any) -> None:
+def test_a_deferred_node_that_interrupts_blocks_the_others(drive: Any) -> None:
     nodes = {"x": lambda state: {"log": [interrupt("?")]}, "y": writer("y")}
     app = build("S>a S>x S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready")
     assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a"]
@@ -61,7 +61,7 @@ def test_a_deferred_node_that_asks_holds_back_the_others(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("way", ["edit", "goto"])
-def test_what_is_woken_and_led_to_once_more_runs(drive: Any, way: str) -> None:
+def test_a_pending_deferred_node_that_is_triggered_again_runs(drive: Any, way: str) -> None:
     """a puts d back to sleep, which is awake and waits for it."""
     app = build("S>a>d", deferred="d").compile(InMemorySaver(), schedule="ready", interrupt_before=["d"])
     drive.invoke(app, EMPTY, CONFIG)

@@ -1,4 +1,6 @@
-"""schedule="ready": what had begun before an edit, a fork or a superstep goes on at once, whatever leads to it."""
+"""schedule="ready": a task that was running before an edit, a fork or a superstep resumes at once, whatever leads to
+it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def app_of(saver: Any) -> Any:
     return build("S>a r:a=p|x p>x", {"a": go_on}, {"x": ask}).compile(saver, schedule="ready")
 
 
-def test_after_an_edit_it_sees_the_edited_state_and_takes_its_answer(drive: Any) -> None:
+def test_after_an_edit_a_task_sees_the_edited_state_and_takes_its_answer(drive: Any) -> None:
     app = app_of(InMemorySaver())
     drive.invoke(app, EMPTY, CONFIG)
     (asked,) = drive.get_state(app, CONFIG).interrupts
@@ -60,7 +62,7 @@ def test_after_two_edits_too(drive: Any) -> None:
     assert "x=1@3" in result["log"]
 
 
-def test_what_had_only_waited_waits_again(drive: Any) -> None:
+def test_a_task_that_had_not_started_waits_again_after_an_edit(drive: Any) -> None:
     nodes = {name: lambda state, name=name: {"log": [interrupt(name)]} for name in "pqr"}
     app = build("S>p>d S>q>d S>r>d", nodes=nodes).compile(InMemorySaver(), schedule="ready")
     drive.invoke(app, EMPTY, CONFIG)
@@ -124,7 +126,7 @@ def test_after_a_superstep_of_which_it_was_part(drive: Any) -> None:
     assert ("x=1@0" in result["log"], len(ran)) == (True, 1)
 
 
-def test_what_goes_on_after_an_edit_keeps_its_id_for_itself(drive: Any) -> None:
+def test_a_task_that_resumes_after_an_edit_keeps_its_id_for_itself(drive: Any) -> None:
     """Later Sends have the places that those had which the edit has kept; they are other tasks."""
     nodes = {"w": lambda state: {"log": [interrupt(state["n"])]}, "a": ask}
     graph = build("r:S=w|a a>b r:b=w", {"S": lambda _: [*sends("w", 1, 2)(_), "a"], "b": sends("w", 3, 4)}, nodes)
@@ -140,7 +142,7 @@ def test_what_goes_on_after_an_edit_keeps_its_id_for_itself(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("more", [False, True])
-def test_what_supersteps_record_of_a_task_under_way_goes_on_with_it(drive: Any, more: bool) -> None:
+def test_results_recorded_by_supersteps_for_a_running_task_are_found_by_it(drive: Any, more: bool) -> None:
     """They run what is under way beside the head. The other schedule moves the head on, and finds it again later: the
     question, and what was called before it."""
     saver, called = InMemorySaver(), []
@@ -171,7 +173,7 @@ def test_what_supersteps_record_of_a_task_under_way_goes_on_with_it(drive: Any, 
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_an_edit_without_a_node_is_not_of_one_that_is_under_way(drive: Any, durability: Any) -> None:
+def test_an_edit_without_as_node_is_not_from_a_running_node(drive: Any, durability: Any) -> None:
     def fail(state: Any) -> Any:
         raise ValueError
 
@@ -205,7 +207,7 @@ def test_in_a_fork_a_memory_goes_back_to_where_its_task_had_started(drive: Any, 
 
 @pytest.mark.parametrize("edits", [1, 2])
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_what_has_failed_goes_on_with_its_results_though_something_leads_to_it(
+def test_a_failed_task_keeps_its_results_though_it_is_triggered_again(
     drive: Any, durability: Any, edits: int
 ) -> None:
     """Its error is not carried over; that it had started is."""
@@ -233,7 +235,7 @@ def test_what_has_failed_goes_on_with_its_results_though_something_leads_to_it(
 
 @pytest.mark.parametrize("wait", ["all", 2, "reachable"])
 @pytest.mark.parametrize("way", ["nothing", "edit", "two edits", "exit", "fork", "supersteps", "there and back"])
-def test_what_a_join_has_started_knows_who_came(drive: Any, wait: Any, way: str) -> None:
+def test_a_task_started_by_a_join_has_the_sources_that_arrived(drive: Any, wait: Any, way: str) -> None:
     """Also where the task starts anew, and what had led to it is used up."""
 
     def d(state: Any, runtime: Runtime[None]) -> Any:
@@ -262,7 +264,7 @@ def test_what_a_join_has_started_knows_who_came(drive: Any, wait: Any, way: str)
 
 @pytest.mark.parametrize(("by", "then"), [(None, ("video",)), ("parse", ("video",)), ("fetch", ("parse", "video"))])
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_an_edit_as_a_node_of_one_branch_leaves_the_others_as_they_are(
+def test_an_edit_as_a_node_of_one_branch_leaves_the_others_unchanged(
     drive: Any, by: str | None, then: Any, durability: Any
 ) -> None:
     """The last node that ran is `parse`: nothing there leads to `video`, which has failed."""
@@ -296,7 +298,7 @@ def test_an_edit_as_a_node_replaces_what_that_node_had_led_to(drive: Any) -> Non
     assert [each.value for each in drive.get_state(app, CONFIG).interrupts] == ["?"]
 
 
-def test_input_that_an_edit_leaves_pending_comes_in_before_anything_starts(drive: Any) -> None:
+def test_input_that_an_edit_left_pending_is_applied_before_any_task_starts(drive: Any) -> None:
     """Also before Sends, which else start at once: one of them may end first, while START's router is at work."""
     builder = build("S>a>b r:b=c", {"b": lambda state: [Send("c", {"n": 1})]})
     app = builder.compile(InMemorySaver(), schedule="ready")
@@ -310,7 +312,7 @@ def test_input_that_an_edit_leaves_pending_comes_in_before_anything_starts(drive
 @pytest.mark.filterwarnings("ignore:.*nodes that have failed start over")
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
 @pytest.mark.parametrize("sent", [False, True])
-def test_an_edit_as_an_error_handler_that_asks_stands_for_it(drive: Any, schedule: Any, sent: bool) -> None:
+def test_an_edit_as_an_interrupted_error_handler_is_its_result(drive: Any, schedule: Any, sent: bool) -> None:
     ran = []
 
     def fail(state: Any) -> Any:

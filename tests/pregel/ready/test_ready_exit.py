@@ -1,5 +1,6 @@
-"""schedule="ready" with durability="exit": one checkpoint at the end of the call, in which all that is under way starts
-anew: it keeps its questions, answers and results."""
+"""schedule="ready" with durability="exit": one checkpoint at the end of the call, from which running tasks start
+again: they keep their interrupts, answers and results.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def test_a_call_that_ends_stores_one_checkpoint(drive: Any, saver: Any) -> None:
     assert len(steps(drive, app)) == 2
 
 
-def test_what_is_under_way_starts_anew_in_it(drive: Any, saver: Any) -> None:
+def test_a_running_task_starts_again_in_the_exit_checkpoint(drive: Any, saver: Any) -> None:
     """It sees the state of the checkpoint, and takes its answer."""
     app = beside_a_chain(saver, ask)
     drive.invoke(app, EMPTY, CONFIG, **EXIT)
@@ -95,7 +96,7 @@ def test_what_is_under_way_starts_anew_in_it(drive: Any, saver: Any) -> None:
 
 @pytest.mark.parametrize("then", ["sync", "exit", "supersteps"])
 @pytest.mark.parametrize("first", ["sync", "exit"])
-def test_nothing_that_was_done_is_done_again(drive: Any, saver: Any, first: Any, then: Any) -> None:
+def test_finished_work_is_not_repeated(drive: Any, saver: Any, first: Any, then: Any) -> None:
     """Called and answered in one call, asked again in the next, answered in a third, in any durability."""
 
     def long(state: Any) -> Any:
@@ -124,7 +125,7 @@ def test_nothing_that_was_done_is_done_again(drive: Any, saver: Any, first: Any,
     assert drive.get_state(app(), CONFIG).next == ()
 
 
-def test_an_answer_that_nobody_has_taken_stays(drive: Any, saver: Any) -> None:
+def test_an_unused_answer_is_kept(drive: Any, saver: Any) -> None:
     """Two are answered; one at a time, the first fails, so the second has not begun."""
     fails = [True]
 
@@ -148,7 +149,7 @@ def test_an_answer_that_nobody_has_taken_stays(drive: Any, saver: Any) -> None:
 
 @pytest.mark.parametrize("inner", ["supersteps", "ready"])
 @pytest.mark.parametrize("outer", ["supersteps", "ready"])
-def test_a_graph_inside_goes_on_where_it_stopped(drive: Any, saver: Any, inner: Any, outer: Any) -> None:
+def test_a_nested_graph_resumes_where_it_stopped(drive: Any, saver: Any, inner: Any, outer: Any) -> None:
     ran: list[int] = []
 
     def first(state: Any) -> Any:
@@ -170,7 +171,7 @@ def test_a_graph_inside_goes_on_where_it_stopped(drive: Any, saver: Any, inner: 
     assert len(ran) == 1 and drive.get_state(app(), CONFIG).next == ()
 
 
-def test_a_graph_inside_that_has_ended_is_not_run_again(drive: Any, saver: Any) -> None:
+def test_a_finished_nested_graph_does_not_run_again(drive: Any, saver: Any) -> None:
     ran: list[int] = []
 
     def step(state: Any) -> Any:
@@ -192,7 +193,7 @@ def test_a_graph_inside_that_has_ended_is_not_run_again(drive: Any, saver: Any) 
 
 
 @pytest.mark.parametrize("handled", [True, False])
-def test_a_failure_keeps_what_was_done(drive: Any, saver: Any, handled: bool) -> None:
+def test_a_failure_keeps_finished_work(drive: Any, saver: Any, handled: bool) -> None:
     mended = [False]
 
     def fail(state: Any) -> Any:
@@ -219,7 +220,7 @@ def test_a_failure_keeps_what_was_done(drive: Any, saver: Any, handled: bool) ->
     assert CALLED == ["fail"], "neither the node nor its call is repeated where a handler has taken over"
 
 
-def test_a_call_in_which_no_step_ends_records_beside_the_origins(drive: Any, saver: Any) -> None:
+def test_a_call_in_which_no_step_ends_records_at_the_origins(drive: Any, saver: Any) -> None:
     def long(state: Any) -> Any:
         return {"log": [call("one").result() + interrupt("first?") + call("two").result() + interrupt("second?")]}
 
@@ -232,7 +233,7 @@ def test_a_call_in_which_no_step_ends_records_beside_the_origins(drive: Any, sav
     assert CALLED == ["one", "two"]
 
 
-def test_sends_and_joins_start_anew(drive: Any, saver: Any) -> None:
+def test_sends_and_joins_start_again(drive: Any, saver: Any) -> None:
     def work(state: Any) -> Any:
         return {"log": [state["n"] + (interrupt(state["n"]) if state["n"] > "a" else "")]}
 
@@ -246,7 +247,7 @@ def test_sends_and_joins_start_anew(drive: Any, saver: Any) -> None:
     assert sorted(result["log"]) == ["!1", "a", "b!", "c!", "sum"] and steps(drive, app)[-1][0] == "loop"
 
 
-def test_a_race_starts_anew(drive: Any, saver: Any) -> None:
+def test_a_race_starts_again(drive: Any, saver: Any) -> None:
     def run(state: Any) -> Any:
         return {"log": [interrupt(state["name"])]}
 
@@ -261,7 +262,7 @@ def test_a_race_starts_anew(drive: Any, saver: Any) -> None:
     assert (state.next, state.interrupts) == ((), ())
 
 
-def test_a_run_that_is_stopped_goes_on(drive: Any, saver: Any) -> None:
+def test_a_stopped_run_resumes(drive: Any, saver: Any) -> None:
     """By its reader, by a drain, at the recursion limit, at a breakpoint."""
     order = ["a", "b", "c", "long", "d"]
     control = RunControl()
@@ -291,7 +292,7 @@ def test_a_run_that_is_stopped_goes_on(drive: Any, saver: Any) -> None:
             assert sorted(drive.invoke(app, None, again, **EXIT)["log"]) == sorted(order)
 
 
-def test_who_sleeps_goes_on_when_it_is_time(drive: Any, saver: Any) -> None:
+def test_a_sleeper_resumes_when_it_is_due(drive: Any, saver: Any) -> None:
     def long(state: Any, runtime: Runtime[Any]) -> Any:
         runtime.sleep(3600)
         return {"log": ["long"]}
@@ -332,7 +333,7 @@ def test_readers_are_shown_what_was_stored(drive: Any, saver: Any) -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.booleans())
-def test_every_durability_in_turn_ends_with_the_same_tasks(graph: int, order: int, races: bool) -> None:
+def test_alternating_durabilities_end_with_the_same_tasks(graph: int, order: int, races: bool) -> None:
     """On graphs in which which tasks run does not depend on what they read."""
     dice = random.Random(order)
     found = []
@@ -354,7 +355,7 @@ def test_every_durability_in_turn_ends_with_the_same_tasks(graph: int, order: in
 
 
 @pytest.mark.parametrize("last", ["ready", "supersteps"])
-def test_a_run_goes_on_from_a_checkpoint_inside_a_graph(drive: Any, saver: Any, last: Any) -> None:
+def test_a_run_resumes_from_a_checkpoint_of_a_nested_graph(drive: Any, saver: Any, last: Any) -> None:
     """That was made while its task had started from a state that is not stored."""
     ran: list[int] = []
 
@@ -395,7 +396,7 @@ def test_a_graph_inside_outlives_calls_edits_and_pruning(drive: Any, saver: Any)
 
 
 @pytest.mark.filterwarnings("ignore:node 'long'. question")
-def test_a_question_whose_words_have_changed_is_asked_anew(drive: Any, saver: Any) -> None:
+def test_an_interrupt_whose_value_changed_interrupts_again(drive: Any, saver: Any) -> None:
     """It goes on in the checkpoint of the end of the call as after an edit, but nobody has edited anything."""
     ran: list[int] = []
 
@@ -410,7 +411,7 @@ def test_a_question_whose_words_have_changed_is_asked_anew(drive: Any, saver: An
         assert [each.value for each in drive.get_state(app, CONFIG).interrupts] == [f"delete file {number}?"]
 
 
-def test_only_who_is_answered_runs(drive: Any, saver: Any) -> None:
+def test_only_answered_tasks_run(drive: Any, saver: Any) -> None:
     ran: list[str] = []
 
     def asks(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What works in a graph with schedule="ready" as it does in one that runs in supersteps."""
+"""Features that work with schedule="ready" as they do in supersteps."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ CHAIN_FIRST = by_order("a", "b", "c", "long")
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_what_a_task_has_called_is_found_beside_its_origin(drive: Any, saver: Any, durability: Any) -> None:
+def test_calls_of_a_task_are_found_at_its_origin(drive: Any, saver: Any, durability: Any) -> None:
     CALLED.clear()
     effects: list[str] = []
     failing = [True]
@@ -96,7 +96,7 @@ def test_what_a_task_has_called_is_found_beside_its_origin(drive: Any, saver: An
 @pytest.mark.parametrize("inner", ["supersteps", "ready"])
 @pytest.mark.parametrize("outer", ["supersteps", "ready"])
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
-def test_a_graph_inside_goes_on_where_it_stopped(drive: Any, saver: Any, inner: Any, outer: Any) -> None:
+def test_a_nested_graph_resumes_where_it_stopped(drive: Any, saver: Any, inner: Any, outer: Any) -> None:
     ran: list[int] = []
 
     def first(state: Any) -> Any:
@@ -119,7 +119,7 @@ def test_a_graph_inside_goes_on_where_it_stopped(drive: Any, saver: Any, inner: 
     assert len(ran) == 1
 
 
-def test_a_long_sleep_lets_the_rest_go_on(drive: Any, saver: Any) -> None:
+def test_a_long_sleep_lets_the_other_branches_continue(drive: Any, saver: Any) -> None:
     def long(state: Any, runtime: Runtime[Any]) -> Any:
         runtime.sleep(3600)
         return {"log": ["long"]}
@@ -134,7 +134,7 @@ def test_a_long_sleep_lets_the_rest_go_on(drive: Any, saver: Any) -> None:
         assert drive.invoke(app, None, CONFIG)["log"] == ["a", "b", "c", "long", "d"]
 
 
-def test_origins_of_what_is_under_way_are_not_pruned(drive: Any, saver: Any) -> None:
+def test_origins_of_running_tasks_are_not_pruned(drive: Any, saver: Any) -> None:
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
     drive.invoke(app, EMPTY, CONFIG)
     saver.prune(["t"])
@@ -160,7 +160,7 @@ def test_origins_stay_under_a_retention(drive: Any) -> None:
     assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"][-2:] == ["yes0", "d"]
 
 
-def test_a_copied_thread_goes_on(drive: Any, saver: Any) -> None:
+def test_a_copied_thread_resumes(drive: Any, saver: Any) -> None:
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?")]})
     drive.invoke(app, EMPTY, CONFIG)
     saver.copy_thread("t", "u")
@@ -196,7 +196,7 @@ def test_answers_to_several_questions_survive_a_crash(drive: Any, saver: Any) ->
     assert drive.invoke(app(), None, CONFIG)["log"] == ["soon one", "x", "late two"]
 
 
-def test_of_two_runs_of_a_thread_one_goes_on(drive: Any, saver: Any) -> None:
+def test_of_two_runs_of_a_thread_one_continues(drive: Any, saver: Any) -> None:
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?")]})
     drive.invoke(app, EMPTY, CONFIG)
     state = drive.get_state(app, CONFIG)
@@ -285,7 +285,7 @@ def test_a_reader_that_leaves_keeps_what_has_ended(drive: Any, saver: Any) -> No
         assert drive.invoke(app, None, CONFIG)["log"] == ["a", "b", "c", "long", "d"]
 
 
-def test_a_drained_run_can_be_gone_on_with(drive: Any, saver: Any) -> None:
+def test_a_drained_run_can_be_resumed(drive: Any, saver: Any) -> None:
     control = RunControl()
 
     def stop(state: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Posts with schedule="ready": they come in with each step after which something is under way or starts."""
+"""Posts with schedule="ready": they are applied with each step after which a task is running or starts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def waiting(drive: Any, saver: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_what_is_there_at_the_start_comes_in_with_the_input(drive: Any, saver: Any, durability: Any) -> None:
+def test_posts_before_the_start_are_applied_with_the_input(drive: Any, saver: Any, durability: Any) -> None:
     app = app_of(saver)
     drive.call(app, "post", CONFIG, {"log": ["word"]})
     end = drive.invoke(app, {"log": ["in"]}, CONFIG, durability=durability)
@@ -68,7 +68,7 @@ def test_what_is_there_at_the_start_comes_in_with_the_input(drive: Any, saver: A
     assert (posted(saver), waiting(drive, saver)) == (steps, [])
 
 
-def test_with_durability_exit_all_that_came_in_is_in_the_one_step(drive: Any, saver: Any) -> None:
+def test_with_durability_exit_all_posts_are_in_the_one_step(drive: Any, saver: Any) -> None:
     nodes: dict[str, Any] = {"a": posting("a", saver, "one", "two"), "long": lambda state: {"log": [interrupt("?")]}}
     app = app_of(saver, **nodes)
     drive.call(app, "post", CONFIG, {"log": ["word"]})
@@ -82,7 +82,7 @@ def test_with_durability_exit_all_that_came_in_is_in_the_one_step(drive: Any, sa
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_it_comes_in_behind_the_step_and_who_starts_after_it_sees_it(
+def test_posts_are_applied_after_the_step_and_tasks_that_start_next_see_them(
     drive: Any, saver: Any, durability: Any
 ) -> None:
     """b starts after it; `long` has started before, and reads the state of its origin."""
@@ -114,7 +114,7 @@ def test_what_only_waits_for_an_answer_is_under_way(drive: Any, saver: Any) -> N
     assert end["log"] == ["a0", "b1", "c2", "word", "yes", "d5"]
 
 
-def test_a_call_that_goes_on_takes_it_with_its_first_step(drive: Any, saver: Any) -> None:
+def test_a_resumed_call_applies_posts_with_its_first_step(drive: Any, saver: Any) -> None:
     """The task that asked reads the state of its origin again."""
 
     def ask(state: Any) -> Any:
@@ -126,7 +126,7 @@ def test_a_call_that_goes_on_takes_it_with_its_first_step(drive: Any, saver: Any
     assert end["log"] == ["a0", "b1", "c2", "yes0", "word", "d5"]
 
 
-def test_a_call_whose_first_step_is_the_last_leaves_it(drive: Any, saver: Any) -> None:
+def test_a_call_whose_first_step_is_the_last_leaves_posts_queued(drive: Any, saver: Any) -> None:
     def ask(state: Any) -> Any:
         return {"log": [interrupt("?")]}
 
@@ -199,7 +199,7 @@ def test_an_edit_and_a_fork_do_not_get_it_again(drive: Any, saver: Any) -> None:
     assert waiting(drive, saver) == ["next"]
 
 
-def test_the_schedules_take_turns(drive: Any, saver: Any) -> None:
+def test_posts_are_applied_once_when_schedules_alternate(drive: Any, saver: Any) -> None:
     def ask(state: Any) -> Any:
         return {"log": [interrupt("?", key="q")]}
 

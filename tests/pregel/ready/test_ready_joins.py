@@ -1,4 +1,4 @@
-"""schedule="ready": joins that open for any, for a number, or for whoever can still come."""
+"""schedule="ready": joins that open for any, for a number, or for all sources that can still arrive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize("number", CASES)
-def test_where_ends_come_together_joins_open_as_in_supersteps(number: int) -> None:
+def test_joins_open_as_in_supersteps_if_tasks_end_together(number: int) -> None:
     case = CASES[number]
     app = flow_graphs.build(case.graph, case.script).compile(InMemorySaver(), schedule="ready")
     with ends_together():

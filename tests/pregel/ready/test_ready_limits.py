@@ -1,4 +1,4 @@
-"""schedule="ready": a `Limit` is taken before a task starts, whichever step it starts in."""
+"""schedule="ready": a `Limit` is acquired before a task starts, in whichever step it starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wide(limit: Limit, node: Callable[..., Any], chains: int = 5, length: int = 
 
 @pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("saved", [False, True])
-def test_no_more_are_at_work_than_it_allows(drive: Any, most: int, saved: bool) -> None:
+def test_no_more_tasks_run_at_once_than_the_limit(drive: Any, most: int, saved: bool) -> None:
     at_work, seen = [0], set()
 
     def enter(step: int) -> None:

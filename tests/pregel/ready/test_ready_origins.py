@@ -1,4 +1,4 @@
-"""schedule="ready": a task that is under way goes on in a later call with all that it had found at its origin."""
+"""schedule="ready": a running task is resumed by a later call with everything that was stored at its origin."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def graph_that_asks(ask: Any, schema: Any = State) -> Any:
 
 
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
-def test_it_reads_what_a_command_had_brought(drive: Any, schedule: Any) -> None:
+def test_a_task_reads_the_update_of_a_command(drive: Any, schedule: Any) -> None:
     read = []
 
     def ask(state: Any) -> Any:
@@ -63,7 +63,7 @@ def test_it_reads_what_a_command_had_brought(drive: Any, schedule: Any) -> None:
 
 @pytest.mark.parametrize("edited", [False, True])
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
-def test_beside_it_a_send_of_a_command_keeps_its_question(drive: Any, schedule: Any, edited: bool) -> None:
+def test_a_send_of_a_command_keeps_its_interrupt_if_an_equal_task_is_running(drive: Any, schedule: Any, edited: bool) -> None:
     def ask(state: Any) -> Any:
         return {"log": [f"{state['x']}{interrupt(state['x'])}"]}
 
@@ -83,7 +83,7 @@ def test_beside_it_a_send_of_a_command_keeps_its_question(drive: Any, schedule: 
 
 
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
-def test_it_may_take_all_steps_of_the_call(drive: Any, schedule: Any) -> None:
+def test_a_task_may_last_through_all_steps_of_the_call(drive: Any, schedule: Any) -> None:
     left = []
 
     def ask(state: Any) -> Any:
@@ -99,7 +99,7 @@ def test_it_may_take_all_steps_of_the_call(drive: Any, schedule: Any) -> None:
 # -- after a change of the graph -----------------------------------------------------------------------------------
 
 
-def test_its_origin_is_migrated_too(drive: Any) -> None:
+def test_the_origin_of_a_task_is_migrated_too(drive: Any) -> None:
     read: list[Any] = []
 
     @task
@@ -128,7 +128,7 @@ def test_its_origin_is_migrated_too(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
-def test_its_node_gets_another_name(drive: Any, schedule: Any) -> None:
+def test_the_node_of_a_running_task_may_be_renamed(drive: Any, schedule: Any) -> None:
     def app_of(name: str, **options: Any) -> Any:
         graph = StateGraph(State).add_node(name, lambda state: {"log": [f"{state.get('x', '')}{interrupt('?')}"]})
         for other in ("b", "b2"):
@@ -150,7 +150,7 @@ def test_its_node_gets_another_name(drive: Any, schedule: Any) -> None:
 # -- after its origin was deleted ----------------------------------------------------------------------------------
 
 
-def test_without_its_origin_it_starts_anew(drive: Any) -> None:
+def test_without_its_origin_a_task_starts_again(drive: Any) -> None:
     def ask(state: Any) -> Any:
         return {"log": [f"{state.get('x')}{interrupt('?')}"]}
 
@@ -180,7 +180,7 @@ def test_without_its_origin_it_starts_anew(drive: Any) -> None:
 
 @pytest.mark.parametrize("memory", [None, True])
 @pytest.mark.parametrize("outer", ["ready", "supersteps"])
-def test_its_question_is_answered_anew_from_a_checkpoint_inside(drive: Any, outer: Any, memory: Any) -> None:
+def test_an_interrupt_is_answered_again_from_a_checkpoint_of_the_nested_graph(drive: Any, outer: Any, memory: Any) -> None:
     inner: Any = graph_that_asks(lambda state: {"log": [interrupt("?")]}).compile(checkpointer=memory, schedule="ready")
     app = StateGraph(State).add_node("n", inner).add_edge(START, "n").compile(InMemorySaver(), schedule=outer)
     drive.invoke(app, EMPTY, CONFIG)

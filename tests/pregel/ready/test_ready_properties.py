@@ -96,7 +96,7 @@ def test_stopped_anywhere_and_resumed_is_never_stopped(
 
 
 @given(seeds, seeds, seeds, st.booleans(), st.booleans())
-def test_which_tasks_run_and_what_comes_of_it_is_as_in_supersteps(
+def test_the_tasks_and_the_final_state_are_as_in_supersteps(
     graph: int, one: int, other: int, defers: bool, races: bool
 ) -> None:
     """With branches of equal length, reducers that commute, and nodes that read no key that others write."""
@@ -146,7 +146,7 @@ def test_in_real_time_each_node_runs_as_often_as_in_supersteps(graph: int, pace:
 
 
 @given(seeds, seeds, st.booleans(), st.booleans())
-def test_both_schedules_take_turns_on_a_thread(graph: int, order: int, waves: bool, races: bool) -> None:
+def test_schedules_may_alternate_on_a_thread(graph: int, order: int, waves: bool, races: bool) -> None:
     """Whatever ran when, each ends what the other has left."""
     saver = MortalSaver()
     given: Any = EMPTY

@@ -1,4 +1,4 @@
-"""Races with schedule="ready": what `test_races` does not say of both schedules."""
+"""Races with schedule="ready": the rules that `test_races` does not test for both schedules."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_no_state_has_a_winner_and_a_loser(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("turns", [("ready", "supersteps"), ("supersteps", "ready")])
-def test_a_race_goes_on_in_the_other_schedule(drive: Any, turns: tuple[str, str]) -> None:
+def test_a_race_continues_in_the_other_schedule(drive: Any, turns: tuple[str, str]) -> None:
     for stop in range(1, 5):
         saver = MortalSaver()
         saver.left = stop
@@ -141,7 +141,7 @@ def test_a_race_goes_on_in_the_other_schedule(drive: Any, turns: tuple[str, str]
 
 
 @pytest.mark.parametrize("turns", [("ready", "supersteps", "ready"), ("supersteps", "ready", "supersteps")])
-def test_questions_of_a_race_go_on_in_the_other_schedule(drive: Any, turns: tuple[str, ...]) -> None:
+def test_interrupts_of_a_race_continue_in_the_other_schedule(drive: Any, turns: tuple[str, ...]) -> None:
     saver = InMemorySaver()
     drive.invoke(make(race("fail", "ask 1", "ask 2"), saver=saver, schedule=turns[0]), EMPTY, CONFIG)
     app = make(race("fail", "ask 1", "ask 2"), saver=saver, schedule=turns[1])
@@ -206,7 +206,7 @@ def test_an_update_that_a_reducer_refuses_does_not_win(drive: Any) -> None:
         assert other.invoke(EMPTY, CONFIG)["log"] == ["x"]
 
 
-def test_a_handler_takes_over_when_nobody_else_can_win(drive: Any) -> None:
+def test_a_handler_runs_when_no_other_racer_can_win(drive: Any) -> None:
     def mend(state: Any) -> Any:
         RAN.append("mend")
         return {"log": ["mended"]}
@@ -240,7 +240,7 @@ def test_a_command_for_the_graph_around_wins(drive: Any) -> None:
     assert RAN == []
 
 
-def test_all_that_have_failed_is_a_failure_and_the_rest_goes_on_with_finish(drive: Any) -> None:
+def test_a_race_whose_racers_all_failed_is_a_failure_and_with_finish_the_others_continue(drive: Any) -> None:
     app = make(race("fail 1", "fail 2"), beside="beside")
     with ends_by(by_name("fail 2", "fail 1", "beside", "behind")), pytest.raises(Lost, match="fail 1") as failure:
         drive.invoke(app, EMPTY, CONFIG)
@@ -252,7 +252,7 @@ def test_all_that_have_failed_is_a_failure_and_the_rest_goes_on_with_finish(driv
     assert drive.get_state(app, CONFIG).values["log"] == ["beside", "behind"]
 
 
-def test_a_race_holds_back_only_what_is_behind_it(drive: Any) -> None:
+def test_a_race_blocks_only_nodes_behind_it(drive: Any) -> None:
     app = make(race("ask", "fail"), beside="beside")
     assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["beside", "behind"]
     assert drive.get_state(app, CONFIG).next == ("run", "run")
@@ -263,25 +263,25 @@ def test_a_race_holds_back_only_what_is_behind_it(drive: Any) -> None:
 # -- one at a time, limits, breakpoints ----------------------------------------------------------------------------
 
 
-def test_one_at_a_time_the_others_never_begin(drive: Any) -> None:
+def test_with_max_concurrency_one_the_other_racers_never_start(drive: Any) -> None:
     app = make(race("fail", "win", "x", "y"), beside="beside")
     result = drive.invoke(app, EMPTY, {**CONFIG, "max_concurrency": 1})
     assert (RAN, result["log"]) == (["fail", "win"], ["win", "beside", "after", "behind"])
 
 
-def test_two_at_a_time_who_waits_for_a_place_does_not_begin_after_the_win(drive: Any) -> None:
+def test_with_max_concurrency_two_a_waiting_racer_does_not_start_after_the_win(drive: Any) -> None:
     names = [f"win {number}" for number in range(50)]
     result = drive.invoke(make(race(*names)), EMPTY, {**CONFIG, "max_concurrency": 2})
     assert len(RAN) < 10 and len(result["log"]) == 2
 
 
-def test_places_that_losers_held_are_given_back(drive: Any) -> None:
+def test_slots_of_losers_are_released(drive: Any) -> None:
     limit = Limit(1)
     for _ in range(3):
         assert len(drive.invoke(make(race("x", "y", "z"), limit=limit), EMPTY, CONFIG)["log"]) == 2
 
 
-def test_a_breakpoint_holds_a_whole_race(drive: Any) -> None:
+def test_a_breakpoint_stops_a_whole_race(drive: Any) -> None:
     builder = StateGraph(State).add_node("a", act).add_node("b", act).add_node("c", act)
     sends = [*race("x", node="a"), *race("y", node="b"), Send("c", {"name": "z"})]
     builder.add_conditional_edges(START, lambda state: sends, ["a", "b", "c"])
@@ -297,7 +297,7 @@ def test_a_breakpoint_holds_a_whole_race(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("wait", ["any", "reachable"])
-def test_losers_arrive_nowhere_and_hold_no_join_back(drive: Any, wait: Any) -> None:
+def test_losers_count_in_no_join_and_block_none(drive: Any, wait: Any) -> None:
     def joined(state: Any, runtime: Runtime[Any]) -> Any:
         return {"log": ["+".join(runtime.joined)]}
 
@@ -345,7 +345,7 @@ def test_answers_to_losers_go_with_them(drive: Any) -> None:
     assert len(drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]) == 2, "and nobody takes what was left of them"
 
 
-def test_what_a_racer_has_called_is_not_called_again(drive: Any) -> None:
+def test_calls_of_a_racer_do_not_run_again(drive: Any) -> None:
     called: list[str] = []
 
     @task
@@ -363,7 +363,7 @@ def test_what_a_racer_has_called_is_not_called_again(drive: Any) -> None:
     assert sorted(called) == ["x", "y"]
 
 
-def test_an_edit_lets_the_race_start_anew_and_keeps_its_questions(drive: Any) -> None:
+def test_after_an_edit_a_race_starts_again_and_keeps_its_interrupts(drive: Any) -> None:
     app = make(race("ask 1", "ask 2"), beside="beside")
     drive.invoke(app, EMPTY, CONFIG)
     before = [each.id for each in drive.get_state(app, CONFIG).interrupts]
@@ -373,7 +373,7 @@ def test_an_edit_lets_the_race_start_anew_and_keeps_its_questions(drive: Any) ->
     assert drive.invoke(app, Command(resume="!"), CONFIG)["log"][-2:] == ["ask 2!", "after"]
 
 
-def test_a_fork_races_anew(drive: Any) -> None:
+def test_a_fork_races_again(drive: Any) -> None:
     app = make(race("x", "y"), beside="beside")
     with ends_by(by_name("beside", "x", "after", "behind", "y")):
         drive.invoke(app, EMPTY, CONFIG)
@@ -413,7 +413,7 @@ def test_a_timeline_shows_losers_in_the_step_of_the_win(drive: Any) -> None:
     assert sorted(bars) == [("run", 2, "done"), ("run", 2, "lost")]
 
 
-def test_readers_hear_once_of_each_racer(drive: Any) -> None:
+def test_streams_show_each_racer_once(drive: Any) -> None:
     app = make(race("fail", "ask", "win", "x"))
     with ends_by(by_name("fail", "ask", "win", "after", "x")):
         chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["tasks", "updates"])
@@ -426,7 +426,7 @@ def test_readers_hear_once_of_each_racer(drive: Any) -> None:
     assert len([data for mode, data in chunks if mode == "tasks" and "result" in data]) == 2
 
 
-def test_coroutines_that_have_lost_are_cancelled_and_waited_for() -> None:
+def test_coroutines_that_lost_are_cancelled_and_awaited() -> None:
     cleaned: list[str] = []
 
     async def run(state: Any) -> Any:
@@ -443,7 +443,7 @@ def test_coroutines_that_have_lost_are_cancelled_and_waited_for() -> None:
     assert sorted(cleaned) == ["x", "y"]
 
 
-def test_the_test_kit_knows_races() -> None:
+def test_the_testing_package_supports_races() -> None:
     def app() -> Any:
         return make(race("fail", "x", "win"), beside="beside")
 

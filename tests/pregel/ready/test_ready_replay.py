@@ -176,7 +176,7 @@ def test_what_ended_with_an_answered_task_after_ctrl_c_ends_with_it(drive: Drive
     assert len(ran) == 3, "twice there, and once in the replay that runs it"
 
 
-def test_a_failure_keeps_back_what_it_kept_back(drive: Drive) -> None:
+def test_a_failure_holds_back_the_recorded_tasks(drive: Drive) -> None:
     def fail(state: Any) -> Any:
         raise ArithmeticError("never")
 
@@ -187,7 +187,7 @@ def test_a_failure_keeps_back_what_it_kept_back(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_what_a_failure_kept_back_starts_where_it_started(drive: Drive, inside: bool) -> None:
+def test_tasks_held_back_by_a_failure_start_where_they_started(drive: Drive, inside: bool) -> None:
     """b could have started after a. It did so in the second call, and has read what c wrote."""
     ran: list[str] = []
 
@@ -208,7 +208,7 @@ def test_what_a_failure_kept_back_starts_where_it_started(drive: Drive, inside: 
     check(drive, app, *(["p", "q"] if inside else ["a", "c", "b", "d", "bad"]))
 
 
-def test_what_a_drain_kept_back_starts_where_it_started(drive: Drive) -> None:
+def test_tasks_held_back_by_a_drain_start_where_they_started(drive: Drive) -> None:
     control = RunControl()
 
     def stop(state: Any) -> Any:
@@ -396,7 +396,7 @@ seeds = st.integers(0, 10**6)
 
 
 @given(seeds, seeds, st.booleans(), st.booleans(), st.booleans(), st.sampled_from(["one", "together", "killed", "failed"]))
-def test_whatever_has_run_is_replayed(graph: int, order: int, waves: bool, races: bool, is_async: bool, ends: str) -> None:
+def test_every_run_can_be_replayed(graph: int, order: int, waves: bool, races: bool, is_async: bool, ends: str) -> None:
     saver = MortalSaver()
     failed: set[str] = set()
 

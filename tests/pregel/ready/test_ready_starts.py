@@ -1,4 +1,4 @@
-"""schedule="ready": what cannot start stays pending, and what runs meanwhile ends and is applied."""
+"""schedule="ready": a task that cannot start stays pending, and running tasks end and are applied."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def app_of(saver: Any, **nodes: Any) -> Any:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_node_whose_schema_refuses_its_input(drive: Any, durability: Any) -> None:
+def test_a_node_whose_schema_refuses_its_input_stays_pending(drive: Any, durability: Any) -> None:
     def read(state: Short) -> Any:
         return {"log": ["c"]}
 
@@ -59,7 +59,7 @@ def test_a_node_whose_schema_refuses_its_input(drive: Any, durability: Any) -> N
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_node_beyond_the_recursion_limit(drive: Any, durability: Any) -> None:
+def test_a_node_beyond_the_recursion_limit_stays_pending(drive: Any, durability: Any) -> None:
     app = app_of(InMemorySaver())
     with ends_by(by_order("a", "x", "y")), pytest.raises(GraphRecursionError):
         drive.invoke(app, EMPTY, {**CONFIG, "recursion_limit": 1}, durability=durability)
@@ -118,7 +118,7 @@ def test_of_those_that_start_together_each_knows_its_generation(drive: Any, dura
 
 
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
-def test_what_holds_a_node_back_keeps_no_send_to_it_at_its_breakpoint(drive: Any) -> None:
+def test_a_blocked_node_does_not_keep_sends_to_it_at_its_breakpoint(drive: Any) -> None:
     """The race holds back y, whose breakpoint holds back the race."""
     racers = [Send("x", {"n": 1}, race="r"), Send("y", {"n": 1}, race="r")]
     builder = build("S>a r:a=x|y x>y", {"a": lambda state: [*racers, "y"]})

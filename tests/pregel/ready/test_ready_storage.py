@@ -1,4 +1,6 @@
-"""What a graph with schedule="ready" stores when several go on with one thread, and when it is cut off."""
+"""What a graph with schedule="ready" stores when several runs continue one thread, and when a run is cancelled or
+killed.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def beside_a_chain(saver: Any, node: Any) -> Any:
     return build("S>a>b>c>d S>long>d", nodes={"long": node}).compile(saver, schedule="ready")
 
 
-def test_a_run_that_lags_records_nothing_beside_a_origin(drive: Any, saver: Any) -> None:
+def test_an_outdated_run_records_nothing_at_an_origin(drive: Any, saver: Any) -> None:
     """Another one has asked a question since, which has not moved the thread."""
     first = [True]
 
@@ -72,7 +74,7 @@ def test_a_run_that_lags_records_nothing_beside_a_origin(drive: Any, saver: Any)
     assert (asked.error, [each.value for each in asked.interrupts]) == (None, ["?"])
 
 
-def test_of_two_runs_from_one_place_one_records_the_calls_of_a_task(drive: Any, saver: Any) -> None:
+def test_of_two_runs_from_one_checkpoint_one_records_the_calls_of_a_task(drive: Any, saver: Any) -> None:
     first, called = [True], []
 
     @task
@@ -133,7 +135,7 @@ def test_a_kill_leaves_all_questions_asked_or_none(
     assert sorted(end["log"]) == ["a", "p", "q", "z"]
 
 
-def test_of_two_runs_from_one_place_one_records_its_questions(drive: Any, saver: Any) -> None:
+def test_of_two_runs_from_one_checkpoint_one_records_its_interrupts(drive: Any, saver: Any) -> None:
     """Neither has moved the thread, nor recorded anything beside its head."""
     first = [True]
 
@@ -156,7 +158,7 @@ class ByParts(InMemorySaver):
         super().put_writes(*args, **named)
 
 
-def test_a_saver_of_parts_records_beside_each_origin(drive: Any) -> None:
+def test_a_saver_without_batches_records_at_each_origin(drive: Any) -> None:
     app = asking_at_two_origins(ByParts())
     asked = drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]
     end = drive.invoke(app, Command(resume={each.id: each.value[0] for each in asked}), CONFIG)
@@ -224,7 +226,7 @@ def test_what_is_stored_when_the_run_has_moved_on_is_expected_where_it_was_loade
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_waits_for_each_other_starts_together_also_where_one_has_left_a_record(drive: Any, killed: bool) -> None:
+def test_tasks_that_wait_for_each_other_start_together_also_where_one_has_left_a_record(drive: Any, killed: bool) -> None:
     """The process dies when an error handler has taken over."""
 
     def fail(state: Any) -> Any:

@@ -1,4 +1,6 @@
-"""`runtime.transaction` with schedule="ready": the record stands beside the origin of its task, while the head has moved."""
+"""`runtime.transaction` with schedule="ready": the record is stored at the origin of its task, while the head has
+moved.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def places(saver: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_a_resume_finds_the_record_beside_the_origin(drive: Any, bank: Bank, durability: Any) -> None:
+def test_a_resume_finds_the_record_at_the_origin(drive: Any, bank: Bank, durability: Any) -> None:
     asked = drive.invoke(app_of(drive, pay_and_ask(bank), bank.saver), EMPTY, CONFIG, durability=durability)
     assert asked["__interrupt__"][0].value == "content?"
     head = bank.saver.get_tuple(CONFIG)
@@ -134,7 +136,7 @@ def test_a_fork_has_it_again(drive: Any, bank: Bank) -> None:
     assert bank.rows() == ["book"] * 2
 
 
-def test_a_run_that_was_overtaken_writes_nothing(drive: Any, bank: Bank) -> None:
+def test_an_outdated_run_writes_nothing(drive: Any, bank: Bank) -> None:
     """Another run goes on from the same head: it asks, and so records something beside the origin of the same task."""
     first = [True]
 
@@ -162,7 +164,7 @@ def test_a_run_whose_thread_has_moved_on_writes_nothing(drive: Any, bank: Bank) 
     assert bank.calls == bank.rows() == []
 
 
-def test_a_run_of_which_a_transaction_is_recorded_goes_on(drive: Any, bank: Bank) -> None:
+def test_a_run_with_a_recorded_transaction_resumes(drive: Any, bank: Bank) -> None:
     """What it records after that, and its next step, are stored: it knows what it has recorded itself."""
     calls = []
 
@@ -181,7 +183,7 @@ def test_a_saver_without_transactions_is_refused(drive: Any, bank: Bank) -> None
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_a_commit_whose_answer_was_lost(drive: Any, postgres: str, monkeypatch: Any, arrives: bool) -> None:
+def test_a_lost_commit_response(drive: Any, postgres: str, monkeypatch: Any, arrives: bool) -> None:
     """The next try looks beside the origin: if it had arrived the record is found, else the function is called again."""
     from kit.bank import lose
 
@@ -200,7 +202,7 @@ class Died(BaseException):
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_run_that_dies_around_it_leaves_rows_and_record_or_neither(
+def test_a_run_that_dies_around_a_transaction_leaves_rows_and_record_or_neither(
     drive: Any, bank: Bank, monkeypatch: pytest.MonkeyPatch, stored: bool
 ) -> None:
     transact = bank.saver._transact

@@ -1,4 +1,4 @@
-"""A thread that goes on under schedule="ready" and in supersteps by turns."""
+"""A thread that alternates between schedule="ready" and supersteps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_each_question_of_a_task_is_asked_once(drive: Any, durability: str, sche
 
 @pytest.mark.parametrize("memory", [None, True])
 @each_case("schedules, inner", product(product((R, S), repeat=4), (R, S)))
-def test_a_graph_inside_goes_on_where_it_stopped(drive: Any, memory: Any, schedules: Any, inner: str) -> None:
+def test_a_nested_graph_resumes_where_it_stopped(drive: Any, memory: Any, schedules: Any, inner: str) -> None:
     saver, paid = InMemorySaver(), []
     nodes = {"pay": lambda state: paid.append(1), "q": ask("q1?"), "r": ask("q2?"), "s": ask("q3?")}
 
@@ -61,7 +61,7 @@ def test_a_graph_inside_goes_on_where_it_stopped(drive: Any, memory: Any, schedu
 @pytest.mark.parametrize("pruned", [False, True])
 @pytest.mark.parametrize("memory", [None, True])
 @pytest.mark.parametrize("last", [R, S])
-def test_a_graph_inside_goes_on_where_supersteps_had_left_it_and_the_head_has_moved_since(
+def test_a_nested_graph_resumes_from_supersteps_though_the_head_has_moved_since(
     drive: Any, memory: Any, pruned: bool, last: str
 ) -> None:
     saver, paid = InMemorySaver(), []

@@ -1,4 +1,4 @@
-"""What is shown of a thread with schedule="ready": explain, timelines, reports."""
+"""How a thread with schedule="ready" is shown: explain, timelines, reports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ask(state: Any) -> Any:
     return {"log": [interrupt("really?")]}
 
 
-def test_explain_tells_what_is_under_way_from_what_waits_for_it(drive: Any) -> None:
+def test_explain_distinguishes_running_tasks_and_those_waiting_for_them(drive: Any) -> None:
     app = beside_a_chain(ask, interrupt_before=["c"])
     with ends_by(by_order("a", "b", "c", "long")):
         drive.invoke(app, EMPTY, CONFIG)
@@ -52,7 +52,7 @@ def test_explain_tells_what_is_under_way_from_what_waits_for_it(drive: Any) -> N
     assert found["d"] == ("waiting", "it was triggered and waits for what leads to it: long", ("long",))
 
 
-def test_explain_tells_of_what_was_cut_off(drive: Any) -> None:
+def test_explain_reports_cancelled_tasks(drive: Any) -> None:
     class Died(BaseException):
         pass
 
@@ -67,7 +67,7 @@ def test_explain_tells_of_what_was_cut_off(drive: Any) -> None:
     assert found["c"] == ("next", STARTS, ())  # b was at work, and has ended
 
 
-def test_explain_tells_the_truth_while_a_run_is_in_progress() -> None:
+def test_explain_is_accurate_while_a_run_is_in_progress() -> None:
     """It reads what is stored: that b has started since the last checkpoint is not."""
     told: dict[str, Any] = {}
 
@@ -83,7 +83,7 @@ def test_explain_tells_the_truth_while_a_run_is_in_progress() -> None:
     assert (told["long"].why, told["b"].why) == (STARTED, STARTS)
 
 
-def test_a_bar_lies_beside_the_steps_in_which_its_task_was_under_way() -> None:
+def test_a_bar_spans_the_steps_in_which_its_task_was_running() -> None:
     def long(state: Any) -> Any:
         return {"log": ["long"]}
 
@@ -116,7 +116,7 @@ def test_a_report_shows_the_graph_inside_of_a_task_that_started_some_steps_befor
     assert "long:p" in page
 
 
-def test_a_question_is_drawn_where_it_was_asked_and_answered() -> None:
+def test_an_interrupt_is_drawn_in_the_steps_of_its_start_and_answer() -> None:
     app = beside_a_chain(ask)
     with ends_by(by_order("a", "b", "c", "long")):
         app.invoke(EMPTY, CONFIG)
@@ -126,7 +126,7 @@ def test_a_question_is_drawn_where_it_was_asked_and_answered() -> None:
     assert drawn.state == "done"
 
 
-def test_a_report_shows_no_mark_of_the_engine_and_who_asks_inside(tmp_path: Path) -> None:
+def test_a_report_shows_no_internal_marks_and_shows_nested_interrupts(tmp_path: Path) -> None:
     app = beside_a_chain(build("S>p", nodes={"p": ask}).compile(schedule="ready"))
     with ends_by(by_order("a", "p", "long", "b", "c")):
         app.invoke(EMPTY, {**CONFIG, "metadata": {"mine": 1}})
@@ -184,7 +184,7 @@ def look_at_open_step(app: Any) -> Any:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_node_that_is_held_back_is_not_shown_as_running(nested: bool) -> None:
+def test_a_blocked_node_is_not_shown_as_running(nested: bool) -> None:
     """c has triggered d, and long, which leads to d as well, goes on with its answer."""
     seen: list[Any] = []
 
@@ -265,7 +265,7 @@ def test_a_history_shows_what_each_state_shows(drive: Any, tmp_path: Path, store
     assert [each.tasks for each in history] == [drive.get_state(app, each.config).tasks for each in history]
 
 
-def test_checkpoints_are_shown_with_what_had_waited_and_starts_in_them(drive: Any) -> None:
+def test_checkpoints_are_shown_with_waiting_tasks_that_start_in_them(drive: Any) -> None:
     """b waits for x, which then leads elsewhere."""
     app = build("S>a>b r:x=b|E S>x", {"x": lambda _: END}).compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("a", "x", "b")):
@@ -274,7 +274,7 @@ def test_checkpoints_are_shown_with_what_had_waited_and_starts_in_them(drive: An
     assert shown == [["__start__"], ["a", "x"], ["b", "x"], ["b"], []]
 
 
-def test_a_stream_that_goes_on_shows_the_metadata_that_are_stored(drive: Any) -> None:
+def test_a_resumed_stream_shows_the_stored_metadata(drive: Any) -> None:
     app = beside_a_chain(ask)
     drive.invoke(app, EMPTY, CONFIG)
     stored = drive.get_state(app, CONFIG).metadata
@@ -326,7 +326,7 @@ def test_a_task_that_failed_is_shown_with_the_input_that_it_was_called_with(tmp_
     assert list_inputs(app, "long")[-1] == "{'log': ['a', 'b', 'c', 'edit']}"
 
 
-def test_a_task_whose_origin_was_deleted_is_shown_with_the_input_that_it_starts_again_with() -> None:
+def test_a_task_whose_origin_was_deleted_is_shown_with_its_new_input() -> None:
     app = beside_a_chain(ask)
     with ends_by(by_order("a", "b", "c", "long")):
         app.invoke(EMPTY, {**CONFIG, "run_id": "first"}, interrupt_before=["b"])
@@ -337,7 +337,7 @@ def test_a_task_whose_origin_was_deleted_is_shown_with_the_input_that_it_starts_
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_failure_that_is_still_open_is_told_once(tmp_path: Path, nested: bool) -> None:
+def test_an_open_failure_is_shown_once(tmp_path: Path, nested: bool) -> None:
     """The step in which its task started shows only its bar; after the next call it is an earlier error."""
     luck = ["no", "no"]
 
@@ -381,7 +381,7 @@ def test_a_failure_that_an_error_handler_takes_stays_an_earlier_error(tmp_path: 
     assert str(changes(app, CONFIG)).count("long raised") == 1
 
 
-def test_what_has_started_and_its_node_is_gone_is_shown_with_its_question() -> None:
+def test_a_running_task_of_a_removed_node_is_shown_with_its_interrupt() -> None:
     saver = InMemorySaver()
     graph = build("S>a>b>c S>long S>other", nodes={"long": ask, "other": ask})
     with ends_by(by_order("a", "b", "c", "long", "other")):

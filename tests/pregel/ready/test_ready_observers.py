@@ -1,4 +1,4 @@
-"""What observers, traces, logs and `progress=` tell of a graph with schedule="ready"."""
+"""Observers, traces, logs and `progress=` of a graph with schedule="ready"."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def steps_of(log: Log) -> list[Any]:
 # -- observers -----------------------------------------------------------------------------------------------------
 
 
-def test_a_step_begins_with_what_starts_and_ends_with_what_is_stored(drive: Drive) -> None:
+def test_a_step_begins_with_started_tasks_and_ends_with_what_is_stored(drive: Drive) -> None:
     log = Log()
     app = build("S>a>b S>long").compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("a", "b", "long")):
@@ -84,7 +84,7 @@ def test_every_task_belongs_to_the_step_in_which_it_starts(drive: Drive) -> None
     assert steps.steps == {"a": 1, "b": 2, "c": 3, "long": 1, "d": 5}
 
 
-def test_what_a_call_takes_up_starts_with_its_first_step(drive: Drive) -> None:
+def test_tasks_resumed_by_a_call_start_with_its_first_step(drive: Drive) -> None:
     app = beside_a_chain(nodes={"long": lambda state: {"log": [interrupt("?")]}}).compile(InMemorySaver(), schedule="ready")
     first, second = Log(), Log()
     with ends_by(CHAIN_FIRST):
@@ -96,7 +96,7 @@ def test_what_a_call_takes_up_starts_with_its_first_step(drive: Drive) -> None:
     assert ("answered", "long") in second.events
 
 
-def test_attempts_handlers_and_restored_tasks_are_told(drive: Drive) -> None:
+def test_attempts_handlers_and_restored_tasks_are_observed(drive: Drive) -> None:
     tried: list[int] = []
 
     def flaky(state: Any) -> Any:
@@ -121,7 +121,7 @@ def test_attempts_handlers_and_restored_tasks_are_told(drive: Drive) -> None:
     assert [name for _, names in steps_of(log) for name in names] == ["a", "flaky", "b"]
 
 
-def test_what_has_failed_starts_again_in_the_next_call(drive: Drive) -> None:
+def test_a_failed_task_starts_again_in_the_next_call(drive: Drive) -> None:
     app = build("S>a>b S>long").compile(InMemorySaver(), schedule="ready", on_failure="finish")
     log = Log()
 
@@ -137,7 +137,7 @@ def test_what_has_failed_starts_again_in_the_next_call(drive: Drive) -> None:
     assert steps_of(log) == [(3, ("long",))]
 
 
-def test_a_breakpoint_is_told(drive: Drive) -> None:
+def test_a_breakpoint_is_observed(drive: Drive) -> None:
     log = Log()
     app = beside_a_chain().compile(InMemorySaver(), schedule="ready", interrupt_before=["b"])
     drive.invoke(app, EMPTY, CONFIG, observer=log)
@@ -180,7 +180,7 @@ def test_spans_of_tasks_overlap_below_the_span_of_their_run(drive: Drive) -> Non
     assert (steps, commits) == ([5], [7])
 
 
-def test_what_goes_wrong_is_logged_with_the_step_in_which_its_task_has_started(drive: Drive, caplog: Any) -> None:
+def test_retries_and_failures_are_logged_with_the_step_in_which_their_task_started(drive: Drive, caplog: Any) -> None:
     def fail(state: Any) -> Any:
         raise ConnectionError("down")
 
