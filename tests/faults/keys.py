@@ -7,7 +7,7 @@ import threading
 from random import Random
 from typing import Annotated, Any, TypedDict
 
-from kit.mortal import Death, Died, dying
+from kit.crash_points import Death, Died, dying
 
 from stategraph import (
     END,

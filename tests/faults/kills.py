@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kit.mortal import Death, Died, dying
+from kit.crash_points import Death, Died, dying
 
 from stategraph import START, InMemorySaver, Send, StateGraph
 from stategraph.checkpoint.base import CONTROL_WRITES, NULL_TASK_ID

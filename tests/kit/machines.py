@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from kit import cluster
-from kit.bad_line import BadLine, tap
+from kit.lossy_link import BadLine, tap
 
 REQUIRED = "STATEGRAPH_REQUIRE_NAMESPACES"
 NAMED = Path("/run/netns")  # where `ip netns` keeps its namespaces

@@ -27,7 +27,7 @@ from kit.described import (
 from kit.described import given as taken
 from kit.drive import Drive
 from kit.random_graphs import NAMES, graphs
-from kit.unbroken import Thread, look, unbroken
+from kit.uninterrupted_runs import Thread, look, unbroken
 
 import stategraph
 from stategraph.pregel.types import Durability, StreamMode

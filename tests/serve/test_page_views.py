@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
-from kit import threads_told as told
+from kit import stored_threads as threads
 from kit.browser import Browser, browsing, contrast, needs_chromium
+from kit.graphs import CONFIG
 from paged import HOSTILE, Reader
 from serving import Gates, make_flow, serving
 from starlette.requests import Request
@@ -44,7 +45,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def test_a_thread_of_another_user_has_no_views(stack: ExitStack) -> None:
-    app, _ = told.forked()
+    app, _ = threads.forked()
 
     def auth(request: Request) -> str | None:
         return request.headers.get("x-user")
@@ -68,13 +69,13 @@ def test_a_thread_of_another_user_has_no_views(stack: ExitStack) -> None:
     ("find?at=other", 404), ("other", 404),
 ])  # fmt: skip
 def test_what_cannot_be_shown_is_said(stack: ExitStack, path: str, status: int) -> None:
-    client = serve_thread(stack, told.asked("yes")[0])
+    client = serve_thread(stack, threads.asked("yes")[0])
     found = client.get(f"/page/threads/t/{path}")
     assert found.status_code == status and found.json()["detail"]
 
 
 def test_a_thread_on_which_nothing_ran_has_no_views(stack: ExitStack) -> None:
-    client = serve_thread(stack, told.asking())
+    client = serve_thread(stack, threads.asking())
     client.post("/threads", json={"thread_id": "new"}).raise_for_status()
     assert client.get("/page/threads/new/steps").json()["detail"] == "no graph has run on this thread yet"
     assert client.get("/page/threads/t/steps").json()["count"] == 0  # its graph is known, and has stored nothing
@@ -83,7 +84,7 @@ def test_a_thread_on_which_nothing_ran_has_no_views(stack: ExitStack) -> None:
 
 def test_each_graph_has_its_own_drawing_though_neither_was_compiled_with_a_name(stack: ExitStack) -> None:
     graphs = {
-        name: StateGraph(told.Log).add_node(node, told.note(node)).add_edge(START, node).compile()
+        name: StateGraph(threads.Log).add_node(node, threads.note(node)).add_edge(START, node).compile()
         for name, node in {"trips": "plan", "slow": "nap"}.items()
     }
     url = stack.enter_context(serving(create_app(graphs)))
@@ -103,7 +104,7 @@ def test_threads_are_read_off_the_event_loop(stack: ExitStack, monkeypatch: pyte
         return read(self, *args, **kwargs)
 
     monkeypatch.setattr(ThreadPages, "steps", steps)
-    client = serve_thread(stack, told.asked("yes")[0])
+    client = serve_thread(stack, threads.asked("yes")[0])
     assert client.get("/page/threads/t/steps").json()["count"] == 4
     assert [name.rpartition("_")[0] for name in names] == ["stategraph-views"]
 
@@ -113,7 +114,7 @@ def test_a_saver_without_sync_methods_is_told(stack: ExitStack) -> None:
         def list(self, *args: Any, **kwargs: Any) -> Any:
             raise NotImplementedError("use alist")
 
-    app, _ = told.asked("yes")
+    app, _ = threads.asked("yes")
     client = serve_thread(stack, app.copy({"checkpointer": Async()}))
     found = client.get("/page/threads/t/steps")
     assert (found.status_code, found.json()["detail"]) == (501, "the views need a saver with sync methods: use alist")
@@ -169,7 +170,7 @@ def classes(reader: Reader, node: str) -> set[str]:
 
 @needs_chromium
 def test_a_step_shows_its_changes_and_every_task_with_input_result_and_attempts(show: Show) -> None:
-    reader = show(told.map_reduce()[0])
+    reader = show(threads.map_reduce()[0])
     choose_step(reader, 2)
     assert "+ 'page 8'" in reader.browser.texts(".step-detail .diff pre")[0]
     reader.until("document.querySelectorAll('.task-row .task-name').length === 9")
@@ -183,21 +184,21 @@ def test_a_step_shows_its_changes_and_every_task_with_input_result_and_attempts(
 
 @needs_chromium
 def test_a_failure_shows_its_traceback_and_a_question_what_it_asks(show: Show) -> None:
-    reader = show(told.failed()[0])
+    reader = show(threads.failed()[0])
     assert reader.browser.texts(".step-detail .chip.failed")[0] == "1 of 2 failed"
     reader.press_button("failed 1")
     reader.press_button("bad")
     reader.sees("The above exception was the direct cause", "ValueError: </script><b>boom</b>", within=".task-chosen")
-    reader = show(told.asked()[0])
+    reader = show(threads.asked()[0])
     reader.press_button("ask")
     reader.sees("{'publish?': 'draft'}", within=".task-chosen")
 
 
 @needs_chromium
 def test_the_state_after_a_step_is_read_whole_when_it_is_unfolded(show: Show) -> None:
-    graph = StateGraph(told.Log).add_node("a", told.note("x" * 100_000 + "end")).add_edge(START, "a")
-    app = told.compiled(graph, "big")
-    app.invoke({"log": []}, told.THREAD)
+    graph = StateGraph(threads.Log).add_node("a", threads.note("x" * 100_000 + "end")).add_edge(START, "a")
+    app = threads.compiled(graph, "big")
+    app.invoke({"log": []}, CONFIG)
     reader = show(app)
     reader.browser.click(".step-detail .state > summary")
     reader.until("document.querySelector('.state details')")
@@ -208,7 +209,7 @@ def test_the_state_after_a_step_is_read_whole_when_it_is_unfolded(show: Show) ->
 
 @needs_chromium
 def test_tasks_of_nested_graphs_stand_below_those_that_ran_them(show: Show) -> None:
-    reader = show(told.nested()[0])
+    reader = show(threads.nested()[0])
     reader.until("document.querySelectorAll('.task-name').length === 4")
     names = reader.browser.texts(".task-name")
     assert names == ["holder", "holder \u203a first", "holder \u203a deep", "holder \u203a deep \u203a ask"]
@@ -216,7 +217,7 @@ def test_tasks_of_nested_graphs_stand_below_those_that_ran_them(show: Show) -> N
 
 @needs_chromium
 def test_the_graph_marks_how_each_node_stands_and_a_node_shows_its_steps(show: Show) -> None:
-    reader = show(told.asked()[0], "graph")
+    reader = show(threads.asked()[0], "graph")
     reader.sees("The marks cover 2 steps. Choose a node to see its steps.", within=".graph-side")
     assert [classes(reader, node) for node in ("draft", "ask", "check", "publish")] == [
         {"is-done"}, {"is-paused"}, {"is-done"}, set(),
@@ -231,9 +232,9 @@ def test_the_graph_marks_how_each_node_stands_and_a_node_shows_its_steps(show: S
 
 @needs_chromium
 def test_the_graph_marks_the_nodes_of_nested_graphs_and_counts_tasks(show: Show) -> None:
-    reader = show(told.nested()[0], "graph")
+    reader = show(threads.nested()[0], "graph")
     assert [classes(reader, node) for node in ("holder", "holder:first", "holder:deep:ask")] == [{"is-done"}] * 3
-    reader = show(told.map_reduce()[0], "graph")
+    reader = show(threads.map_reduce()[0], "graph")
     assert reader.browser.texts('[data-node="fetch"] .badge') == ["\u00d79"]
 
 
@@ -309,14 +310,14 @@ def test_what_runs_is_shown_as_running_by_every_view(chromium: Browser, stack: E
 
 @needs_chromium
 def test_an_open_step_is_not_spoken_of_as_if_it_had_ended(show: Show) -> None:
-    reader = show(told.asked()[0])
+    reader = show(threads.asked()[0])
     reader.sees("State so far (1 key)", "its checkpoint is stored when the step ends", within=".step-detail")
     reader.misses("no checkpoint yet")
-    reader = show(told.failed()[0])
+    reader = show(threads.failed()[0])
     reader.sees("State so far (1 key)", within=".step-detail")
-    graph = StateGraph(told.Log).add_node("ask", told.confirmed).add_edge(START, "ask")
-    asking = told.compiled(graph, "asking")
-    asking.invoke({"log": []}, told.THREAD)
+    graph = StateGraph(threads.Log).add_node("ask", threads.confirmed).add_edge(START, "ask")
+    asking = threads.compiled(graph, "asking")
+    asking.invoke({"log": []}, CONFIG)
     reader = show(asking)
     reader.sees("the state has not changed yet", within=".step-detail")
     choose_step(reader, 0)
@@ -325,7 +326,7 @@ def test_an_open_step_is_not_spoken_of_as_if_it_had_ended(show: Show) -> None:
 
 @needs_chromium
 def test_a_task_that_was_answered_was_not_attempted_again(show: Show) -> None:
-    reader = show(told.asked("yes")[0])
+    reader = show(threads.asked("yes")[0])
     choose_step(reader, 2)
     reader.until("document.querySelectorAll('.task-name').length === 2")
     [row] = [each for each in reader.browser.texts(".task-rows .task-row") if each.startswith("ask")]
@@ -351,11 +352,11 @@ def test_the_ends_of_a_running_fan_out_are_counted_as_they_come(chromium: Browse
             await gates.pass_through("late")
         return {"log": [f"item {state['n']}"]}
 
-    graph = StateGraph(told.Log).add_node("first", first).add_node("check", check).add_edge(START, "first")
+    graph = StateGraph(threads.Log).add_node("first", first).add_node("check", check).add_edge(START, "first")
     graph.add_conditional_edges("first", lambda state: [Send("check", {"n": n}) for n in range(8)], ["check"])
     gates.close("first")
     gates.close("late")
-    client = serve_thread(stack, told.compiled(graph, "fan"))
+    client = serve_thread(stack, threads.compiled(graph, "fan"))
     run = {"assistant_id": "g", "input": {"log": []}, "stream_mode": ["updates"]}
     client.post("/threads/t/runs", json=run).raise_for_status()
     assert gates.reached["first"].wait(10)
@@ -373,7 +374,7 @@ def test_the_ends_of_a_running_fan_out_are_counted_as_they_come(chromium: Browse
 
 @needs_chromium
 def test_a_column_of_the_timeline_leads_to_its_step(show: Show) -> None:
-    reader = show(told.map_reduce()[0], "timeline")
+    reader = show(threads.map_reduce()[0], "timeline")
     reader.browser.click('.time-picture .bar[data-node="gather"] rect')
     reader.until("document.querySelector('.detail-head h2')?.textContent === 'Step 3'")
     assert "/steps/" in reader.browser.run("location.hash")
@@ -381,7 +382,7 @@ def test_a_column_of_the_timeline_leads_to_its_step(show: Show) -> None:
 
 @needs_chromium
 def test_the_timeline_of_a_long_thread_comes_in_parts(show: Show) -> None:
-    reader = show(told.long(300)[0], "timeline")
+    reader = show(threads.long(300)[0], "timeline")
     assert reader.browser.texts(".timeline-bar .sub") == ["242 to 301 of 301 steps"]
     reader.press_button("\u2039 Older")
     reader.until("document.querySelector('.timeline-bar .sub').textContent.startsWith('182 to 241')")
@@ -392,7 +393,7 @@ def test_the_timeline_of_a_long_thread_comes_in_parts(show: Show) -> None:
 
 @needs_chromium
 def test_two_branches_stand_side_by_side_and_lead_to_their_steps(show: Show) -> None:
-    reader = show(told.forked()[0], "branches")
+    reader = show(threads.forked()[0], "branches")
     assert reader.browser.texts(".branch-name b") == ["branch 2", "branch 1"]
     reader.browser.click('[aria-label="Branch 2 as A"]')
     reader.browser.click('[aria-label="Branch 1 as B"]')
@@ -410,7 +411,7 @@ def test_two_branches_stand_side_by_side_and_lead_to_their_steps(show: Show) -> 
 
 @needs_chromium
 def test_from_any_step_the_way_leads_to_editing_and_forking(show: Show) -> None:
-    reader = show(told.asked("yes")[0])
+    reader = show(threads.asked("yes")[0])
     choose_step(reader, 1)
     reader.press_button("State, edit, fork")
     reader.sees("State at step 1", "Fork from here")
@@ -418,7 +419,7 @@ def test_from_any_step_the_way_leads_to_editing_and_forking(show: Show) -> None:
 
 @needs_chromium
 def test_ten_thousand_steps_are_a_few_elements(show: Show) -> None:
-    reader = show(told.long(10_000, growing=False)[0])
+    reader = show(threads.long(10_000, growing=False)[0])
     reader.sees("10,001 steps")
     assert reader.browser.run("document.querySelectorAll('*').length") < 600
     assert reader.browser.texts(".step-row .n")[-1] == "10000"
@@ -443,7 +444,7 @@ def test_the_newest_step_is_shown_before_all_of_a_long_thread_is_read(show: Show
 
     monkeypatch.setattr(ThreadIndex, "refresh", wait_to_read_all)
     try:
-        reader = show(told.long(300, growing=False)[0])
+        reader = show(threads.long(300, growing=False)[0])
         reader.sees("Step 300", "Tasks (1)", within=".step-detail")
         reader.until("document.querySelector('.task-name')")
         reader.click(".task-name")
@@ -461,10 +462,10 @@ def test_a_thousand_tasks_are_a_few_elements(show: Show) -> None:
             raise ValueError(f"item {state['n']} is broken")
         return {"log": [f"item {state['n']}"]}
 
-    graph = StateGraph(told.Log).add_node("check", check, error_handler=lambda state: {"log": ["mended"]})
+    graph = StateGraph(threads.Log).add_node("check", check, error_handler=lambda state: {"log": ["mended"]})
     graph.add_conditional_edges(START, lambda state: [Send("check", {"n": n}) for n in range(1000)], ["check"])
-    app = told.compiled(graph, "checks")
-    app.invoke({"log": []}, told.THREAD)
+    app = threads.compiled(graph, "checks")
+    app.invoke({"log": []}, CONFIG)
     reader = show(app)
     choose_step(reader, 1)
     reader.sees("Tasks (1,002)", "all 1,002", "failed 2")
@@ -486,8 +487,8 @@ def hostile() -> Any:
     def fail(state: Any) -> Any:
         raise ValueError(HOSTILE)
 
-    graph = StateGraph(told.Log)
-    graph.add_node(name, told.note({HOSTILE: HOSTILE}))
+    graph = StateGraph(threads.Log)
+    graph.add_node(name, threads.note({HOSTILE: HOSTILE}))
     graph.add_node("ask", lambda state: {"log": [interrupt(HOSTILE)]})
     graph.add_node("bad", fail)
     graph.add_edge(START, name).add_edge(name, "ask").add_edge(name, "bad")
@@ -518,8 +519,8 @@ def test_hostile_texts_stay_texts(show: Show, view: str) -> None:
 
 
 @needs_chromium
-@pytest.mark.parametrize("make", [told.nested, told.forked, told.failed], ids=["nested", "forked", "failed"])
-def test_a_phone_shows_every_view_within_its_width(show: Show, chromium: Browser, make: Callable[[], told.Told]) -> None:
+@pytest.mark.parametrize("make", [threads.nested, threads.forked, threads.failed], ids=["nested", "forked", "failed"])
+def test_a_phone_shows_every_view_within_its_width(show: Show, chromium: Browser, make: Callable[[], threads.StoredThread]) -> None:
     size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     chromium.tell("Emulation.setDeviceMetricsOverride", **size)
     try:
@@ -535,7 +536,7 @@ def test_a_phone_shows_every_view_within_its_width(show: Show, chromium: Browser
 @needs_chromium
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_text_can_be_read_in_both_themes(dark: bool, stack: ExitStack) -> None:
-    client = serve_thread(stack, told.failed()[0])
+    client = serve_thread(stack, threads.failed()[0])
     with browsing(dark=dark) as browser:
         reader = Reader(browser, str(client.base_url).rstrip("/"))
         reader.go("#/thread/t/steps")

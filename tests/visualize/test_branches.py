@@ -1,28 +1,28 @@
-"""The branches of a thread as a tree, and what is different between two of them."""
+"""The branches of a thread as a tree, and the differences between two of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from kit import threads_told as told
+from kit import stored_threads as threads
 
 from stategraph import Command
 from stategraph.visualize import branches, compare
 from stategraph.visualize.runs.report import draw_report
 
 
-def labels(made: told.Told) -> list[str]:
+def labels(made: threads.StoredThread) -> list[str]:
     return [node.label.replace("\n", " | ") for node in branches(*made).model.node_records]
 
 
 def test_a_thread_without_forks_is_one_branch() -> None:
-    assert labels(told.map_reduce(2, failing=())) == ["branch 1, the newest | steps 0 to 3 | input, plan, fetch, gather"]
+    assert labels(threads.map_reduce(2, failing=())) == ["branch 1, the newest | steps 0 to 3 | input, plan, fetch, gather"]
 
 
 def test_a_fork_is_a_branch_that_leaves_where_it_was_made() -> None:
-    tree = branches(*told.forked())
-    assert labels(told.forked()) == [
+    tree = branches(*threads.forked())
+    assert labels(threads.forked()) == [
         "steps 0 to 1 | input, draft | next: ask, check",
         "branch 1 | steps 2 to 3 | ask, check, publish",
         "branch 2, the newest | steps 2 to 4 | update_state, ask, check, publish",
@@ -32,7 +32,7 @@ def test_a_fork_is_a_branch_that_leaves_where_it_was_made() -> None:
 
 
 def test_a_fork_of_a_fork_leaves_its_own_branch() -> None:
-    app, thread = told.forked()
+    app, thread = threads.forked()
     tip = branches(app, thread).tips[2]
     before = next(s for s in app.get_state_history(thread) if s.config == tip).parent_config
     assert before is not None
@@ -45,25 +45,25 @@ def test_a_fork_of_a_fork_leaves_its_own_branch() -> None:
     assert [parents[inner], sorted(parents.values())] == [stem, sorted([stem, stem, inner, inner])]
 
 
-def test_a_branch_that_waits_says_what_comes_next() -> None:
-    assert labels(told.asked()) == ["branch 1, the newest | steps 0 to 1 | input, draft | next: ask, check"]
+def test_a_paused_branch_shows_its_next_nodes() -> None:
+    assert labels(threads.asked()) == ["branch 1, the newest | steps 0 to 1 | input, draft | next: ask, check"]
 
 
-def test_the_tips_are_configs_to_look_at_and_to_go_on_from() -> None:
-    app, thread = told.forked()
+def test_tips_of_branches_are_configs_for_get_state_and_resume() -> None:
+    app, thread = threads.forked()
     tips = branches(app, thread).tips
     assert [app.get_state(tip).values["log"][-2] for tip in tips.values()] == ["checked", "checked"]
     assert app.get_state(tips[2]).config == app.get_state(thread).config
 
 
 def test_a_tree_is_printed_with_characters() -> None:
-    lines = str(branches(*told.forked())).split("\n")
+    lines = str(branches(*threads.forked())).split("\n")
     assert lines[1].split() == ["|", "steps", "0", "to", "1", "|"] and lines[3].endswith("| next: ask, check |")
     assert lines[8].split("  ")[0] == "|" and "branch 1" in lines[8] and "branch 2, the newest" in lines[8]
 
 
-def test_a_comparison_tells_what_both_have_and_what_only_one() -> None:
-    app, thread = told.forked()
+def test_a_comparison_shows_common_and_different_steps() -> None:
+    app, thread = threads.forked()
     tips = branches(app, thread).tips
     assert str(compare(app, tips[1], tips[2])) == "\n".join([
         "both",
@@ -85,13 +85,13 @@ def test_a_comparison_tells_what_both_have_and_what_only_one() -> None:
 
 
 def test_a_branch_is_the_same_as_itself() -> None:
-    app, thread = told.forked()
+    app, thread = threads.forked()
     text = str(compare(app, thread, thread))
     assert text.count("  nothing") == 2 and text.endswith("no change")
 
 
 def test_two_threads_can_be_compared_too() -> None:
-    app, thread = told.asked("yes")
+    app, thread = threads.asked("yes")
     other: Any = {"configurable": {"thread_id": "another"}}
     app.invoke({"log": []}, other)
     app.invoke(Command(resume="no"), other)
@@ -101,13 +101,13 @@ def test_two_threads_can_be_compared_too() -> None:
 
 
 def test_a_report_of_a_thread_with_branches_has_the_tree() -> None:
-    page = draw_report(*told.forked())
+    page = draw_report(*threads.forked())
     assert "branch 2, the newest</text>" in page
-    assert "branch 1" not in draw_report(*told.asked("yes"))
+    assert "branch 1" not in draw_report(*threads.asked("yes"))
 
 
 def test_what_is_no_thread_is_refused() -> None:
-    app, _ = told.forked()
+    app, _ = threads.forked()
     with pytest.raises(ValueError, match="nothing is stored for thread 'nobody'"):
         branches(app, {"configurable": {"thread_id": "nobody"}})
     with pytest.raises(TypeError, match="app must be a compiled graph"):

@@ -1,11 +1,11 @@
-"""The layout in character cells: the same layers as in px, whole numbers, and no line on another."""
+"""The layout in character cells: the same layers as in px, whole numbers, and no overlapping lines."""
 
 from __future__ import annotations
 
 from itertools import combinations
 
 import pytest
-from drawn import DRAWN
+from example_graphs import DRAWN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,7 +49,7 @@ def test_text_and_svg_show_the_same_layers(name: str) -> None:
 
 @pytest.mark.parametrize("name", FLAT)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
-def test_boxes_stand_apart_in_whole_cells(name: str) -> None:
+def test_boxes_are_separated_by_whole_cells(name: str) -> None:
     boxes = list(in_cells(DRAWN[name]().model).boxes.values())
     assert all(value == int(value) for box in boxes for value in box[1:])
     for one, other in combinations(boxes, 2):
@@ -85,7 +85,7 @@ def drawn_cells(ends: dict[int, tuple[int, int]]) -> list[tuple[int, int, str]]:
 
 
 @given(st.integers(1, 7).flatmap(lambda n: st.tuples(*[st.permutations([3 * i for i in range(n)])] * 2)))
-def test_no_line_lies_on_another_whoever_swaps_columns(columns: tuple[list[int], list[int]]) -> None:
+def test_no_line_overlaps_another_after_columns_are_swapped(columns: tuple[list[int], list[int]]) -> None:
     cells = drawn_cells(dict(enumerate(zip(*columns, strict=True))))
     assert len(cells) == len(set(cells))
 
@@ -100,7 +100,7 @@ def test_a_straight_line_needs_no_track() -> None:
     assert assign_tracks({0: (4, 7)}) == {LevelRun(4, 7, 0): 0}
 
 
-def test_edges_there_and_back_stand_side_by_side() -> None:
+def test_forward_and_back_edges_are_drawn_side_by_side() -> None:
     nodes = (GraphNode("a", "a"), GraphNode("b", "b"))
     there, back = in_cells(GraphModel("", nodes, (GraphEdge("a", "b"), GraphEdge("b", "a")))).routes
     assert len(there.points) == len(back.points) == 2

@@ -1,15 +1,15 @@
-"""What each step of a thread changed, and who wrote it."""
+"""The changes of each step of a thread, and their writers."""
 
 from __future__ import annotations
 
-from kit import threads_told as told
+from kit import stored_threads as threads
 
 from stategraph.visualize.runs.changes import changes
 from stategraph.visualize.runs.diff import DiffLimits
 
 
-def test_each_step_tells_what_it_changed_and_who_wrote_it() -> None:
-    found = changes(*told.map_reduce(2, failing=()))
+def test_each_step_shows_its_changes_and_their_writers() -> None:
+    found = changes(*threads.map_reduce(2, failing=()))
     assert [(s.number, s.nodes, [c.where for c in s.changes], s.writers) for s in found.steps] == [
         (0, ("input",), ["log"], {"log": ("input",)}),
         (1, ("plan",), ["log"], {"log": ("plan",)}),
@@ -19,11 +19,11 @@ def test_each_step_tells_what_it_changed_and_who_wrote_it() -> None:
 
 
 def test_a_key_that_two_nodes_wrote_names_both() -> None:
-    assert changes(*told.asked("yes")).steps[2].writers == {"log": ("ask", "check")}
+    assert changes(*threads.asked("yes")).steps[2].writers == {"log": ("ask", "check")}
 
 
 def test_the_view_as_text() -> None:
-    assert changes(*told.asked()).draw_text().split("\n") == [
+    assert changes(*threads.asked()).draw_text().split("\n") == [
         "step 0: input",
         "  + log: []",
         "step 1: draft",
@@ -36,21 +36,21 @@ def test_the_view_as_text() -> None:
     ]
 
 
-def test_what_a_step_raised_is_told_with_its_changes() -> None:
-    found = changes(*told.failed())
+def test_the_error_of_a_step_is_shown_with_its_changes() -> None:
+    found = changes(*threads.failed())
     assert "(failed)" in found.draw_text() and "not finished" not in found.draw_text()
     assert "  bad raised ValueError: </script><b>boom</b>" in found.draw_text().split("\n")
     assert "<p><b>bad raised ValueError: &lt;/script&gt;&lt;b&gt;boom&lt;/b&gt;</b></p>" in found.draw_html()
 
 
 def test_an_update_and_a_fan_out_are_named() -> None:
-    heads = [line for line in changes(*told.forked()).draw_text().split("\n") if line.startswith("step")]
+    heads = [line for line in changes(*threads.forked()).draw_text().split("\n") if line.startswith("step")]
     assert heads[2] == "step 2: update_state"
-    assert "step 2: fetch \u00d79" in changes(*told.map_reduce(9)).draw_text()
+    assert "step 2: fetch \u00d79" in changes(*threads.map_reduce(9)).draw_text()
 
 
 def test_a_step_names_the_checkpoint_that_it_made() -> None:
-    app, thread = told.asked()
+    app, thread = threads.asked()
     found = changes(app, thread)
     assert [s.checkpoint for s in found.steps][-2:] == [
         app.get_state(thread).config["configurable"]["checkpoint_id"],
@@ -59,12 +59,12 @@ def test_a_step_names_the_checkpoint_that_it_made() -> None:
 
 
 def test_limits_are_kept() -> None:
-    text = changes(*told.map_reduce(50, failing=()), DiffLimits(lines=2)).draw_text()
+    text = changes(*threads.map_reduce(50, failing=()), DiffLimits(lines=2)).draw_text()
     assert "… 48 more" in text
 
 
 def test_the_view_shows_itself_in_a_notebook() -> None:
-    found = changes(*told.failed())
+    found = changes(*threads.failed())
     shown = found._repr_mimebundle_()
     assert shown["text/plain"] == found.draw_text()
     assert "<h4>step 0: input</h4><p><b>log</b> <ins>[]</ins></p>" in shown["text/html"]

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from broken_values import JSON, Broken, BrokenError
 from hypothesis import given
 from hypothesis import strategies as st
-from odd import JSON, Broken, BrokenError
 from pydantic import BaseModel
 
 from stategraph.visualize.runs.diff import Change, DiffLimits, diff, draw_html, draw_text
@@ -82,11 +82,11 @@ def told(before: Any, after: Any, limits: DiffLimits | None = None) -> list[str]
         ({"": 1, 2: 1}, {"": 2, 2: 3}, ["~ '': 1 → 2", "~ 2: 1 → 3"]),
     ],
 )  # fmt: skip
-def test_a_change_is_told_where_it_is_and_as_small_as_it_is(before: Any, after: Any, lines: list[str]) -> None:
+def test_a_change_is_shown_at_its_path_and_minimal(before: Any, after: Any, lines: list[str]) -> None:
     assert told(before, after) == lines
 
 
-def test_of_a_text_with_lines_the_lines_that_changed_are_told() -> None:
+def test_a_diff_of_a_multiline_text_shows_the_changed_lines() -> None:
     lines = [f"line {n} of a text" for n in range(8)]
     other = [*lines[:3], "new", *lines[4:]]
     found = told({"a": "\n".join(lines)}, {"a": "\n".join(other)})
@@ -99,12 +99,12 @@ def test_of_a_text_with_lines_the_lines_that_changed_are_told() -> None:
     ]
 
 
-def test_long_texts_are_shown_where_they_begin_to_differ() -> None:
+def test_long_texts_are_shown_from_the_first_difference() -> None:
     [line] = told({"a": "x" * 5000 + "y" + "z" * 500}, {"a": "x" * 5000 + "!" + "z" * 500})
     assert "xyz" in line and "x!z" in line and len(line) < 500
 
 
-def test_messages_are_told_apart_by_their_ids() -> None:
+def test_messages_are_matched_by_their_ids() -> None:
     one, two = {"id": "1", "role": "user", "content": "hi"}, {"id": "2", "role": "assistant", "content": "hello"}
     new = {"id": "3", "role": "user", "content": "more"}
     assert told({"m": [one]}, {"m": [one, two]}) == ["~ m: 1 appended, 2 in all", "    + assistant: hello"]
@@ -134,14 +134,14 @@ def test_a_million_characters_and_a_hundred_thousand_items_stay_small() -> None:
 @pytest.mark.parametrize(
     "make", [Broken, BrokenError, lambda: [Broken()], object, lambda: 10**5000, lambda: type, lambda: print]
 )
-def test_odd_objects_do_no_harm(make: Callable[[], Any]) -> None:
+def test_objects_with_broken_methods_do_not_break_a_diff(make: Callable[[], Any]) -> None:
     odd = make()
     for before, after in ((odd, 1), (1, odd), (odd, odd), ([odd], [odd, 1]), ({"a": odd}, {"a": type(odd)})):
         draw_text(diff({"a": before}, {"a": after}))
         draw_html(diff(before, after))
 
 
-def test_what_holds_itself_does_no_harm() -> None:
+def test_self_referential_values_do_not_break_a_diff() -> None:
     one: dict[str, Any] = {"a": 1}
     one["self"] = one
     two: dict[str, Any] = {"a": 2}
@@ -182,7 +182,7 @@ def test_no_text_of_a_state_becomes_markup(before: Any, after: Any) -> None:
     assert "\u202e" not in page.text
 
 
-def test_html_marks_what_came_and_what_went_with_words_of_their_own() -> None:
+def test_html_marks_added_and_removed_parts_in_words() -> None:
     html = draw_html(diff({"a": 1, "b": 1}, {"a": 2, "c": [1]}))
     assert html == (
         "<p><b>b</b> <del>1</del></p><p><b>a</b> <del>1</del> <ins>2</ins></p><p><b>c</b> <ins>[1]</ins></p>"

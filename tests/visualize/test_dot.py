@@ -1,4 +1,4 @@
-"""DOT text that Graphviz takes, and what comes of a Graphviz that is there, is not there, breaks, or does not come back."""
+"""DOT text that Graphviz accepts, and what happens if Graphviz is missing, broken or hangs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from drawn import DRAWN, graph, joined, router
+from example_graphs import DRAWN, graph, joined, router
 from hypothesis import given
 from kit.described import Described, build
 from kit.random_graphs import graphs
@@ -59,7 +59,7 @@ def test_the_text_needs_no_graphviz(no_path: Path) -> None:
     assert "\ta -> b\n" in draw_dot(chain())
 
 
-def test_names_stand_for_themselves() -> None:
+def test_names_without_special_characters_are_not_escaped() -> None:
     names = ["<b>bold</b>", "back\\nslash", 'say "hi"', "node", "edge", "a-b"]
     text = draw_dot(joined(graph(*names), *pairwise(names)).compile(name="<x>").get_graph().model)
     for label in ('"<b>bold</b>"', '"back\\\\nslash"', '"say \\"hi\\""', '"node"', '"edge"', '"a-b"'):
@@ -122,7 +122,7 @@ def test_the_graph_goes_downwards() -> None:
 
 
 @needs_any
-def test_parallel_nodes_stand_side_by_side_though_a_router_leads_back_to_some() -> None:
+def test_parallel_nodes_are_side_by_side_though_a_router_leads_back_to_some() -> None:
     built = joined(graph("a", "b", "c", "j"), ("__start__", "b"), ("__start__", "c"), (["a", "b", "c"], "j"))
     layout = arrange_with_graphviz(built.add_conditional_edges("j", router("again"), ["a", "b"]).compile().get_graph().model)
     assert layout is not None and len({layout.boxes[name].y for name in "abc"}) == 1
@@ -159,7 +159,7 @@ def test_a_png_without_any_graphviz_says_what_to_install(no_path: Path, monkeypa
         ("while :; do :; done", "timed out"),
     ],
 )
-def test_a_graphviz_that_does_not_work_is_told_and_done_without(
+def test_a_broken_graphviz_warns_and_the_built_in_layout_is_used(
     no_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
     monkeypatch.setattr(dot, "find_spec", lambda name: None)

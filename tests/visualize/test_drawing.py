@@ -1,4 +1,4 @@
-"""The drawing as its user holds it: what it tells, how it is saved, and how notebooks show graphs, builders, drawings."""
+"""The Drawing object: what it contains, how it is saved, and how notebooks show graphs, builders, drawings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn
 from xml.etree import ElementTree
 
 import pytest
-from drawn import (
+from example_graphs import (
     DRAWN,
     State,
     graph,
@@ -52,14 +52,14 @@ def no_graphviz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 # -- what it tells --------------------------------------------------------------------------------------------
 
 
-def test_nodes_edges_and_clusters_are_at_hand() -> None:
+def test_nodes_edges_and_clusters_are_accessible() -> None:
     drawing = nested().compile(name="outer").get_graph(xray=1)
     assert (drawing.name, repr(drawing)) == ("outer", "Drawing('outer', 8 nodes, 7 edges)")
     assert drawing.nodes["sub:before"].inside == "sub" and list(drawing.clusters) == ["sub"]
     assert ("z", END) in [edge[:2] for edge in drawing.edges] and drawing.nx.has_edge("a", "sub:__start__")
 
 
-def test_as_json_it_holds_everything_and_nothing_but_plain_data() -> None:
+def test_to_json_contains_everything_as_plain_data() -> None:
     data = json.loads(json.dumps(metadata().to_json()))
     (told,) = [record for record in data["nodes"] if record["id"] == "a"]
     assert told["metadata"] == {
@@ -170,7 +170,7 @@ def test_plain_text_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
 # -- notebooks ------------------------------------------------------------------------------------------------
 
 
-def test_a_graph_and_its_builder_and_its_drawing_show_alike() -> None:
+def test_a_graph_its_builder_and_its_drawing_are_displayed_identically() -> None:
     builder = joined(graph("a", "b"), ("a", "b"))
     app = builder.compile()
     assert app._repr_mimebundle_() == builder._repr_mimebundle_() == app.get_graph()._repr_mimebundle_()
@@ -215,7 +215,7 @@ def test_only_the_forms_asked_for_are_made() -> None:
     assert list(app._repr_mimebundle_(include=[SVG, PLAIN], exclude=[SVG])) == [PLAIN]
 
 
-def test_mistakes_are_told_with_a_picture_of_what_there_is() -> None:
+def test_mistakes_are_reported_with_the_valid_choices() -> None:
     builder = graph("a", "b").add_edge("a", "bee").add_conditional_edges("b", router("r"), {"x": "sea"})
     shown = builder._repr_mimebundle_()
     assert list(shown) == [HTML, PLAIN]
@@ -285,7 +285,7 @@ def test_a_plain_interpreter_shows_one_line() -> None:
     assert "\n" not in repr(graph("a").compile())
 
 
-def test_drawing_is_loaded_when_somebody_draws(tmp_path: Path) -> None:
+def test_drawing_is_imported_at_the_first_use(tmp_path: Path) -> None:
     code = "import sys, stategraph; print([m for m in sys.modules if m.startswith('stategraph.visualize')])"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, text=True) == "[]\n"
 

@@ -1,4 +1,6 @@
-"""What a drawing shows, on random graphs and on each kind of part: exactly what was declared, and no user code is run."""
+"""What a drawing contains, on random graphs and on each kind of part: exactly what was declared, and no user code is
+run.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypedDict
 
 import networkx
 import pytest
-from drawn import DRAWN, State, graph, inner, joined, nested, node, router
+from example_graphs import DRAWN, State, graph, inner, joined, nested, node, router
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.described import Described, build
@@ -159,7 +161,7 @@ def test_a_router_that_returns_names_and_sends() -> None:
     }  # fmt: skip
 
 
-def test_sends_beside_declared_names_may_go_anywhere() -> None:
+def test_undeclared_sends_may_go_anywhere() -> None:
     for hint in (Literal["b"] | Send, Literal["b"] | list[Send]):
         drawn = model(graph("a", "b", "c").add_conditional_edges("a", router("r", hint)))
         assert [edge for edge in drawn.edge_records if edge.source != "__start__" and edge.target != END] == [
@@ -189,7 +191,7 @@ def test_a_join_into_the_end() -> None:
     ]  # fmt: skip
 
 
-def test_plain_edges_come_in_the_order_in_which_their_nodes_were_added() -> None:
+def test_plain_edges_are_in_the_order_their_nodes_were_added() -> None:
     names = [f"n{number}" for number in range(12)]
     built = joined(graph("a", *names), *(("a", name) for name in reversed(names)))
     assert [edge.target for edge in edges(built) if edge.source == "a"] == names
@@ -217,7 +219,7 @@ def test_start_and_end_have_no_breakpoint() -> None:
     assert [node.id for node in nodes if node.before or node.after] == ["a"]
 
 
-def test_an_error_handler_is_drawn_beside_its_node() -> None:
+def test_an_error_handler_is_drawn_next_to_its_node() -> None:
     def mend(state: State) -> NoReturn:
         raise AssertionError("a handler was called")
 
@@ -341,12 +343,12 @@ def test_get_graph_is_there_for_coroutines() -> None:
     assert asyncio.run(app.aget_graph(xray=True)).model == app.get_graph(xray=True).model
 
 
-def test_a_copy_of_a_graph_is_drawn_alike() -> None:
+def test_a_copy_of_a_graph_is_drawn_identically() -> None:
     app = joined(graph("a").add_node("sub", inner()), ("a", "sub")).compile()
     assert app.with_config({"tags": ["x"]}).get_graph(xray=True).model == app.get_graph(xray=True).model
 
 
-def test_marks_that_turn_the_reading_direction_are_written_out_in_every_form() -> None:
+def test_bidi_marks_are_escaped_in_every_format() -> None:
     evil = "pay\u202eecila\u2066"
     built = joined(graph(evil, "b", metadata={"who": evil}), (evil, "b"))
     built.add_conditional_edges("b", router(evil), {evil: evil, "end": END})

@@ -1,4 +1,6 @@
-"""Graphs that are too wide to be read are drawn with like nodes as one, with their count; nothing is lost of those that are not."""
+"""Graphs that are too wide to be read are drawn with similar nodes as one, with their count; narrower ones are drawn
+completely.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from itertools import pairwise
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from drawn import node
+from example_graphs import node
 
 from stategraph import END, START, StateGraph
 from stategraph.checkpoint.memory import MemorySaver
@@ -54,7 +56,7 @@ def test_a_wide_fan_out_is_one_node_with_its_count_and_names() -> None:
     assert label[0] == "200 nodes" and label[1].startswith("a0, a1, a2, a3") and label[-1] == "... a199"
 
 
-def test_names_stand_in_the_order_of_their_numbers() -> None:
+def test_names_are_sorted_by_their_numbers() -> None:
     label = next(n.label for n in fold(drawing(fan(12)).model)[0].node_records if n.kind == "folded")
     assert label == "12 nodes\na0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10,\na11"
 
@@ -170,7 +172,7 @@ def test_print_asks_the_terminal_for_its_width(monkeypatch: pytest.MonkeyPatch, 
     assert "8 nodes" not in capsys.readouterr().out
 
 
-def test_a_width_that_holds_nothing_is_refused() -> None:
+def test_a_width_that_fits_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="width must be an integer >= 20, got 7"):
         drawing(fan(1)).draw_ascii(width=7)
 
@@ -185,7 +187,7 @@ def ran(count: int) -> tuple[Any, Any]:
     return app, config
 
 
-def test_rows_of_a_timeline_stand_in_the_order_of_their_numbers() -> None:
+def test_rows_of_a_timeline_are_sorted_by_their_numbers() -> None:
     assert timeline(*ran(12)).rows == ("plan", *(f"a{n}" for n in range(12)), "gather")
 
 

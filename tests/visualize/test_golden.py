@@ -1,4 +1,4 @@
-"""The drawings of two dozen graphs, in every text form, as they were looked at and found good.
+"""The drawings of two dozen graphs, in every text format, compared with reviewed files.
 
 After a change that is meant to show, `STATEGRAPH_RENEW=1 make test ARGS=tests/visualize/test_golden.py` writes them anew; look at
 the difference before you commit it.
@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from drawn import DRAWN
+from example_graphs import DRAWN
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -1,4 +1,4 @@
-"""A picture as HTML: what every notebook's frontend shows."""
+"""A picture as HTML: what every notebook frontend shows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from stategraph import START, StateGraph
 from stategraph.visualize.image import as_image
 
 
-def test_the_image_holds_the_picture_itself_and_loads_nothing() -> None:
+def test_the_image_embeds_the_picture_and_loads_nothing() -> None:
     made = as_image("<svg>\u00e9</svg>", "a graph")
     found = re.fullmatch(r'<img alt="a graph" src="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"/>', made)
     assert found and b64decode(found[1]).decode() == "<svg>\u00e9</svg>"
 
 
-def test_a_picture_that_follows_a_theme_has_a_clear_page_and_tells_its_width() -> None:
+def test_a_themed_picture_is_transparent_and_has_its_width() -> None:
     app = StateGraph(dict).add_node("a", lambda state: None).add_edge(START, "a").compile()
     drawing = app.get_graph()
     image = as_image(drawing.draw_svg(), "a")
@@ -31,5 +31,5 @@ def test_a_picture_that_follows_a_theme_has_a_clear_page_and_tells_its_width() -
     )
 
 
-def test_words_cannot_break_out_of_the_image() -> None:
+def test_text_cannot_break_out_of_the_image() -> None:
     assert as_image("", '"><script>').startswith('<img alt="&quot;&gt;&lt;script&gt;" src=')

@@ -1,4 +1,4 @@
-"""What all drawings say alike: ids that clash with nothing, and notes that run no code of the user's."""
+"""What all drawings share: unique ids, and notes that run no user code."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from stategraph.visualize.model import EdgeKind, GraphNode, NodeKind
 
 
 @given(st.lists(st.one_of(st.text(max_size=8), st.sampled_from(["end", "node", "a b", "a_b", "a_b_", "node_end", "END"])), unique=True))
-def test_every_name_gets_a_word_of_its_own(names: list[str]) -> None:
+def test_every_name_gets_a_unique_id(names: list[str]) -> None:
     ids = make_ids(names)
     assert sorted(ids) == sorted(names) and len(set(ids.values())) == len(names)
     assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", word) and word.lower() not in RESERVED for word in ids.values())
 
 
-def test_a_name_that_is_a_word_stays_whoever_comes_before_it() -> None:
+def test_a_name_that_is_an_identifier_is_kept_in_any_order() -> None:
     assert make_ids(["a b", "a_b", "Graph", "1st"]) == {"a_b": "a_b", "a b": "a_b_", "Graph": "node_Graph", "1st": "node_1st"}
 
 

@@ -286,7 +286,7 @@ def test_a_chain_goes_straight_down() -> None:
     assert [y for _, y in middles] == sorted(y for _, y in middles)
 
 
-def test_a_chain_stays_straight_beside_its_loops() -> None:
+def test_a_chain_with_loops_stays_straight() -> None:
     layout = arrange(PLANAR["nested loops"])
     assert len({round(layout.boxes[name].middle[0], 3) for name in "SabcdE"}) == 1
 
@@ -297,7 +297,7 @@ def test_edges_lead_down_and_loops_up() -> None:
     assert up == [GraphEdge("d", "a")]
 
 
-def test_parallel_nodes_stand_side_by_side_though_a_router_leads_back_to_some() -> None:
+def test_parallel_nodes_are_side_by_side_though_a_router_leads_back_to_some() -> None:
     model = drawn("S a j, S b j, S c j, j E", j="join")
     again = (GraphEdge("j", "a", "conditional"), GraphEdge("j", "b", "conditional"))
     layout = arrange(GraphModel("", model.node_records, (*model.edge_records, *again)))
@@ -325,7 +325,7 @@ def test_a_label_next_to_a_plain_edge_of_the_same_nodes_has_room() -> None:
     check(model, arrange(model))
 
 
-def test_parallel_edges_lie_apart() -> None:
+def test_parallel_edges_do_not_overlap() -> None:
     edges = [GraphEdge("a", "b"), GraphEdge("a", "b", "conditional"), GraphEdge("a", "b", "send"), GraphEdge("b", "a", "goto")]
     layout = arrange(GraphModel("", (GraphNode("a", "a"), GraphNode("b", "b")), tuple(edges)))
     for one, other in combinations(layout.routes, 2):
@@ -333,7 +333,7 @@ def test_parallel_edges_lie_apart() -> None:
         assert abs(one.points[0][0] - other.points[0][0]) > 5 or abs(one.points[0][1] - other.points[0][1]) > 5
 
 
-def test_an_error_handler_stands_beside_its_node() -> None:
+def test_an_error_handler_is_placed_next_to_its_node() -> None:
     nodes = (GraphNode("S", "START", "start"), GraphNode("a", "a"), GraphNode("h", "recover", handler=True), GraphNode("E", "END", "end"))
     layout = arrange(
         GraphModel("", nodes, (GraphEdge("S", "a"), GraphEdge("a", "E"), GraphEdge("a", "h", "error"), GraphEdge("h", "E", "goto")))
@@ -343,7 +343,7 @@ def test_an_error_handler_stands_beside_its_node() -> None:
     assert crossings(layout) == []
 
 
-def test_the_error_handler_of_a_nested_graph_stands_beside_its_box() -> None:
+def test_the_error_handler_of_a_nested_graph_is_placed_next_to_its_box() -> None:
     nodes = (
         GraphNode("S", "START", "start"), GraphNode("c:S", "START", "start", "c"), GraphNode("c:a", "a", inside="c"),
         GraphNode("c:E", "END", "end", "c"), GraphNode("h", "rescue", handler=True), GraphNode("o", "other"), GraphNode("E", "END", "end"),
@@ -359,7 +359,7 @@ def test_the_error_handler_of_a_nested_graph_stands_beside_its_box() -> None:
     assert box.y < handler.middle[1] < box.y + box.height
 
 
-def test_a_handler_of_several_nodes_stands_below_them() -> None:
+def test_a_handler_of_several_nodes_is_placed_below_them() -> None:
     model = drawn("S a b E, a h, b h")
     edges = tuple(e._replace(kind="error") if e.target == "h" else e for e in model.edge_records)
     layout = arrange(GraphModel("", model.node_records, edges))
@@ -370,7 +370,7 @@ def test_a_handler_of_several_nodes_stands_below_them() -> None:
     )
 
 
-def test_what_nothing_connects_stands_side_by_side() -> None:
+def test_unconnected_nodes_are_placed_side_by_side() -> None:
     layout = arrange(PLANAR["two parts"])
     assert layout.boxes["b"].y == layout.boxes["S"].y
     assert layout.boxes["b"].x > layout.boxes["a"].x

@@ -79,7 +79,7 @@ def test_every_edge_leads_to_a_lower_layer(edges: list[Pair]) -> None:
     assert min(found) == 0
 
 
-def test_a_node_stands_near_to_what_it_leads_to() -> None:
+def test_a_node_is_placed_near_its_successors() -> None:
     assert assign_layers(5, [(0, 1), (1, 2), (2, 3), (4, 3)]) == [0, 1, 2, 3, 2]
 
 

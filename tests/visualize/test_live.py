@@ -1,4 +1,4 @@
-"""`watch` gives what `invoke` gives, and shows what happens meanwhile."""
+"""`watch` returns what `invoke` returns, and shows the run meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kit.described import given as taken
 from kit.drive import Drive
 from kit.graphs import CONFIG
 from kit.random_graphs import graphs
-from kit.watching import Seen
+from kit.recording_view import Seen
 from typing_extensions import TypedDict
 
 import stategraph
@@ -151,7 +151,7 @@ def test_a_lone_node_runs_on_the_thread_that_it_runs_on_without_a_view() -> None
     assert threads == [threading.current_thread()]
 
 
-def test_a_question_comes_back_as_from_invoke_and_is_shown(drive: Drive) -> None:
+def test_an_interrupt_is_returned_as_from_invoke_and_shown(drive: Drive) -> None:
     app = graph("b", a=lambda state: {"log": [interrupt("really?")]}).compile(checkpointer=InMemorySaver())
     result, seen = shown(drive, app, {"log": []}, CONFIG)
     assert [question.value for question in result["__interrupt__"]] == ["really?"]
@@ -287,7 +287,7 @@ def test_the_first_picture_with_its_imports_does_not_hold_up_the_next() -> None:
     assert seen.is_set() and show.pause == PERIOD
 
 
-def test_a_resume_tells_what_was_done_before_from_what_it_runs(drive: Drive) -> None:
+def test_a_resume_distinguishes_restored_tasks_from_those_it_runs(drive: Drive) -> None:
     lines = io.StringIO()
     failing = [True]
 
@@ -319,7 +319,7 @@ def test_a_new_input_starts_with_all_nodes_waiting(drive: Drive) -> None:
     assert shown(drive, app, {"log": []}, CONFIG)[1].marks[0] == {"a": ("waiting", "")}
 
 
-def test_time_goes_on_in_the_view_while_nothing_else_happens() -> None:
+def test_the_clock_of_the_view_advances_without_events() -> None:
     twice = threading.Event()
     seen = Seen(lambda seen: twice.set() if sum("superstep 1" in line for line in seen.headlines) > 2 else None)
     app = graph(a=lambda state: {"log": [str(twice.wait(PATIENCE))]}).compile()
@@ -345,7 +345,7 @@ def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(
     assert [run_events.place_of(ns) for ns, data in chunks if "triggers" in data] == [(), ("top",), ("top", "middle")]
 
 
-def test_a_stream_can_be_observed_beside_its_reader(drive: Drive) -> None:
+def test_a_stream_can_be_watched_and_read_at_once(drive: Drive) -> None:
     events: list[Any] = []
     observer = run_events.RunEvents(events.append, lambda: 0.0)
     app = graph("a").compile()
@@ -353,7 +353,7 @@ def test_a_stream_can_be_observed_beside_its_reader(drive: Drive) -> None:
     assert events == [TaskStarted(0.0, (), "a", 1), TaskEnded(0.0, (), "a")]
 
 
-def test_graphs_that_a_function_runs_are_shown_once_they_are_known() -> None:
+def test_graphs_run_by_a_function_are_shown_once_known() -> None:
     first, second = graph("x").compile(), graph("y").compile()
 
     def both(state: State) -> Any:
@@ -371,7 +371,7 @@ def test_graphs_that_a_function_runs_are_shown_once_they_are_known() -> None:
 
 
 @pytest.mark.parametrize("options", [{"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}], ids=str)
-def test_a_breakpoint_marks_the_nodes_that_it_holds(drive: Drive, options: Any) -> None:
+def test_a_breakpoint_marks_the_nodes_it_stops(drive: Drive, options: Any) -> None:
     result, seen = shown(drive, graph("a", "b", "c").compile(), {"log": []}, **options)
     assert result == {"log": ["a"]}
     assert seen.marks[-1]["b"] == ("paused", "breakpoint") and seen.states["c"] == "waiting"
@@ -525,7 +525,7 @@ def test_a_call_with_progress_is_shown_and_returns_the_same(drive: Drive, seen: 
     assert drive.invoke(app, {"log": []}, progress="lines", stream_mode="updates", debug=True)[0] == {"a": {"log": ["a"]}}
 
 
-def test_a_map_reduce_tells_tasks_done_of_known_how_fast_and_what_is_left(drive: Drive, seen: Seen) -> None:
+def test_a_map_reduce_shows_tasks_done_of_known_rate_and_remaining_time(drive: Drive, seen: Seen) -> None:
     """The last ten tasks wait until it has been seen that the others have ended."""
     told, paces = threading.Event(), []
 
@@ -568,7 +568,7 @@ def test_a_retry_is_counted_while_its_task_still_runs(drive: Drive, seen: Seen) 
     assert seen.marks[-1]["work"][1] == f"{TIMES}2 · 1 retry"
 
 
-def test_other_observers_of_the_call_are_told_as_well(drive: Drive, seen: Seen) -> None:
+def test_other_observers_of_the_call_get_events_too(drive: Drive, seen: Seen) -> None:
     events: list[Any] = []
     other = run_events.RunEvents(events.append, lambda: 0.0)
     drive.invoke(graph("a").compile(), {"log": []}, progress=True, observer=other)
@@ -583,7 +583,7 @@ def test_a_resume_with_progress_shows_what_was_done_before(drive: Drive, seen: S
     assert seen.marks[-1] == {"a": ("done", "earlier"), "b": ("done", seen.marks[-1]["b"][1])}
 
 
-def test_a_reader_who_leaves_early_ends_the_view(drive: Drive, seen: Seen) -> None:
+def test_a_reader_that_leaves_early_ends_the_view(drive: Drive, seen: Seen) -> None:
     app = graph("a", "b").compile()
     assert drive.stream(app, {"log": []}, progress=True, stream_mode="updates", take=1) == [{"a": {"log": ["a"]}}]
     assert seen.progress.state == "stopped"

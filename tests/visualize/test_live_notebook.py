@@ -1,4 +1,4 @@
-"""A run in a notebook: what the cell shows while it goes, and what the saved notebook keeps."""
+"""A run in a notebook: what the cell shows during the run, and what the saved notebook keeps."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_picture_is_one_svg_with_headline_graph_and_marks() -> None:
     assert 'class="node is-running" data-node="a"' in svg and 'class="node is-waiting" data-node="c"' in svg
 
 
-def test_beside_the_bar_stands_how_fast_it_goes_and_what_is_left() -> None:
+def test_the_bar_has_rate_and_remaining_time() -> None:
     progress = progressed(*[TaskStarted(0.0, (), "a")] * 200, *[TaskEnded(1.0, (), "a")] * 20)
     svg = drawn(progress, 2.0)
     assert "10/s · about 18 s left" in texts(svg)
@@ -56,7 +56,7 @@ def test_beside_the_bar_stands_how_fast_it_goes_and_what_is_left() -> None:
     assert describe_run(progress, 2.0).splitlines()[0].endswith(" · 2 s · 10/s · about 18 s left")
 
 
-def test_what_is_asked_and_what_went_wrong_stand_below_the_graph() -> None:
+def test_interrupts_and_errors_are_shown_below_the_graph() -> None:
     progress = progressed(TaskStarted(0.0, (), "a"), TaskEnded(0.0, (), "a", paused=True, questions=(("1", "why " * 200),)))
     progress.end(0.0, "failed", "ValueError: \x00 <no>")
     said = texts(drawn(progress))
@@ -82,7 +82,7 @@ def test_where_no_picture_can_be_shown_the_same_is_said_describe_run() -> None:
     ]  # fmt: skip
 
 
-def test_the_graph_stands_in_the_middle_above_the_bar() -> None:
+def test_the_graph_is_centred_above_the_bar() -> None:
     layout = arrange(SHAPE)
     svg = draw_picture(Progress(SHAPE), 0.0, fit(SHAPE))
     width = float(ET.fromstring(svg).get("width", "0"))
@@ -197,7 +197,7 @@ def test_a_run_that_fails_leaves_its_picture_above_the_error(cells: Any) -> None
 
 
 @pytest.mark.trial
-def test_the_picture_is_updated_in_place_while_the_run_goes_on(cells: Any) -> None:
+def test_the_picture_is_updated_in_place_during_the_run(cells: Any) -> None:
     (output,) = pictures(cells[0][4])
     assert texts(output.data["image/svg+xml"])[-1].startswith("done")
     sent = [m["content"]["data"] for m in cells[1][4] if m["msg_type"] in ("display_data", "update_display_data")]

@@ -129,7 +129,7 @@ def as_text(progress: Progress, now: float, room: int | None = None) -> list[str
     return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
 
 
-def test_the_table_tells_state_runs_what_is_left_and_time() -> None:
+def test_the_table_shows_state_runs_remaining_tasks_and_time() -> None:
     lines = as_text(progressed(*FIRST, *SECOND[:4]), 2.5)
     assert lines[0] == "superstep 2 · 1 of 3 tasks · 2.5 s"
     assert lines[2].split() == ["node", "state", "runs", "left", "time"]
@@ -140,7 +140,7 @@ def test_the_table_tells_state_runs_what_is_left_and_time() -> None:
     ]
 
 
-def test_questions_and_the_error_stand_below_the_table() -> None:
+def test_interrupts_and_the_error_are_shown_below_the_table() -> None:
     asked = (("1", "really [bold]?"),)
     progress = progressed(TaskStarted(0.0, (), "plan"), TaskEnded(0.0, (), "plan", paused=True, questions=asked))
     progress.end(0.0, "failed", "ValueError: [/] no")
@@ -190,13 +190,13 @@ def test_a_table_that_breaks_gives_stdout_back() -> None:
     assert sys.stdout is stdout
 
 
-def test_beside_the_bar_stands_how_fast_it_goes_and_what_is_left() -> None:
+def test_the_bar_has_rate_and_remaining_time() -> None:
     many = [*FIRST, *[TaskStarted(0.5, (), "count", 2)] * 100, *[TaskEnded(2.5, (), "count")] * 10]
     assert as_text(progressed(*many), 2.5)[1].endswith("5/s · about 18 s left")
     assert "/s" not in as_text(progressed(*FIRST), 0.5)[1]
 
 
-def test_plain_lines_tell_now_and_then_how_far_a_long_superstep_has_come() -> None:
+def test_plain_lines_report_the_progress_of_a_long_superstep() -> None:
     file = io.StringIO()
     lines, progress = Lines(file), progressed(*FIRST, *[TaskStarted(0.5, (), "count", 2)] * 100)
     for second in range(1, 31):

@@ -210,7 +210,7 @@ def test_it_may_be_without_styles() -> None:
     assert drawn(with_styles=False) == [line for line in drawn() if not line.strip().startswith("class")]
 
 
-def test_labels_are_wrapped_after_so_many_words() -> None:
+def test_labels_are_wrapped_after_a_number_of_words() -> None:
     def label(most: int) -> str:
         [line] = [line for line in drawn(wrap_label_n_words=most) if "one" in line]
         return line.split('"')[1]
@@ -226,7 +226,7 @@ class Curve(Enum):
 
 
 @pytest.mark.parametrize("curve", [Curve.BASIS, "basis"])
-def test_how_edges_bend_and_what_else_mermaid_is_told_stands_before_the_graph(curve: Any) -> None:
+def test_curves_and_other_settings_are_written_before_the_graph(curve: Any) -> None:
     config = {"config": {"theme": "neutral", "flowchart": {"padding": 5}}, "title": "A: graph"}
     found = drawn(curve_style=curve, frontmatter_config=config)
     assert found[:5] == [
@@ -248,6 +248,6 @@ class Colors:
 
 
 @pytest.mark.parametrize("colors", [Colors(), {"default": "fill:#123", "first": "fill:#456"}])
-def test_nodes_may_have_colours_of_ones_own(colors: Any) -> None:
+def test_nodes_may_have_custom_colours(colors: Any) -> None:
     found = [line.strip() for line in drawn(node_colors=colors) if "classDef" in line]
     assert found == ["classDef default fill:#123", "classDef first fill:#456", "classDef last font-weight:bold"]

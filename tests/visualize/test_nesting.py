@@ -1,4 +1,4 @@
-"""Edges of nested drawings as those of their levels, and which of them close a circle there."""
+"""Edges of nested drawings as those of their levels, and which of them close a cycle there."""
 
 from __future__ import annotations
 

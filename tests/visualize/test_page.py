@@ -1,4 +1,6 @@
-"""The drawing as a web page: it stands alone, its legend fits, and it can be moved, zoomed and asked, in a real browser."""
+"""The drawing as a web page: it is self-contained, its legend fits, and it can be moved, zoomed and searched, in a
+real browser.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from drawn import DRAWN, error_handlers, graph, hostile_names, joined, map_reduce, node, tool_agent
+from example_graphs import (
+    DRAWN,
+    error_handlers,
+    graph,
+    hostile_names,
+    joined,
+    map_reduce,
+    node,
+    tool_agent,
+)
 from kit.browser import Browser, browsing, needs_chromium
 
 from stategraph.visualize.labels import EDGE_KINDS, NODE_KINDS
@@ -132,7 +143,7 @@ def test_a_wide_graph_fills_the_page(browser: Browser, tmp_path: Path) -> None:
 
 
 @needs_chromium
-def test_the_page_opens_without_complaint_and_asks_nobody(shown: Browser) -> None:
+def test_the_page_opens_without_errors_or_requests(shown: Browser) -> None:
     assert shown.said == [] and len(shown.asked_for) == 1
     assert shown.texts("h1") == ["StateGraph"] and shown.texts("header p") == ["2 nodes, 4 edges"]
     boxes = shown.run("[...document.querySelectorAll('#view .node')].map(e => e.getBoundingClientRect().toJSON())")

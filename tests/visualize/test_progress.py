@@ -1,4 +1,4 @@
-"""What is said of a run while it goes: node states, counts, times and words, from events alone."""
+"""The progress of a run: node states, counts, times and labels, from events alone."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_failure_in_a_fan_out_is_seen_while_the_others_run_and_stays() -> None
     assert marked(progress)["a"] == ("failed", "3/3 · 1 failed · KeyError")
 
 
-def test_a_failed_node_that_its_handler_stood_in_for_stays_red_until_it_runs_again() -> None:
+def test_a_failed_node_whose_handler_ran_stays_red_until_it_runs_again() -> None:
     progress = after(on(0.0, "a"), off(1.0, "a", failure="OSError"), on(1.0, "__error_handler__a"))
     progress.take(off(1.0, "__error_handler__a"))
     assert len(progress.supersteps) == 1  # the handler belongs to the same superstep
@@ -147,7 +147,7 @@ def test_a_paused_node_says_how_many_questions_it_asks() -> None:
     assert progress.notes() == ["a asks: really?", "a asks: why?"]
 
 
-def test_a_node_held_by_a_breakpoint_is_paused_until_it_starts() -> None:
+def test_a_node_stopped_by_a_breakpoint_is_paused_until_it_starts() -> None:
     progress = after(on(0.0, "a"), off(0.0, "a"), BreakpointHit(0.0, (), ("b",)))
     assert marked(progress)["b"] == ("paused", "breakpoint")
     progress.end(0.0)
@@ -164,7 +164,7 @@ def test_what_was_still_running_when_the_run_ended_is_marked_as_stopped() -> Non
     assert row(progress, "a").left == 0
 
 
-def test_retries_are_told_when_the_task_has_ended() -> None:
+def test_retries_are_reported_when_the_task_has_ended() -> None:
     assert marked(after(on(0.0, "a"), off(3.0, "a", tries=3)))["a"] == ("done", "3 s · 2 retries")
 
 
@@ -213,7 +213,7 @@ def test_a_question_from_inside_is_asked_once_and_marks_all_around_it() -> None:
     assert progress.notes() == ["x asks: really?"]
 
 
-def test_a_nested_breakpoint_marks_what_it_holds_and_the_node_around() -> None:
+def test_a_nested_breakpoint_marks_its_node_and_the_subgraph_node() -> None:
     progress = after(on(0.0, "sub"), BreakpointHit(0.0, ("sub",), ("y",)), off(0.0, "sub", paused=True), model=NESTED)
     progress.end(0.0)
     assert progress.state == "paused"
@@ -238,7 +238,7 @@ def test_functions_called_by_a_node_have_rows_of_their_own_below_the_nodes() -> 
 # -- the run as a whole ---------------------------------------------------------------------------------------
 
 
-def test_the_bar_shows_the_superstep_since_nobody_knows_how_many_are_to_come() -> None:
+def test_the_bar_shows_the_superstep_since_their_total_is_unknown() -> None:
     progress = after(*[on(0.0, "a")] * 4, off(1.0, "a"))
     assert progress.share == 0.25
     progress.take(on(2.0, "b", 2))
@@ -276,12 +276,12 @@ def fan_out(count: int, ended: int, every: float = 1.0, **more: Any) -> Progress
     return after(*[on(0.0, "a")] * count, *(off((n + 1) * every, "a", **more) for n in range(ended)))
 
 
-def test_many_tasks_tell_how_fast_they_end_and_what_time_is_left() -> None:
+def test_many_tasks_show_rate_and_remaining_time() -> None:
     assert fan_out(1000, 100, 0.1).pace(10.0) == "10/s · about 1 min 30 s left"
     assert fan_out(100, 10, 30.0).pace(300.0) == "2/min · about 45 min left"
 
 
-def test_before_the_first_has_ended_nobody_knows_and_one_task_has_no_pace() -> None:
+def test_before_the_first_end_and_with_one_task_no_rate_is_shown() -> None:
     assert fan_out(1000, 0).pace(10.0) == ""
     assert after(on(0.0, "a"), off(1.0, "a"), on(1.0, "b", 2)).pace(2.0) == ""
 
@@ -293,12 +293,12 @@ def test_what_is_left_is_reckoned_by_the_last_minute_and_not_by_an_hour_ago() ->
     assert progress.pace(300.0) == "1/s · about 31 min 40 s left"
 
 
-def test_results_that_were_there_say_nothing_about_those_to_come() -> None:
+def test_restored_results_do_not_count_for_the_rate() -> None:
     progress = after(*[on(0.0, "a")] * 100, *[off(0.0, "a", kept=True)] * 90, off(2.0, "a"), off(4.0, "a"))
     assert progress.pace(4.0) == "30/min · about 16 s left"
 
 
-def test_failures_and_retries_of_a_fan_out_are_counted_while_it_goes_on() -> None:
+def test_failures_and_retries_of_a_fan_out_are_counted_during_the_run() -> None:
     progress = after(*[on(0.0, "a")] * 12, off(1.0, "a", failure="E: x"), off(2.0, "a", tries=3))
     assert progress.pace(2.0) == "1/s · about 10 s left · 1 failed · 2 retries"
     progress.end(2.0, "failed")

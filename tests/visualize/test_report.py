@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import threads_told as told
+from broken_values import Broken
+from kit import stored_threads as threads
 from kit.browser import Browser, brightness, browsing, contrast, needs_chromium
-from kit.threads_told import Timeless
-from odd import Broken
+from kit.graphs import CONFIG
+from kit.stored_threads import Timeless
 
 from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrupt
 from stategraph.visualize.labels import TIMES
@@ -33,10 +34,10 @@ def data_of(page: str) -> Any:
     return json.loads(text)
 
 
-def hostile() -> told.Told:
+def hostile() -> threads.StoredThread:
     """Every name, text, question and error that a page shows tries to break out of it."""
-    graph = StateGraph(told.Log)
-    graph.add_node(HOSTILE.replace(":", "").replace("|", "").replace("\x00", ""), told.note({HOSTILE: HOSTILE}))
+    graph = StateGraph(threads.Log)
+    graph.add_node(HOSTILE.replace(":", "").replace("|", "").replace("\x00", ""), threads.note({HOSTILE: HOSTILE}))
     graph.add_node("ask", lambda state: {"log": [interrupt(HOSTILE)]})
     graph.add_node("bad", failing)
     name = HOSTILE.replace(":", "").replace("|", "").replace("\x00", "")
@@ -55,8 +56,8 @@ def failing(state: Any) -> Any:
 # -- the data -------------------------------------------------------------------------------------------------
 
 
-def test_steps_tell_number_headline_nodes_and_the_state_after_them() -> None:
-    found = gather(*told.map_reduce(2, failing=()))
+def test_steps_show_number_headline_nodes_and_the_state_after_them() -> None:
+    found = gather(*threads.map_reduce(2, failing=()))
     assert [(s["n"], s["h"], s.get("w")) for s in found.steps] == [
         (0, "input", None), (1, "plan", ["plan"]), (2, "fetch \u00d72", ["fetch"]), (3, "gather", ["gather"]),
     ]  # fmt: skip
@@ -72,9 +73,9 @@ def test_equal_values_are_kept_once() -> None:
         .add_node("a", lambda state: {**state, "x": "same", "n": 1})
         .add_node("b", lambda state: {**state, "y": "same", "n": 2})
     )
-    app = told.compiled(graph.add_edge(START, "a").add_edge("a", "b"), "twice")
-    app.invoke({}, told.THREAD)
-    found = gather(app, told.THREAD)
+    app = threads.compiled(graph.add_edge(START, "a").add_edge("a", "b"), "twice")
+    app.invoke({}, CONFIG)
+    found = gather(app, CONFIG)
     assert found.values.count("same") == 1
 
 
@@ -86,22 +87,22 @@ def test_changes_that_do_not_fit_are_counted() -> None:
     assert int(kept[-1].after) + len(kept) - 1 == 30
 
 
-def test_an_error_is_told_with_its_notes_and_its_step() -> None:
-    [error] = gather(*told.failed()).errors
+def test_an_error_is_shown_with_its_notes_and_its_step() -> None:
+    [error] = gather(*threads.failed()).errors
     assert (error.step, error.node, error.title) == (1, "bad", "in step 1")
     assert "\n\nValueError: </script><b>boom</b>\na note\n" in error.text
     assert error.text.startswith("KeyError: 'the cause'\n\nThe above exception was the direct cause")
 
 
-def test_a_question_is_told_once_where_it_was_asked_deepest() -> None:
-    app = told.nested()[0]
+def test_an_interrupt_is_shown_once_at_its_deepest_level() -> None:
+    app = threads.nested()[0]
     thread: Any = {"configurable": {"thread_id": "other"}}
     app.invoke({"log": []}, thread)
     [question] = gather(app, thread).questions
     assert (question.node, question.text, question.step) == ("holder:deep:ask", "deep?", 2)
 
 
-def broken_map(count: int, broken: set[int]) -> told.Told:
+def broken_map(count: int, broken: set[int]) -> threads.StoredThread:
     """A fan-out in which some of the tasks fail."""
 
     def check(state: Any) -> Any:
@@ -109,15 +110,15 @@ def broken_map(count: int, broken: set[int]) -> told.Told:
             raise ValueError(f"item {state['n']} is broken")
         return {"log": [f"item {state['n']}"]}
 
-    graph = StateGraph(told.Log).add_node("check", check)
+    graph = StateGraph(threads.Log).add_node("check", check)
     graph.add_conditional_edges(START, lambda state: [Send("check", {"n": n}) for n in range(count)], ["check"])
-    app = told.compiled(graph, "checks")
+    app = threads.compiled(graph, "checks")
     with pytest.raises((ValueError, ExceptionGroup)):
-        app.invoke({"log": []}, told.THREAD)
-    return app, told.THREAD
+        app.invoke({"log": []}, CONFIG)
+    return app, CONFIG
 
 
-def test_each_of_many_tasks_is_told_with_its_input_and_result() -> None:
+def test_each_of_many_tasks_is_shown_with_its_input_and_result() -> None:
     found = gather(*broken_map(30, {7, 19}))
     step = found.steps[-1]
     assert step["l"] == "2 of 30 failed"
@@ -129,22 +130,22 @@ def test_each_of_many_tasks_is_told_with_its_input_and_result() -> None:
 
 
 def test_a_task_that_was_sent_none_keeps_its_result_in_its_column() -> None:
-    graph = StateGraph(told.Log).add_node("check", lambda state: {"log": ["done"]})
+    graph = StateGraph(threads.Log).add_node("check", lambda state: {"log": ["done"]})
     graph.add_conditional_edges(START, lambda state: [Send("check", None)], ["check"])
-    app = told.compiled(graph, "none")
-    app.invoke({"log": []}, told.THREAD)
-    [row] = gather(app, told.THREAD).steps[-1]["k"]
+    app = threads.compiled(graph, "none")
+    app.invoke({"log": []}, CONFIG)
+    [row] = gather(app, CONFIG).steps[-1]["k"]
     assert row[3:] == ["None", "{'log': ['done']}"]
 
 
-def test_of_very_many_tasks_those_that_failed_are_told_in_any_case() -> None:
+def test_of_very_many_tasks_failed_ones_are_always_shown() -> None:
     [*_, step] = gather(*broken_map(300, {298})).steps
     assert step["k"][-1] == ["…", "", f"{300 - MOST_ROWS} more"] and len(step["k"]) == MOST_ROWS + 1
     assert [row[3] for row in step["k"] if row[1] == "failed"] == ["{'n': 298}"]
 
 
-def test_an_answered_question_is_not_told_as_open() -> None:
-    assert gather(*told.asked("yes")).questions == []
+def test_an_answered_interrupt_is_not_shown_as_open() -> None:
+    assert gather(*threads.asked("yes")).questions == []
 
 
 def test_an_error_that_a_later_call_got_past_is_not_called_handled() -> None:
@@ -155,26 +156,26 @@ def test_an_error_that_a_later_call_got_past_is_not_called_handled() -> None:
             raise ValueError(f"broken: {broken.pop()}")
         return {"log": ["repaired"]}
 
-    graph = StateGraph(told.Log).add_node("bad", fail_once).add_node("first", lambda state: {"log": ["first"]})
+    graph = StateGraph(threads.Log).add_node("bad", fail_once).add_node("first", lambda state: {"log": ["first"]})
     graph.add_node("last", lambda state: {"log": ["last"]})
     graph.add_edge(START, "first").add_edge("first", "last").add_edge(START, "bad")
     app = graph.compile(InMemorySaver(), schedule="ready", on_failure="finish")
     with pytest.raises(ValueError, match="broken"):
-        app.invoke({"log": []}, told.THREAD)
-    app.invoke(None, told.THREAD)
-    page = draw_report(app, told.THREAD)
+        app.invoke({"log": []}, CONFIG)
+    app.invoke(None, CONFIG)
+    page = draw_report(app, CONFIG)
     assert "<h2>Earlier errors</h2>" in page and "broken: True" in page
 
 
-def test_a_nested_failure_is_told_once() -> None:
-    inner = StateGraph(told.Log).add_node("bad", failing).add_edge(START, "bad")
-    app = told.compiled(StateGraph(told.Log).add_node("holder", inner.compile()).add_edge(START, "holder"), "outer")
+def test_a_nested_failure_is_shown_once() -> None:
+    inner = StateGraph(threads.Log).add_node("bad", failing).add_edge(START, "bad")
+    app = threads.compiled(StateGraph(threads.Log).add_node("holder", inner.compile()).add_edge(START, "holder"), "outer")
     with pytest.raises(ValueError, match="onerror"):
-        app.invoke({"log": []}, told.THREAD)
-    assert [error.node for error in gather(app, told.THREAD).errors] == ["holder:bad"]
+        app.invoke({"log": []}, CONFIG)
+    assert [error.node for error in gather(app, CONFIG).errors] == ["holder:bad"]
 
 
-def test_odd_objects_in_the_state_do_no_harm() -> None:
+def test_objects_with_broken_methods_do_not_break_a_report() -> None:
     class Live(InMemorySaver):
         """Hands out something that cannot be touched."""
 
@@ -189,17 +190,17 @@ def test_odd_objects_in_the_state_do_no_harm() -> None:
         values = {**found.checkpoint["channel_values"], "count": Broken()}
         return found._replace(checkpoint={**found.checkpoint, "channel_values": values})
 
-    graph = StateGraph(told.Log).add_node("a", told.note("a")).add_edge(START, "a")
+    graph = StateGraph(threads.Log).add_node("a", threads.note("a")).add_edge(START, "a")
     app = graph.compile(checkpointer=Live())
-    app.invoke({"log": []}, told.THREAD)
-    assert "<Broken>" in gather(app, told.THREAD).values
+    app.invoke({"log": []}, CONFIG)
+    assert "<Broken>" in gather(app, CONFIG).values
 
 
 # -- the page as text -----------------------------------------------------------------------------------------
 
 
 def test_the_page_is_one_file_that_loads_nothing(tmp_path: Path) -> None:
-    app, thread = told.asked()
+    app, thread = threads.asked()
     path = report(app, thread, str(tmp_path / "thread.html"))
     assert path == tmp_path / "thread.html"
     page = path.read_text(encoding="utf-8")
@@ -216,8 +217,8 @@ def test_the_files_of_the_page_are_in_the_wheel() -> None:
     assert all(any(fnmatch(name, kind) for kind in listed["stategraph.visualize.runs"]) for name in needed)
 
 
-def test_the_script_holds_its_components_once_and_is_the_only_one_that_may_run() -> None:
-    page = draw_report(*told.asked())
+def test_the_page_has_one_script_that_may_run_with_each_component_once() -> None:
+    page = draw_report(*threads.asked())
     [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
     [script] = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -236,7 +237,7 @@ def test_no_text_of_a_thread_becomes_markup() -> None:
     page.encode("utf-8")
 
 
-def test_marks_that_turn_the_reading_direction_are_written_out() -> None:
+def test_bidi_marks_are_escaped() -> None:
     page = draw_report(*hostile())
     shown = page[: page.index('<div class="columns">')] + page[page.index('id="told"') : page.index('id="data"')]
     assert "\u202e" not in re.sub(r'data-node="[^"]*"', "", shown)  # ids stay as they are
@@ -245,17 +246,17 @@ def test_marks_that_turn_the_reading_direction_are_written_out() -> None:
 
 
 def test_a_text_of_a_million_characters_is_shortened_and_the_page_says_so() -> None:
-    graph = StateGraph(told.Log).add_node("a", told.note("x" * 1_000_000)).add_edge(START, "a")
-    app = told.compiled(graph, "big")
-    app.invoke({"log": []}, told.THREAD)
-    page = draw_report(app, told.THREAD)
+    graph = StateGraph(threads.Log).add_node("a", threads.note("x" * 1_000_000)).add_edge(START, "a")
+    app = threads.compiled(graph, "big")
+    app.invoke({"log": []}, CONFIG)
+    page = draw_report(app, CONFIG)
     assert len(page) < 150_000
     assert "(1,000,000 characters)" in page
     assert "Values are shortened to 6,000 characters" in page
 
 
-@pytest.mark.parametrize("make", [told.map_reduce, told.asked, told.failed, told.forked, told.nested])
-def test_every_node_of_a_step_can_be_found_in_the_graph(make: Callable[[], told.Told]) -> None:
+@pytest.mark.parametrize("make", [threads.map_reduce, threads.asked, threads.failed, threads.forked, threads.nested])
+def test_every_node_of_a_step_can_be_found_in_the_graph(make: Callable[[], threads.StoredThread]) -> None:
     page = draw_report(*make())
     graph = page[page.index('id="graph"') : page.index('id="told"')]
     drawn = set(re.findall(r'data-node="([^"]+)"', graph))
@@ -263,18 +264,18 @@ def test_every_node_of_a_step_can_be_found_in_the_graph(make: Callable[[], told.
 
 
 def test_a_badge_says_how_many_tasks_failed() -> None:
-    assert ">1 of 3 failed</text>" in draw_report(*told.looping(1, 3))
-    assert f">{TIMES}3</text>" in draw_report(*told.looping(0, 3))
+    assert ">1 of 3 failed</text>" in draw_report(*threads.looping(1, 3))
+    assert f">{TIMES}3</text>" in draw_report(*threads.looping(0, 3))
 
 
 def test_an_error_handler_has_one_name_in_the_whole_page() -> None:
-    page = draw_report(*told.rescued())
+    page = draw_report(*threads.rescued())
     assert ">rescue</text>" in page and "on error of" not in page
 
 
-@pytest.mark.parametrize("node", [told.declined, told.confirmed])
+@pytest.mark.parametrize("node", [threads.declined, threads.confirmed])
 def test_a_thread_of_an_older_graph_is_not_called_done_and_shows_its_error_or_question(node: Any) -> None:
-    page = draw_report(*told.renamed(node))
+    page = draw_report(*threads.renamed(node))
     assert 'class="chip done"' not in page
     assert page.count("The thread has pending work") == 1
     assert page.index("The thread has pending work") < page.index('id="time"')
@@ -282,18 +283,18 @@ def test_a_thread_of_an_older_graph_is_not_called_done_and_shows_its_error_or_qu
 
 
 def test_a_thread_without_times_has_a_page() -> None:
-    app, thread = told.asked()
+    app, thread = threads.asked()
     assert "times not stored" in draw_report(app.copy({"checkpointer": Timeless(app.checkpointer)}), thread)
 
 
 def test_a_thread_that_cannot_be_read_is_an_error_and_no_file(tmp_path: Path) -> None:
-    app, _ = told.asked()
+    app, _ = threads.asked()
     with pytest.raises(ValueError, match="thread"):
         report(app, {}, tmp_path / "x.html")
     with pytest.raises(ValueError, match="nothing is stored for thread 'other'"):
         report(app, {"configurable": {"thread_id": "other"}}, tmp_path / "x.html")
     with pytest.raises(TypeError, match="compile"):
-        report(StateGraph(told.Log), told.THREAD, tmp_path / "x.html")  # type: ignore[arg-type]
+        report(StateGraph(threads.Log), CONFIG, tmp_path / "x.html")  # type: ignore[arg-type]
     assert not (tmp_path / "x.html").exists()
 
 
@@ -306,7 +307,7 @@ def chromium() -> Iterator[Browser]:
         yield browser
 
 
-Open = Callable[[told.Told], Browser]
+Open = Callable[[threads.StoredThread], Browser]
 
 
 @pytest.fixture
@@ -317,7 +318,7 @@ def page(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     browser.asked_for.clear()
     path = tmp_path / "report.html"
 
-    def opened(made: told.Told) -> Browser:
+    def opened(made: threads.StoredThread) -> Browser:
         report(*made, path)
         browser.open(path)
         return browser
@@ -338,7 +339,7 @@ def classes(browser: Browser, node: str) -> set[str]:
 
 @needs_chromium
 def test_clicking_a_step_shows_what_it_changed_and_the_state_after_it(page: Open) -> None:
-    browser = page(told.map_reduce())
+    browser = page(threads.map_reduce())
     browser.click("#steps li:nth-child(3) .head")
     assert browser.texts("#steps .diff b") == ["log"]
     assert "+ 'page 8'" in browser.texts("#steps .diff pre")[0]
@@ -350,7 +351,7 @@ def test_clicking_a_step_shows_what_it_changed_and_the_state_after_it(page: Open
 
 @needs_chromium
 def test_clicking_a_step_marks_the_nodes_that_ran_and_its_column(page: Open) -> None:
-    browser = page(told.asked("yes"))
+    browser = page(threads.asked("yes"))
     browser.click("#steps li:nth-child(3) .head")
     assert [node for node in ("draft", "ask", "check", "publish") if "ran" in classes(browser, node)] == [
         "ask",
@@ -363,7 +364,7 @@ def test_clicking_a_step_marks_the_nodes_that_ran_and_its_column(page: Open) -> 
 
 @needs_chromium
 def test_clicking_a_node_shows_only_its_steps_and_fades_the_others(page: Open) -> None:
-    browser = page(told.asked("yes"))
+    browser = page(threads.asked("yes"))
     browser.click('#graph [data-node="ask"]')
     assert browser.texts("#steps .head .n") == ["2"]
     assert browser.texts("#filter") == ["only ask ✕"]
@@ -378,7 +379,7 @@ def test_clicking_a_node_shows_only_its_steps_and_fades_the_others(page: Open) -
 
 @needs_chromium
 def test_clicking_the_box_of_a_nested_graph_shows_the_steps_of_all_inside(page: Open) -> None:
-    browser = page(told.nested())
+    browser = page(threads.nested())
     browser.click('#graph [data-node="holder:deep:ask"]')
     assert browser.texts("#steps .head .n") == ["2"]
     assert "faded" not in classes(browser, "holder")
@@ -387,7 +388,7 @@ def test_clicking_the_box_of_a_nested_graph_shows_the_steps_of_all_inside(page: 
 
 @needs_chromium
 def test_clicking_the_timeline_opens_the_step(page: Open) -> None:
-    browser = page(told.map_reduce())
+    browser = page(threads.map_reduce())
     browser.click('#time .bar[data-node="gather"] rect')
     assert browser.texts("#steps li.on .n") == ["3"]
     assert browser.run("location.hash") == "#step-3"
@@ -395,18 +396,18 @@ def test_clicking_the_timeline_opens_the_step(page: Open) -> None:
 
 @needs_chromium
 def test_an_error_and_a_question_lead_to_their_step(page: Open) -> None:
-    browser = page(told.failed())
+    browser = page(threads.failed())
     assert "boom" in browser.texts(".failure pre")[0]
     browser.click(".failure button")
     assert browser.texts("#steps li.on .n") == ["1"]
-    browser = page(told.asked())
+    browser = page(threads.asked())
     browser.click(".question button")
     assert browser.texts("#steps li.on .n") == ["2"]
 
 
 @needs_chromium
 def test_the_keyboard_is_enough(page: Open) -> None:
-    browser = page(told.asked("yes"))
+    browser = page(threads.asked("yes"))
     browser.press("j")
     browser.press("j")
     browser.press("Enter")
@@ -427,7 +428,7 @@ def test_the_keyboard_is_enough(page: Open) -> None:
 
 @needs_chromium
 def test_search_finds_what_a_step_changed(page: Open) -> None:
-    browser = page(told.asked("a <rare> word"))
+    browser = page(threads.asked("a <rare> word"))
     browser.click("#search")
     for letter in "<RARE> W":
         browser.press(letter)
@@ -435,8 +436,8 @@ def test_search_finds_what_a_step_changed(page: Open) -> None:
 
 
 @needs_chromium
-def test_two_thousand_steps_come_in_pages(page: Open) -> None:
-    browser = page(told.long(2000))
+def test_two_thousand_steps_are_paged(page: Open) -> None:
+    browser = page(threads.long(2000))
     assert browser.texts("#page") == ["page 1 of 41"]
     assert len(heads(browser)) == 50
     browser.press("]")
@@ -452,7 +453,7 @@ def test_two_thousand_steps_come_in_pages(page: Open) -> None:
 @pytest.mark.trial
 @needs_chromium
 def test_ten_thousand_steps_open_within_two_seconds(tmp_path: Path, chromium: Browser) -> None:
-    path = report(*told.long(10_000, growing=False), tmp_path / "long.html")
+    path = report(*threads.long(10_000, growing=False), tmp_path / "long.html")
     assert path.stat().st_size < 5_000_000
     assert chromium.open(path) < 2
     assert chromium.texts("#count") == ["10,001 steps"]
@@ -476,15 +477,15 @@ def test_hostile_text_stays_text(page: Open) -> None:
 
 @needs_chromium
 def test_an_address_with_a_step_opens_it(page: Open, tmp_path: Path) -> None:
-    browser = page(told.asked("yes"))
+    browser = page(threads.asked("yes"))
     browser.run("location.hash = 'step-2'")
     browser.open_again()
     assert browser.texts("#steps li.on .n") == ["2"]
 
 
 @needs_chromium
-def test_other_branches_are_listed_and_lead_to_where_they_leave(page: Open) -> None:
-    browser = page(told.forked())
+def test_other_branches_are_listed_with_links_to_their_fork(page: Open) -> None:
+    browser = page(threads.forked())
     assert "2 checkpoints" in browser.texts("#branches td")
     browser.click("#branches button")
     assert browser.texts("#steps li.on .n") == ["1"]
@@ -494,7 +495,7 @@ def test_other_branches_are_listed_and_lead_to_where_they_leave(page: Open) -> N
 @needs_chromium
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_text_is_dark_on_light_or_light_on_dark_as_the_reader_likes(dark: bool, tmp_path: Path) -> None:
-    path = report(*told.asked(), tmp_path / "report.html")
+    path = report(*threads.asked(), tmp_path / "report.html")
     with browsing(dark=dark) as browser:
         browser.open(path)
         for selector in ("body", "#told", ".question", "#graph", "#time"):
@@ -511,8 +512,8 @@ def test_text_is_dark_on_light_or_light_on_dark_as_the_reader_likes(dark: bool, 
 
 
 @needs_chromium
-def test_a_resumed_thread_tells_the_answer_beside_the_question(page: Open) -> None:
-    app, thread = told.asked()
+def test_a_resumed_thread_shows_the_answer_with_the_interrupt(page: Open) -> None:
+    app, thread = threads.asked()
     app.invoke(Command(resume="fine"), thread)
     browser = page((app, thread))
     browser.click("#steps li:nth-child(3) .head")

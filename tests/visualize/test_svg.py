@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from drawn import graph, router
+from example_graphs import graph, router
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.described import build
@@ -112,7 +112,7 @@ def test_each_node_and_edge_of_a_compiled_graph_can_be_found(described: Any) -> 
     check(extract(build(described, stategraph), xray=True))
 
 
-def test_each_kind_of_edge_looks_its_own_way() -> None:
+def test_each_kind_of_edge_has_its_own_style() -> None:
     looks = set()
     for kind in KINDS:
         root = parsed(draw_svg(GraphModel("", (GraphNode("a", "a"), GraphNode("b", "b")), (GraphEdge("a", "b", kind),))))  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def test_the_tooltip_of_an_arrow_to_any_node_says_so() -> None:
     assert "|?" not in "".join(edges)
 
 
-def test_a_label_stands_on_its_edge() -> None:
+def test_a_label_is_placed_on_its_edge() -> None:
     edge = next(g for g in groups(parsed(draw_svg(SHAPE)), "edge") if g.get("data-target") == "b")
     assert texts(edge) == ["yes"]
 
@@ -226,7 +226,7 @@ def test_nothing_is_fetched_and_nothing_is_named_by_an_id() -> None:
 
 
 @pytest.mark.parametrize("theme", ["auto", "light", "dark"])
-def test_every_style_rule_holds_for_this_drawing_only(theme: Any) -> None:
+def test_style_rules_apply_to_this_drawing_only(theme: Any) -> None:
     root = parsed(draw_svg(SHAPE, theme=theme))
     name = style_sheet(theme).name
     assert name in root.get("class", "").split()
@@ -329,7 +329,7 @@ def test_a_layout_made_elsewhere_is_kept_to() -> None:
     assert rect is not None and float(rect.get("x", "")) > 1000
 
 
-def test_a_graph_declared_by_hand_is_drawn() -> None:
+def test_a_raw_pregel_is_drawn() -> None:
     builder = StateGraph(dict[str, int])
     builder.add_node("agent", lambda state: state)
     builder.add_edge(START, "agent")

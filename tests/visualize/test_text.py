@@ -1,4 +1,4 @@
-"""The drawing in plain characters: boxes and lines that a person can follow, and none that lie on each other."""
+"""The drawing in plain characters: readable boxes and lines, none of which overlap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 
 import pytest
-from drawn import State, graph, inner, joined, node, router
+from example_graphs import State, graph, inner, joined, node, router
 from hypothesis import assume, given
 from kit.described import Described, build
 from kit.random_graphs import graphs
@@ -72,7 +72,7 @@ def test_an_unknown_node_may_lead_to_itself() -> None:
     assert draw_ascii(model) == "< x ><.. r\n"
 
 
-def test_what_is_known_of_a_node_stands_in_its_box() -> None:
+def test_node_details_are_written_in_its_box() -> None:
     built = graph("a").add_node("late", node, defer=True).add_edge("a", "late")
     text = "\n".join(lines(built, interrupt_before=["late"], interrupt_after=["late"]))
     assert ":        deferred        :" in text and ": stops before and after :" in text
@@ -85,7 +85,7 @@ def test_a_nested_graph_is_a_box_with_a_title() -> None:
     assert drawn[drawn.index(top) + 1].strip("| ") == "( START )"
 
 
-def test_parallel_nodes_stand_side_by_side_though_a_router_leads_back_to_some() -> None:
+def test_parallel_nodes_are_side_by_side_though_a_router_leads_back_to_some() -> None:
     built = joined(graph("a", "b", "c", "j"), (START, "b"), (START, "c"), (["a", "b", "c"], "j"))
     drawn = lines(built.add_conditional_edges("j", router("again"), ["a", "b", END]))
     assert any({"a", "b", "c"} <= set(line.split()) for line in drawn), "\n".join(drawn)
@@ -104,7 +104,7 @@ def test_wide_characters_take_two_columns() -> None:
     assert len(ends) == 1
 
 
-def test_a_graph_that_is_too_wide_is_told_as_a_list() -> None:
+def test_a_graph_that_is_too_wide_is_written_as_a_list() -> None:
     many = [f"node_with_a_long_name_{number}" for number in (0, 2, 4, 6, 8)]  # too few to be folded
     built = joined(graph("a", *many), *(("a", name) for name in many[:-1]))
     built.add_conditional_edges("a", router("r"), {"last one": many[-1]})
@@ -141,7 +141,7 @@ def test_every_line_leads_from_a_box_to_a_box(described: Described) -> None:
         assert follow(cells, place) is not None, text
 
 
-def test_no_line_gets_lost_however_the_edges_lie() -> None:
+def test_no_line_is_hidden_however_the_edges_run() -> None:
     """Shapes with any edges, which no builder would allow: circles, labels on all, many between the same nodes."""
     for seed in range(100):
         chance = random.Random(seed)

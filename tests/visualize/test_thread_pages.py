@@ -1,4 +1,4 @@
-"""A thread read in pieces says what the whole report says, and costs by what is shown."""
+"""A thread read in pages has the content of the whole report, and costs in proportion to what is shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kit import threads_told as told
+from kit import stored_threads as threads
+from kit.graphs import CONFIG
 
 from stategraph import START, Command, InMemorySaver, StateGraph, interrupt
 from stategraph.visualize.runs.report_data import gather
@@ -15,25 +16,25 @@ from stategraph.visualize.runs.thread_index import ThreadIndex
 from stategraph.visualize.runs.thread_pages import NotThereError, ThreadPages
 
 
-def dropped() -> told.Told:
+def dropped() -> threads.StoredThread:
     """A question that nobody answers: a new input comes instead."""
-    app, thread = told.asked()
+    app, thread = threads.asked()
     app.invoke({"log": ["anew"]}, thread)
     return app, thread
 
 
-def paused_beside() -> told.Told:
+def paused_beside() -> threads.StoredThread:
     """A question on one branch; another branch, which has ended, is the newest."""
-    app, thread = told.asked()
+    app, thread = threads.asked()
     _, before, *_ = app.get_state_history(thread)
     app.invoke(None, app.update_state(before.config, {"log": ["another draft"]}, as_node="draft"))
     app.invoke(Command(resume="yes"), thread)
     return app, thread
 
 
-THREADS: list[Callable[[], told.Told]] = [
-    told.map_reduce, told.asked, told.failed, told.forked, told.nested, told.rescued,
-    lambda: told.asked("yes"), lambda: told.long(30), lambda: told.renamed(told.declined), dropped, paused_beside,
+THREADS: list[Callable[[], threads.StoredThread]] = [
+    threads.map_reduce, threads.asked, threads.failed, threads.forked, threads.nested, threads.rescued,
+    lambda: threads.asked("yes"), lambda: threads.long(30), lambda: threads.renamed(threads.declined), dropped, paused_beside,
 ]  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def bare(step: Any) -> Any:
 
 
 @pytest.mark.parametrize("make", THREADS)
-def test_pieces_put_together_are_the_steps_of_the_report(make: Callable[[], told.Told]) -> None:
+def test_pieces_put_together_are_the_steps_of_the_report(make: Callable[[], threads.StoredThread]) -> None:
     app, thread = make()
     pages = pages_of(app, thread)
     for branch in pages.branches()["branches"]:
@@ -62,7 +63,7 @@ def test_pieces_put_together_are_the_steps_of_the_report(make: Callable[[], told
 
 
 @pytest.mark.parametrize("make", THREADS)
-def test_one_step_by_itself_says_what_the_report_says_of_it(make: Callable[[], told.Told]) -> None:
+def test_one_step_by_itself_says_what_the_report_says_of_it(make: Callable[[], threads.StoredThread]) -> None:
     app, thread = make()
     pages = pages_of(app, thread)
     for step in gather(app, thread).steps:
@@ -83,7 +84,7 @@ def test_a_page_of_a_long_thread_reads_only_its_own_checkpoints() -> None:
                 read.append(found)
                 yield found
 
-    app, thread = told.long(300)
+    app, thread = threads.long(300)
     saver = Counting()
     app = app.copy({"checkpointer": saver})
     app.invoke({"count": 0}, thread)
@@ -98,8 +99,8 @@ def test_a_page_of_a_long_thread_reads_only_its_own_checkpoints() -> None:
     assert len(read) <= 12
 
 
-def test_an_index_forgets_what_was_taken_back_or_deleted() -> None:
-    app, thread = told.asked("yes")
+def test_an_index_forgets_rolled_back_and_deleted_checkpoints() -> None:
+    app, thread = threads.asked("yes")
     id = thread["configurable"]["thread_id"]
     index = ThreadIndex(id)
     index.refresh(app)
@@ -114,7 +115,7 @@ def test_an_index_forgets_what_was_taken_back_or_deleted() -> None:
 
 
 def test_what_a_thread_does_not_have_is_said() -> None:
-    pages = pages_of(*told.asked("yes"))
+    pages = pages_of(*threads.asked("yes"))
     for ask in (
         lambda: pages.steps("other"), lambda: pages.task("open", "other"), lambda: pages.step("other"),
         lambda: pages.tasks("other"), lambda: pages.compare("other", "another"),
@@ -125,12 +126,12 @@ def test_what_a_thread_does_not_have_is_said() -> None:
 
 
 def test_a_step_that_is_open_no_more_is_none() -> None:
-    pages = pages_of(*told.asked("yes"))
+    pages = pages_of(*threads.asked("yes"))
     assert pages.step("open") is None and pages.steps()["open"] is None and pages.tasks("open")["tasks"] == []
 
 
-def test_two_branches_beside_each_other() -> None:
-    app, thread = told.forked()
+def test_two_branches_side_by_side() -> None:
+    app, thread = threads.forked()
     pages = pages_of(app, thread)
     first, second = (branch["tip"] for branch in pages.branches()["branches"])
     found = pages.compare(first, second)
@@ -139,14 +140,14 @@ def test_two_branches_beside_each_other() -> None:
 
 
 def test_drawings_bring_no_styles_of_their_own() -> None:
-    pages = pages_of(*told.forked())
+    pages = pages_of(*threads.forked())
     for svg in (pages.timeline(), pages.tree()):
         assert "<style" not in svg and "style=" not in svg
     json.dumps(pages.branches())
 
 
-def test_the_newest_steps_of_a_long_thread_are_told_before_all_are_known() -> None:
-    app, thread = told.long(300)
+def test_the_newest_steps_of_a_long_thread_are_shown_before_all_are_known() -> None:
+    app, thread = threads.long(300)
     index = ThreadIndex(thread["configurable"]["thread_id"])
     index.refresh(app, 50)
     assert not index.is_whole and len(index.points) == 50
@@ -159,18 +160,18 @@ def test_the_newest_steps_of_a_long_thread_are_told_before_all_are_known() -> No
     assert index.is_whole and ThreadPages(app, index).steps() == whole.steps()
 
 
-def test_an_open_step_is_read_again_when_something_was_recorded_beside_it() -> None:
-    graph = StateGraph(told.Log)
+def test_an_open_step_is_read_again_when_new_writes_were_recorded() -> None:
+    graph = StateGraph(threads.Log)
     for name in ("one", "two"):
         graph.add_node(name, lambda state: {"log": [interrupt("?")]}).add_edge(START, name)
-    app = told.compiled(graph, "questions")
-    app.invoke({"log": []}, told.THREAD)
+    app = threads.compiled(graph, "questions")
+    app.invoke({"log": []}, CONFIG)
     index = ThreadIndex("t")
     index.refresh(app)
     pages = ThreadPages(app, index)
     assert (pages.step("open") or {})["u"] == {"one": {"paused": 1}, "two": {"paused": 1}}
-    first = next(each for each in app.get_state(told.THREAD).tasks if each.name == "one").interrupts[0]
-    app.invoke(Command(resume={first.id: "yes"}), told.THREAD)
+    first = next(each for each in app.get_state(CONFIG).tasks if each.name == "one").interrupts[0]
+    app.invoke(Command(resume={first.id: "yes"}), CONFIG)
     index.refresh(app)
     assert (pages.step("open") or {})["u"] == {"one": {"done": 1}, "two": {"paused": 1}}
     assert [task["row"][1] for task in pages.tasks("open")["tasks"]] == ["done", "paused"]
@@ -178,13 +179,13 @@ def test_an_open_step_is_read_again_when_something_was_recorded_beside_it() -> N
 
 def standing(app: Any, busy_since: float | None) -> dict[str, str]:
     """How each task of the open step stands, while a run is in progress that began then."""
-    pages = pages_of(app, told.THREAD)
+    pages = pages_of(app, CONFIG)
     pages.busy_since = busy_since
     return {task["node"]: task["row"][1] for task in pages.tasks("open")["tasks"]}
 
 
 def test_a_task_of_a_run_in_progress_is_running_unless_it_has_ended_or_asked_in_it() -> None:
-    failing, asking, lost = told.failed()[0], told.asked()[0], told.renamed(told.declined)[0]
+    failing, asking, lost = threads.failed()[0], threads.asked()[0], threads.renamed(threads.declined)[0]
     later = 1e12
     assert standing(failing, None) == standing(failing, 0.0) == {"aside": "done", "bad": "failed"}
     assert standing(failing, later) == {"aside": "done", "bad": "running"}
@@ -192,11 +193,11 @@ def test_a_task_of_a_run_in_progress_is_running_unless_it_has_ended_or_asked_in_
     assert standing(lost, later) == {"charge": "failed"}
 
 
-def test_a_failure_that_a_handler_took_does_not_run_again() -> None:
-    graph = StateGraph(told.Log).add_node("risky", told.declined, error_handler=told.rescue)
-    graph.add_node("ask", told.confirmed).add_edge(START, "risky").add_edge(START, "ask")
-    app = told.compiled(graph, "rescued")
-    app.invoke({"log": []}, told.THREAD)
+def test_a_failure_that_a_handler_resolved_is_not_shown_as_running() -> None:
+    graph = StateGraph(threads.Log).add_node("risky", threads.declined, error_handler=threads.rescue)
+    graph.add_node("ask", threads.confirmed).add_edge(START, "risky").add_edge(START, "ask")
+    app = threads.compiled(graph, "rescued")
+    app.invoke({"log": []}, CONFIG)
     found = standing(app, 1e12)
     assert (found["risky"], found["ask"]) == ("failed", "paused")
 
@@ -206,14 +207,14 @@ def test_an_answered_question_of_a_nested_graph_runs_at_each_level() -> None:
 
     def ask(state: Any) -> Any:
         answer = interrupt("deep?")
-        pages = pages_of(app, told.THREAD)
+        pages = pages_of(app, CONFIG)
         pages.busy_since = 1e12
         seen.append(standing(app, pages.busy_since))
         seen.append((pages.steps()["open"]["s"], pages.timeline().count('class="running"')))
         return {"log": [answer]}
 
-    inner = StateGraph(told.Log).add_node("ask", ask).add_edge(START, "ask").compile()
-    app = told.compiled(StateGraph(told.Log).add_node("holder", inner).add_edge(START, "holder"), "outer")
-    app.invoke({"log": []}, told.THREAD)
-    app.invoke(Command(resume="yes"), told.THREAD)
+    inner = StateGraph(threads.Log).add_node("ask", ask).add_edge(START, "ask").compile()
+    app = threads.compiled(StateGraph(threads.Log).add_node("holder", inner).add_edge(START, "holder"), "outer")
+    app.invoke({"log": []}, CONFIG)
+    app.invoke(Command(resume="yes"), CONFIG)
     assert seen == [{"holder": "running", "holder:ask": "running"}, ("running", 3)]  # two bars and the legend

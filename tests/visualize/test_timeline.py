@@ -1,4 +1,4 @@
-"""When everything in a thread ran: bars, gaps, calls, and the picture of them in characters."""
+"""When everything in a thread ran: bars, gaps, calls, and the text timeline."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kit import threads_told as told
-from kit.threads_told import Timeless
+from kit import stored_threads as threads
+from kit.stored_threads import Timeless
 from timelines import QUESTION, START, overlapping, step, task, told_of
 
 from stategraph.visualize.image import as_image
@@ -41,7 +41,7 @@ def test_waiting_for_a_retry_is_no_new_call() -> None:
     assert (found.ran, found.waited) == (5, 0)
 
 
-def test_a_retry_beside_a_running_task_is_no_gap() -> None:
+def test_a_retry_during_another_task_is_no_gap() -> None:
     found = told_of(START, step(1, task("a", (100, 1), (103, 2), wait=2), task("b", (100, 4))))
     assert gaps(found) == []
 
@@ -59,7 +59,7 @@ def test_a_hole_in_a_step_that_no_attempt_explains_is_a_process_that_died() -> N
     assert calls(found) == [("input", 0, 100), ("resume", 1, 500)]
 
 
-def test_a_wait_for_an_answer_ends_with_the_next_attempt_of_who_asked() -> None:
+def test_a_wait_for_an_answer_ends_with_the_next_attempt_of_the_interrupted_task() -> None:
     asking = task("ask", (100, 1), (5000, 1), questions=(QUESTION,))
     found = told_of(START, step(1, asking, task("b", (100, 2))))
     assert gaps(found) == [(1, 102, 5000, "answer")]
@@ -68,7 +68,7 @@ def test_a_wait_for_an_answer_ends_with_the_next_attempt_of_who_asked() -> None:
     assert (found.waited, found.ran) == (4898, 3)
 
 
-def test_a_retry_beside_a_question_is_told_apart_from_the_wait_for_the_answer() -> None:
+def test_a_retry_during_an_interrupt_is_not_part_of_the_wait_for_the_answer() -> None:
     asking = task("ask", (100, 1), (5000, 1), questions=(QUESTION,))
     found = told_of(START, step(1, asking, task("b", (100, 1), (104, 1), wait=3)))
     assert gaps(found) == [(1, 101, 104, "retry"), (1, 105, 5000, "answer")]
@@ -90,12 +90,12 @@ def test_a_second_between_two_steps_makes_two_calls_of_them() -> None:
     assert calls(found) == [("input", 0, 100), ("resume", 3, 104)]
 
 
-def test_a_breakpoint_makes_two_calls_however_soon_it_goes_on() -> None:
+def test_a_breakpoint_makes_two_calls_however_soon_the_run_resumes() -> None:
     found = told_of(START, step(1, task("a", (100, 1))), step(2, task("b", (101.1, 1)), stopped=True))
     assert [call[0] for call in calls(found)] == ["input", "resume"]
 
 
-def test_a_step_that_another_run_has_ended_was_not_begun_by_it() -> None:
+def test_a_step_that_another_run_ended_was_not_started_by_it() -> None:
     before = step(1, task("a", (100, 1)), metadata={"run_id": "x"})
     ask = task("ask", (101.1, 1), (500, 1), questions=(QUESTION,))
     failed = task("bad", (101.1, 1), (500, 1))
@@ -198,7 +198,7 @@ def test_input_update_and_fork_are_calls() -> None:
     assert calls(found) == [("input", 0, 100), ("update", 2, 110), ("input", 3, 120), ("fork", 4, 130)]
 
 
-def test_the_rows_of_a_nested_graph_stand_below_its_node() -> None:
+def test_the_rows_of_a_nested_graph_are_below_its_node() -> None:
     inner = step(0, task("holder:x", (101, 1)), task("holder:y", (102, 1)))
     found = told_of(
         START, step(1, task("a", (100, 3)), task("holder", (100, 3), steps=(inner,))), step(2, task("z", (104, 1)))
@@ -219,16 +219,16 @@ def test_without_times_every_step_has_the_same_width_and_it_is_said() -> None:
     assert [call.source for call in found.calls] == ["input"]
 
 
-def test_a_saver_without_times_tells_the_rest() -> None:
-    app, thread = told.asked("yes")
+def test_a_saver_without_times_still_has_a_timeline() -> None:
+    app, thread = threads.asked("yes")
     found = timeline(app.copy({"checkpointer": Timeless(app.checkpointer)}), thread)
     assert found.rows == ("draft", "ask", "check", "publish")
     assert [call.source for call in found.calls] == ["input", "resume"]
     assert found.draw_svg().count("<rect") > 5
 
 
-def test_a_real_thread_is_told_in_the_order_it_ran() -> None:
-    found = timeline(*told.asked("yes"))
+def test_a_real_thread_is_shown_in_the_order_it_ran() -> None:
+    found = timeline(*threads.asked("yes"))
     assert [call.source for call in found.calls] == ["input", "resume"]
     assert [gap.kind for gap in found.gaps if gap.kind != "retry"] == ["answer"]
     starts = [bar.began for bar in found.bars if bar.row in ("draft", "publish")]
@@ -237,7 +237,7 @@ def test_a_real_thread_is_told_in_the_order_it_ran() -> None:
 
 
 def test_a_forked_thread_mentions_what_is_not_shown() -> None:
-    found = timeline(*told.forked())
+    found = timeline(*threads.forked())
     assert [call.source for call in found.calls] == ["input", "update", "resume"]
     assert "1 other branch not shown" in found.summary
 
@@ -276,7 +276,7 @@ def test_a_fan_out_is_one_line_with_its_number() -> None:
     assert "\u00d7300" in text
 
 
-def test_ten_thousand_attempts_and_half_as_many_gaps_are_told_soon() -> None:
+def test_ten_thousand_attempts_with_gaps_are_summarized_quickly() -> None:
     tasks = [task("work", (100.0 + 10 * n, 1.0), (105.0 + 10 * n, 5.0), id=f"w{n}", wait=4) for n in range(5000)]
     began = time.perf_counter()
     found = told_of(START, step(1, *tasks))
@@ -286,7 +286,7 @@ def test_ten_thousand_attempts_and_half_as_many_gaps_are_told_soon() -> None:
     assert time.perf_counter() - began < 3
 
 
-def test_a_step_that_stopped_midway_tells_no_length() -> None:
+def test_a_step_that_stopped_midway_has_no_length() -> None:
     found = told_of(
         START, step(1, task("a", (100, 1), (500, 2))), step(2, task("b", (502, 3))), step(3, source="update")
     )
@@ -300,20 +300,20 @@ def test_a_timeline_without_steps_is_drawn() -> None:
 
 
 def test_what_the_graph_has_no_place_for_is_said_at_the_top() -> None:
-    found = timeline(*told.renamed(told.declined))
+    found = timeline(*threads.renamed(threads.declined))
     assert found.state == "failed"
     assert found.draw_text().startswith("The thread has pending work for parts of the graph that are gone")
     assert "The thread has pending work" in found.draw_svg().partition("</title>")[2]
 
 
 def test_a_timeline_shows_itself_in_a_notebook() -> None:
-    found = timeline(*told.failed())
+    found = timeline(*threads.failed())
     shown = found._repr_mimebundle_()
     assert shown.pop("text/html") == as_image(found.draw_svg(), repr(found))
     assert shown == {"image/svg+xml": found.draw_svg(), "text/plain": found.draw_text()}
     assert repr(found).startswith("<Timeline of 'failing', thread 't': 2 steps")
 
 
-def test_marks_in_names_do_no_harm() -> None:
+def test_markup_in_names_is_escaped() -> None:
     odd = told_of(START, step(1, task("a\x1b[31m\u202e", (100, 1))))
     assert "\x1b" not in replace(odd, thread="\x07\n").draw_text()

@@ -1,4 +1,4 @@
-"""The timeline's picture: what stands where, in numbers read from the SVG."""
+"""The timeline's picture: what is placed where, in numbers read from the SVG."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit import threads_told as told
+from kit import stored_threads as threads
 from timelines import QUESTION, START, overlapping, step, task, told_of
 
 from stategraph.visualize.runs.timeline import Timeline, timeline
@@ -46,7 +46,7 @@ def test_attempts_are_bars_and_the_wait_between_them_a_line() -> None:
     assert [float(n) for n in re.findall(r"[\d.]+", line.get("d", ""))[::2]] == [end, start]
 
 
-def test_the_picture_says_whose_timeline_it_is() -> None:
+def test_the_picture_names_its_thread_and_graph() -> None:
     root = drawn(told_of(START, step(1, task("a", (100, 4)))))
     titles = [*(each.text or "" for each in root.iter(f"{SVG}title")), root.get("aria-label", "")]
     assert any(text.startswith("Timeline of ") for text in titles)
@@ -59,7 +59,7 @@ def test_a_bar_is_as_long_as_its_time_within_a_step() -> None:
     assert (a1 - a0) / (b1 - b0) == pytest.approx(2, rel=0.01)
 
 
-def test_a_step_of_a_microsecond_is_seen_beside_one_of_an_hour() -> None:
+def test_a_step_of_a_microsecond_is_visible_next_to_one_of_an_hour() -> None:
     root = drawn(told_of(START, step(1, task("a", (100, 1e-6))), step(2, task("b", (100.5, 3600)))))
     [(_, left, right)] = boxes(root, "a")
     assert right - left >= 2
@@ -72,7 +72,7 @@ def test_the_time_of_a_step_does_not_print_over_that_of_a_wait_in_it() -> None:
 
 
 def test_an_error_handler_is_called_as_in_the_drawing_of_the_graph() -> None:
-    found = timeline(*told.rescued())
+    found = timeline(*threads.rescued())
     assert "rescue" in texts(drawn(found)) and "rescue" in found.draw_text()
     assert not any("on error of" in text for text in (*texts(drawn(found)), found.draw_text()))
 
@@ -137,7 +137,7 @@ def test_what_has_not_run_is_an_empty_box() -> None:
 
 
 def test_calls_are_named_above_the_steps() -> None:
-    root = drawn(timeline(*told.forked()))
+    root = drawn(timeline(*threads.forked()))
     assert [text for text in texts(root) if text in ("1 input", "2 update_state", "3 resumed")] == [
         "1 input", "2 update_state", "3 resumed",
     ]  # fmt: skip
@@ -148,7 +148,7 @@ def test_thousands_of_steps_are_drawn_small() -> None:
     assert len(told_of(START, *steps).draw_svg()) < 400_000
 
 
-def test_a_narrow_column_stands_for_many_steps_and_shows_a_failure_among_them() -> None:
+def test_a_narrow_column_combines_many_steps_and_shows_a_failure_among_them() -> None:
     steps = [step(n, task("tick", (100 + n, 1), state="failed" if n == 500 else "done")) for n in range(1, 2001)]
     root = drawn(told_of(START, *steps))
     looks = [look for look, _, _ in boxes(root, "tick")]
@@ -162,7 +162,7 @@ def test_a_narrow_column_stands_for_many_steps_and_shows_a_failure_among_them() 
 
 
 def test_a_theme_has_its_colours_and_an_unknown_one_is_an_error() -> None:
-    found = timeline(*told.failed())
+    found = timeline(*threads.failed())
     assert "prefers-color-scheme" in found.draw_svg()
     assert "var(" not in found.draw_svg(theme="light") + found.draw_svg(theme="dark")
     with pytest.raises(ValueError, match="'blue'"):
@@ -197,13 +197,13 @@ def scale_width(root: ElementTree.Element) -> float:
     return float(root.get("width", ""))
 
 
-def test_what_nobody_has_asked_to_be_wider_fits_a_notebook_cell() -> None:
-    width = re.search(r'width="(\d+)"', timeline(*told.long(300)).draw_svg())
+def test_the_default_width_fits_a_notebook_cell() -> None:
+    width = re.search(r'width="(\d+)"', timeline(*threads.long(300)).draw_svg())
     assert width is not None and int(width[1]) <= 960
 
 
 def test_the_name_of_the_last_call_is_not_cut_off() -> None:
-    svg = timeline(*told.nested()).draw_svg()
+    svg = timeline(*threads.nested()).draw_svg()
     [(x, label)] = re.findall(r'<text class="dim" x="([\d.]+)" y="14">(2 resumed)</text>', svg)
     [left] = {*re.findall(r'translate\(([1-9]\d+) 0\)', svg)}
     width = re.search(r'width="(\d+)"', svg)
@@ -211,5 +211,5 @@ def test_the_name_of_the_last_call_is_not_cut_off() -> None:
 
 
 def test_lines_of_text_with_counts_are_no_longer_than_asked() -> None:
-    text = timeline(*told.long(300)).draw_text(60)
+    text = timeline(*threads.long(300)).draw_text(60)
     assert max(map(len, text.split("\n"))) <= 60

@@ -7,9 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from broken_values import JSON, Broken, BrokenError
 from hypothesis import given
 from hypothesis import strategies as st
-from odd import JSON, Broken, BrokenError
 
 from stategraph.visualize.labels import drop_illegal
 from stategraph.visualize.runs.values import block, duration, format_value, sanitize
@@ -40,12 +40,12 @@ def test_a_value_that_cannot_show_itself_is_shown_by_its_type(make: Callable[[],
     assert "<" in block(make())
 
 
-def test_a_huge_text_tells_its_length() -> None:
+def test_a_huge_text_is_shortened_with_its_length() -> None:
     assert format_value("x" * 1_000_000, 30) == "'" + "x" * 20 + "… (1,000,000 characters)'"
     assert sanitize("x" * 1_000_000, 5) == "xxxxx… (1,000,000 characters)"
 
 
-def test_a_list_that_holds_itself_is_shown() -> None:
+def test_a_self_referential_list_is_shown() -> None:
     endless: list[Any] = [1]
     endless.append(endless)
     assert format_value(endless, 5000).startswith("[1, [1, ")
@@ -59,7 +59,7 @@ def test_sets_are_shown_in_one_order() -> None:
     assert format_value({"b", "a", "c"}) == "{'a', 'b', 'c'}"
 
 
-def test_marks_that_turn_the_reading_direction_or_drive_a_terminal_are_written_out() -> None:
+def test_bidi_marks_and_terminal_escapes_are_escaped() -> None:
     assert sanitize("a\u202eb\x1b[31m\x00") == "a\\u202eb\\x1b[31m\\x00"
     assert sanitize("שלום\tworld\n") == "שלום\tworld\n"
 
@@ -74,6 +74,6 @@ def test_a_block_shows_parts_on_lines_and_a_text_line_by_line() -> None:
     assert block("one\ntwo") == "one\ntwo"
 
 
-def test_spans_of_time_are_told_in_the_unit_that_fits() -> None:
+def test_durations_are_shown_in_the_unit_that_fits() -> None:
     told = [duration(s) for s in (0, 2e-6, 0.0042, 0.25, 59.4, 60, 3599, 3600, 86400 * 3)]
     assert told == ["0 s", "2 µs", "4.2 ms", "250 ms", "59.4 s", "1 min", "59 min 59 s", "1 h", "3 d"]

@@ -1,4 +1,4 @@
-"""Timelines made of plain records, for tests of what is read from them and of how they are drawn."""
+"""Timelines made of plain records, for tests of their summaries and drawings."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from kit.drive import Drive
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, times
-from kit.watching import Log, Seen
+from kit.recording_view import Log, Seen
 
 from stategraph import (
     START,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from faults.campaign import patched
 from kit import cluster
+from kit.crash_points import STORING
 from kit.graphs import CONFIG, Log
-from kit.mortal import STORING
 
 from stategraph import START, CheckpointConflictError, Command, StateGraph, interrupt
 from stategraph.checkpoint.postgres import PostgresSaver

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from kit import cluster
+from kit.crash_points import Death, Died, dying
 from kit.drive import each_case
 from kit.graphs import Log
-from kit.mortal import Death, Died, dying
 
 from stategraph import START, Runtime, StateGraph
 

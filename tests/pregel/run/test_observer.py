@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import Drive
-from kit.watching import Log
+from kit.recording_view import Log
 from typing_extensions import TypedDict
 
 from stategraph import (

@@ -1,4 +1,4 @@
-"""What holds for the telling of every thread, on random graphs: nothing is lost, and everything can be drawn."""
+"""Laws of reports and timelines, on random graphs: nothing is lost, and everything can be drawn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drive import Drive
 from kit.random_graphs import graphs
-from kit.unbroken import Thread, look, unbroken
+from kit.uninterrupted_runs import Thread, look, unbroken
 
 from stategraph.visualize.runs.changes import changes
 from stategraph.visualize.runs.report import draw_report
@@ -43,7 +43,7 @@ def test_every_call_of_a_node_is_a_bar(graph: Any, failing: list[int], drive: Dr
 
 @look(0.4)
 @given(graph=graphs(), failing=st.lists(st.integers(1, 12), max_size=3))
-def test_every_stored_step_is_told_once_and_its_changes_lead_from_state_to_state(
+def test_every_stored_step_is_in_the_report_once_and_its_changes_lead_from_state_to_state(
     graph: Any, failing: list[int], drive: Drive
 ) -> None:
     thread = finished(graph, drive, failing)

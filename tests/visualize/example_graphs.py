@@ -1,4 +1,4 @@
-"""The graphs that drawings are shown on, each with what is special about it. Their nodes and routers are never called."""
+"""Example graphs for tests of drawings, each with a special feature. Their nodes and routers are never called."""
 
 from __future__ import annotations
 

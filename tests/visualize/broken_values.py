@@ -1,4 +1,4 @@
-"""Values that do harm to whoever touches them, and ordinary ones at random. Only what several tests share."""
+"""Values whose methods raise or lie, and random ordinary ones. Only what several tests share."""
 
 from __future__ import annotations
 

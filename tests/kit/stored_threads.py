@@ -1,6 +1,6 @@
-"""Real threads to look at: run by real graphs with a real saver, without a second of waiting.
+"""Stored threads for tests of reports, traces and timelines: run by real graphs with a real saver, without waiting.
 
-Each function gives the graph and the config of its thread. Only what several tests of looking share lives here.
+Each function gives the graph and the config of its thread. Only what several tests share lives here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stategraph import (
 )
 from stategraph.graph.compile import CompiledStateGraph
 
-Told = tuple[CompiledStateGraph, Any]
+StoredThread = tuple[CompiledStateGraph, Any]
 AT_ONCE = RetryPolicy(initial_interval=0.0, jitter=False)
 
 
@@ -40,7 +40,7 @@ def compiled(graph: StateGraph[Any], name: str, **kwargs: Any) -> CompiledStateG
     return graph.compile(checkpointer=InMemorySaver(), name=name, **kwargs)
 
 
-def map_reduce(pages: int = 9, failing: tuple[int, ...] = (3, 3, 7)) -> Told:
+def map_reduce(pages: int = 9, failing: tuple[int, ...] = (3, 3, 7)) -> StoredThread:
     """A fan-out whose tasks fail and are tried again, and a reduce."""
     left = list(failing)
 
@@ -72,7 +72,7 @@ def asking() -> CompiledStateGraph:
     return compiled(graph, "approval")
 
 
-def asked(answer: Any = None) -> Told:
+def asked(answer: Any = None) -> StoredThread:
     """A question beside another task; with an answer, the run after it as well."""
     app = asking()
     app.invoke({"log": []}, CONFIG)
@@ -81,7 +81,7 @@ def asked(answer: Any = None) -> Told:
     return app, CONFIG
 
 
-def failed() -> Told:
+def failed() -> StoredThread:
     """Two tasks side by side: one is done, the other fails for good."""
 
     def bad(state: Any) -> Any:
@@ -99,7 +99,7 @@ def failed() -> Told:
     return app, CONFIG
 
 
-def renamed(node: Callable[[Any], Any], after: str = "pay") -> Told:
+def renamed(node: Callable[[Any], Any], after: str = "pay") -> StoredThread:
     """A thread that stopped in the node `charge`, with the same graph in which this node has another name."""
     saver = InMemorySaver()
 
@@ -126,7 +126,7 @@ def rescue(state: Any) -> Any:
     return {"log": ["rescued"]}
 
 
-def rescued() -> Told:
+def rescued() -> StoredThread:
     """A node failed, and its error handler took over."""
     graph = StateGraph(Log).add_node("risky", declined, error_handler=rescue).add_edge(START, "risky")
     app = compiled(graph, "rescued")
@@ -134,7 +134,7 @@ def rescued() -> Told:
     return app, CONFIG
 
 
-def looping(fails: int, runs: int) -> Told:
+def looping(fails: int, runs: int) -> StoredThread:
     """One node that runs so many times, its task being fanned out; so many of them fail for good, in the first step."""
 
     def work(state: Any) -> Any:
@@ -152,7 +152,7 @@ def looping(fails: int, runs: int) -> Told:
     return app, CONFIG
 
 
-def forked() -> Told:
+def forked() -> StoredThread:
     """Answered one way, then changed before the question and answered another way."""
     app, thread = asked("yes")
     before = next(s for s in app.get_state_history(thread) if "ask" in s.next)
@@ -162,7 +162,7 @@ def forked() -> Told:
     return app, thread
 
 
-def nested() -> Told:
+def nested() -> StoredThread:
     """A graph as a node, with a graph as a node in it, which asks and is answered."""
     deep = StateGraph(Log).add_node("ask", lambda state: {"log": [interrupt("deep?")]}).add_edge(START, "ask")
     inner = StateGraph(Log).add_node("first", note("first")).add_node("deep", deep.compile())
@@ -175,7 +175,7 @@ def nested() -> Told:
     return app, CONFIG
 
 
-def long(steps: int = 2000, growing: bool = True) -> Told:
+def long(steps: int = 2000, growing: bool = True) -> StoredThread:
     """A loop, whose list grows by one in each step."""
     graph = StateGraph(Log)
     graph.add_node("tick", lambda s: {"log": [f"tick {s['count']}"] if growing else [], "count": s["count"] + 1})
