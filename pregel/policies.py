@@ -16,8 +16,8 @@ class TimeoutPolicy:
 
     Args:
         run_timeout: seconds (or a timedelta) for the whole attempt.
-        idle_timeout: seconds (or a timedelta) without a sign of life: a custom event, a `@task`
-            call, a nested graph, or `runtime.heartbeat()`.
+        idle_timeout: seconds (or a timedelta) without a sign of life: a custom event, a token of
+            a model that is streamed, a `@task` call, a nested graph, or `runtime.heartbeat()`.
         refresh_on: "auto" if all of these count as signs of life, "heartbeat" if only the last
             does.
 

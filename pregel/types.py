@@ -387,6 +387,18 @@ class GraphOutput(Generic[ValueT]):
     wake_at: datetime | None = field(default=None, repr=False)
 
 
+def without_keys(sends: Any, keys: frozenset[str]) -> Any:
+    """A `Send`, or a list of these, without these keys of its input, as it is stored: what a
+    channel holds that is not stored has no place in it either."""
+    if isinstance(sends, list):
+        return [without_keys(each, keys) for each in sends]
+    if not isinstance(sends, Send) or not isinstance(sends.arg, dict):
+        return sends
+    mine = copy(sends)
+    mine.arg = {key: value for key, value in sends.arg.items() if key not in keys}
+    return mine
+
+
 def _parts_of_send(send: Send) -> tuple[Any, ...]:
     options = send._options()
     timeout = options.pop("timeout", None)

@@ -11,6 +11,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.tracers._streaming import _StreamingCallbackHandler
 
 from ...pregel.run.tokens import NOSTREAM, SENDING
+from ...pregel.running import RUNNING
 from ...pregel.superstep.task import Task
 
 
@@ -66,6 +67,9 @@ class TokenSender(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
         self._streamed.discard(run_id)
 
     def _emit(self, message: Any, metadata: dict[str, Any]) -> None:
+        running: Any = RUNNING.get()  # its attempt may be one of a copy, with a deadline
+        if running is not None and running.nearest_deadline is not None:
+            running.nearest_deadline.touch()
         if self._task.attempt == self._attempt:  # an abandoned attempt speaks no more
             self._task.emit("messages", (message, metadata))
 

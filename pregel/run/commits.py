@@ -30,13 +30,13 @@ from ...checkpoint.records import iso
 from ...checkpoint.serde import Blob
 from ...checkpoint.serde.list_encoder import LEAST_ITEMS, ListEncoder
 from ..clock import CLOCK
-from ..names import BY_COMMAND, has_task_ids
+from ..names import BY_COMMAND, TASKS, has_task_ids
 from ..program.writes import Pair
 from ..superstep.ids import new_checkpoint_id, successor_id
 from ..superstep.machine import Machine
 from ..superstep.state import copy_slots
 from ..superstep.task import Task
-from ..types import Command
+from ..types import Command, without_keys
 from .config import scalars
 from .position import Position
 from .settings import Settings, Thread
@@ -126,6 +126,8 @@ class CommitBuilder:
             # Untracked channels are never stored, so what is written to them need not be encodable.
             if name not in skip:
                 try:
+                    if skip and name == TASKS:
+                        value = without_keys(value, skip)
                     blob = dumps(value)
                     writes.append((name, blob))
                     blobs[name] = (value, blob)
@@ -291,6 +293,7 @@ class CommitBuilder:
         """
         dumps = self._thread.saver.serde.dumps  # type: ignore[union-attr]
         channels, versions, blobs = machine.channels, machine.versions, self._blobs
+        untracked = self._settings.program.kinds.untracked
         values: dict[str, Blob | None] = {}
         changed: dict[str, int] = {}
         seen: dict[str, dict[str, int]] = {}
@@ -305,6 +308,8 @@ class CommitBuilder:
             except EmptyChannelError:
                 stored = MISSING
             known = blobs.get(name)
+            if untracked and name == TASKS:
+                stored = without_keys(stored, untracked)
             try:
                 # Only a LastValue stores what was written as it is; of others the write is not the
                 # value.

@@ -23,6 +23,7 @@ from ..errors import InvalidUpdateError, nearest
 from ..names import GRAPH, HANDLER_PATH, INPUT, PUSH, RAN, TASKS
 from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
+from ..types import without_keys
 from .context import TaskContext
 from .ids import NONE_CARRIED, Carried, new_checkpoint_id
 from .state import LiveState, collect_writes, copy_slots, group_by_channel
@@ -417,6 +418,8 @@ class Machine(LiveState):
         """The whole state, for a saver that stores nothing less."""
         channels = self.channels
         values = {name: stored_of(channels[name]) for name in self.versions if name in channels}
+        if (untracked := self.program.kinds.untracked) and TASKS in values:
+            values[TASKS] = without_keys(values[TASKS], untracked)
         return Checkpoint(
             v=CHECKPOINT_FORMAT,
             id=self.checkpoint_id,

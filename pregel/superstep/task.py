@@ -287,7 +287,10 @@ class Task:
         return any(stream.wants(mode) for stream in self.run.output.streams)
 
     def emit(self, mode: StreamMode, data: Any) -> None:
-        """Send one chunk to all who read this stream mode."""
+        """Send one chunk, a sign of life, to all who read this stream mode."""
+        deadline = self.nearest_deadline
+        if deadline is not None:
+            deadline.touch()
         for stream in self.run.output.streams:
             stream.emit(mode, data)
 

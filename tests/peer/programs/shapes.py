@@ -5,6 +5,7 @@ import asyncio
 import inspect
 import logging
 import operator
+import threading
 import warnings
 from datetime import datetime
 from typing import Annotated, ClassVar
@@ -15,7 +16,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.cache.base import BaseCache
 from langgraph.callbacks import GraphCallbackHandler
-from langgraph.channels import LastValue, Topic
+from langgraph.channels import LastValue, Topic, UntrackedValue
 from langgraph.channels.base import MISSING, BaseChannel
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -46,7 +47,7 @@ from langgraph.types import (
     default_retry_on,
     interrupt,
 )
-from program_cases import calling, case, run_cases, thread
+from program_cases import Scripted, calling, case, run_cases, thread
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
@@ -401,6 +402,43 @@ def handlers_of_the_graph_hear_of_streamed_events(note):
         return [event["event"] async for event in app.astream_events({"log": []}, version="v2")]
 
     note(asyncio.run(main()), names.names)
+
+
+class Connected(TypedDict, total=False):
+    log: Annotated[list, operator.add]
+    connection: Annotated[object, UntrackedValue]
+
+
+@case
+def untracked_values_of_a_send_are_not_stored(note):
+    def work(state):
+        note(sorted(state))
+        return {"log": [interrupt("ok?")]}
+
+    graph = StateGraph(Connected).add_node("a", lambda state: {"connection": threading.Lock()}).add_node("work", work)
+    graph.add_edge(START, "a").add_conditional_edges("a", lambda state: [Send("work", dict(state))], ["work"])
+    app = graph.compile(checkpointer=InMemorySaver())
+    app.invoke({"log": ["in"]}, thread("1"))
+    note(app.invoke(Command(resume="yes"), thread("1"))["log"])
+
+
+class Slow(Scripted):
+    async def _astream(self, *args, **options):
+        async for chunk in super()._astream(*args, **options):
+            await asyncio.sleep(0.15)
+            yield chunk
+
+
+@case
+def tokens_are_signs_of_life(note):
+    async def node(state):
+        return {"log": [(await Slow(messages=iter([AIMessage("a b c d")])).ainvoke("x")).content]}
+
+    async def main():
+        app = StateGraph(Log).add_node("a", node, timeout=TimeoutPolicy(idle_timeout=0.5)).add_edge(START, "a").compile()
+        return [chunk async for chunk in app.astream({"log": []}, stream_mode=["messages", "values"])][-1]
+
+    note(asyncio.run(main()))
 
 
 if __name__ == "__main__":

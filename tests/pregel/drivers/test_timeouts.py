@@ -33,6 +33,7 @@ from stategraph import (
     interrupt,
 )
 from stategraph.channels import BinaryOperatorAggregate, LastValue
+from stategraph.graph import stream_text
 from stategraph.pregel import NodeBuilder, Pregel, StepTimeoutError
 from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.drivers import attempt
@@ -463,6 +464,17 @@ def test_what_counts_as_a_sign_of_life(drive: Drive, known: Known, refresh_on: A
 
     drive.invoke(app_of(node, timeout=TimeoutPolicy(idle_timeout=60, refresh_on=refresh_on)), {"n": 1})
     assert found == ([60, 60, 60] if refresh_on == "auto" else [10, 60, 60])
+
+
+def test_a_streamed_token_is_a_sign_of_life(drive: Drive, known: Known) -> None:
+    found: list[float] = []
+
+    def node(state: Any) -> None:
+        found.extend(signs(known, lambda: stream_text(["word"])))
+
+    app = app_of(node, timeout=TimeoutPolicy(idle_timeout=60))
+    assert len(drive.stream(app, {"n": 1}, stream_mode="messages")) == 1
+    assert found == [60]
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["as a node", "called by a node"])

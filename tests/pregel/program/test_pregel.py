@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
+import threading
 from typing import Any
 
 import pytest
 
+from stategraph import interrupt
 from stategraph.channels import (
     AnyValue,
     BaseChannel,
@@ -523,6 +525,25 @@ def test_m7_untracked_values_are_in_no_checkpoint(drive: Any) -> None:
     history = drive.history(graph, Cfg)
     assert [sorted(snapshot.values) for snapshot in history] == [["a", "b", "o"], ["a", "b"], ["a"]]
     assert all("u" not in write[1] for t in graph.checkpointer.list(Cfg) for write in t.pending_writes)
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_untracked_values_of_a_send_are_in_no_checkpoint(drive: Any, durability: Any) -> None:
+    """The task that follows sees them; once it is loaded again, it does not."""
+    lock, seen = threading.Lock(), []
+
+    def work(state: Any) -> Any:
+        seen.append(state)
+        return interrupt("ok?")
+
+    nodes = {
+        "plan": only("a").write_to(ChannelWriteTupleEntry(lambda n: [(TASKS, [Send("work", {"n": n, "u": lock})])])),
+        "work": NodeBuilder().do(work).write_to("o"),
+    }
+    graph = app(nodes, {**cells("ao"), "u": UntrackedValue(object)}, checkpointer=InMemorySaver())
+    drive.invoke(graph, 5, Cfg, durability=durability)
+    assert drive.invoke(graph, Command(resume="yes"), Cfg) == "yes"
+    assert seen == [{"n": 5, "u": lock}, {"n": 5}]
 
 
 def test_m8_reducers_fold_and_overwrite_replaces(drive: Any) -> None:
