@@ -131,6 +131,11 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let tests leave connections to the collector, of which Python 3.13 and newer tell."""
+    config.addinivalue_line("filterwarnings", "ignore:unclosed database:ResourceWarning")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files come first; all tests of a file stay together, in their order. Those that hold something against
     the clock may be repeated; no other test is."""
