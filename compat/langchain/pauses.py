@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -79,15 +81,25 @@ def tell_pause(run: Run, manager: Any) -> list[Any]:
 def _tell(method: Any, event: GraphLifecycleEvent) -> Any:
     """Call a handler. As with LangChain's, a run goes on whatever it raises, unless it has
     `raise_error`."""
-    handler = method.__self__
     try:
-        return method(event)
+        found = method(event)
     except Exception as error:
-        if handler.raise_error:
-            raise
-        name = f"{type(handler).__name__}.{method.__name__}"
-        logger.warning("Error in %s callback: %r", name, error)
-        return None
+        return _log(method, error)
+    return _guard(method, found) if isawaitable(found) else found
+
+
+async def _guard(method: Any, told: Awaitable[Any]) -> Any:
+    try:
+        return await told
+    except Exception as error:
+        return _log(method, error)
+
+
+def _log(method: Any, error: Exception) -> None:
+    handler = method.__self__
+    if handler.raise_error:
+        raise error
+    logger.warning("Error in %s.%s callback: %r", type(handler).__name__, method.__name__, error)
 
 
 def _handlers(manager: Any) -> list[GraphCallbackHandler]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import wraps
 from typing import Any
 
 from ...pregel.app import Pregel as _Pregel
@@ -21,6 +22,7 @@ from ...pregel.run.run import Run
 from ...pregel.types import ContextT, InputT, OutputT, Send, StateT
 from ..langchain.runnable import RunnableGraph, RunnableParts
 from .constants import CONF, CONFIG_KEY_READ, CONFIG_KEY_SEND
+from .ignored import take_ignored
 from .listening import PeerListener, name_messages
 from .runnable import RunnableCallable
 
@@ -112,6 +114,19 @@ class Pregel(RunnableParts, _Pregel[StateT, ContextT, InputT, OutputT], Runnable
         run.hook = PeerListener(run, self.name)
         name_messages(run, input)
         return run
+
+
+def _without_print_mode(method: Any) -> Any:
+    @wraps(method)
+    def call(self: Any, *args: Any, print_mode: Any = (), **options: Any) -> Any:
+        take_ignored(f"{method.__name__}()", {"print_mode": print_mode or None})
+        return method(self, *args, **options)
+
+    return call
+
+
+for _name in ("invoke", "ainvoke", "stream", "astream"):
+    setattr(Pregel, _name, _without_print_mode(getattr(_Pregel, _name)))
 
 
 class ChannelRead(RunnableCallable):

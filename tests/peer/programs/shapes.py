@@ -376,6 +376,14 @@ class Raising(GraphCallbackHandler):
         raise ValueError
 
 
+class RaisingLater(GraphCallbackHandler):
+    async def on_interrupt(self, event):
+        raise ValueError
+
+    async def on_resume(self, event):
+        raise ValueError
+
+
 class Names(BaseCallbackHandler):
     def __init__(self):
         self.names = []
@@ -390,6 +398,12 @@ def handlers_that_raise_are_passed_over(note):
     app = one_node(lambda state: {"log": [interrupt("ok?")]}, InMemorySaver())
     config = {**thread("1"), "callbacks": [Raising()]}
     note(sorted(app.invoke({"log": []}, config)), app.invoke(Command(resume=1), config))
+    config = {**thread("2"), "callbacks": [RaisingLater()]}
+
+    async def main():
+        note(sorted(await app.ainvoke({"log": []}, config)), await app.ainvoke(Command(resume=1), config))
+
+    asyncio.run(main())
     logging.disable(logging.NOTSET)
 
 

@@ -1,0 +1,69 @@
+"""Packages of others below `langgraph.*`, and names without a counterpart."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from side_by_side import ROOT
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the drop-in at hand and a folder on its path."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / ".types"), str(folder)])}
+    return subprocess.run([sys.executable, *arguments], env=env, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def in_the_drop_in(folder: Path, code: str) -> str:
+    done = run(folder, "-c", f"import stategraph.compat.langgraph\n{code}")
+    return done.stdout + done.stderr.strip().rpartition("\n")[2]
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A saver that somebody publishes below `langgraph.checkpoint`."""
+    package = tmp_path / "langgraph" / "checkpoint" / "mine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from .saver import Saver\n")
+    (package / "saver.py").write_text("from langgraph.checkpoint.base import BaseCheckpointSaver\nclass Saver(BaseCheckpointSaver[int]): pass\n")
+    return tmp_path
+
+
+def test_packages_of_others_are_found(published: Path) -> None:
+    said = in_the_drop_in(published, "from langgraph.checkpoint.mine import Saver\nimport langgraph.checkpoint.mine.saver\nprint(Saver.__mro__[2])")
+    assert said == "<class 'stategraph.compat.langgraph.savers.PeerMethods'>\n"
+
+
+def test_modules_of_the_engine_itself_are_not(published: Path) -> None:
+    assert in_the_drop_in(published, "import langgraph.pregel._loop") == "ModuleNotFoundError: No module named 'langgraph.pregel._loop'"
+    assert in_the_drop_in(published, "import langgraph.checkpoint.none") == "ModuleNotFoundError: No module named 'langgraph.checkpoint.none'"
+
+
+def test_the_check_leaves_packages_of_others_alone(published: Path) -> None:
+    program = published / "program.py"
+    program.write_text("from langgraph.checkpoint.mine import Saver\nfrom langgraph.graph import StateGraph, Nothing\n")
+    done = run(published, "-m", "stategraph", "langgraph", "--check", str(program))
+    assert done.stdout == f"{program}:2: langgraph.graph.Nothing: langgraph.graph has no such name here\n"
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        ("langgraph.checkpoint.postgres.base import BasePostgresSaver as it", "langgraph.checkpoint.postgres.base.BasePostgresSaver"),
+        ("langgraph.checkpoint.sqlite.utils import search_where as it", "it belongs to LangGraph's own tables"),
+        ("langgraph.stream import StreamTransformer as it", "use stream() or astream()"),
+        ("langgraph.checkpoint.postgres.shallow import ShallowPostgresSaver as it", "Retention(keep_last=1)"),
+    ],
+)
+def test_a_name_without_a_counterpart_says_so_when_it_is_used(tmp_path: Path, use: str, said: str) -> None:
+    assert in_the_drop_in(tmp_path, f"from {use}\nclass Mine(it): pass\nprint('imported')") == "imported\n"
+    assert said in in_the_drop_in(tmp_path, f"from {use}\nit()")
+
+
+def test_modules_pass_on_the_names_of_others(tmp_path: Path) -> None:
+    names = "BaseCheckpointSaver, Checkpoint, EmptyChannelError, WRITES_IDX_MAP"
+    assert in_the_drop_in(tmp_path, f"from langgraph.checkpoint.memory import {names}\nprint(sorted(WRITES_IDX_MAP)[:1])") == "['__claim__']\n"
+    assert "has no name 'Nothing'" in in_the_drop_in(tmp_path, "import langgraph.types\nlanggraph.types.Nothing")
