@@ -17,10 +17,7 @@ from typing import Any, ClassVar
 from .errors import CheckpointConflictError
 from .optional import OptionalMethods
 from .overrides import (
-    claim_by_parts,
     commit_by_parts,
-    commit_each,
-    commit_records_by_parts,
     drive,
     head_by_parts,
     honour_overrides,
@@ -54,7 +51,9 @@ from .records import (
     CheckpointMetadata,
     CheckpointTuple,
     Commit,
+    Expected,
     PendingWrite,
+    Place,
     Post,
     RunnableConfig,
     Span,
@@ -70,8 +69,8 @@ __all__ = [
     "DIGEST", "EDITED", "ERROR", "ERROR_SOURCE", "INTERRUPT", "KEPT", "NO_WRITES", "NULL_TASK_ID",
     "OF_TASK", "POST", "POST_TASK_ID", "RAISED", "RESUME", "RETURN", "REWOUND", "SLEEP",
     "UNDER_WAY", "Checkpoint", "CheckpointConflictError", "CheckpointMetadata", "CheckpointTuple",
-    "Commit", "PendingWrite", "Post", "RunnableConfig", "Span", "TaskWrites", "address",
-    "coordinates", "write_index",
+    "Commit", "Expected", "PendingWrite", "Place", "Post", "RunnableConfig", "Span", "TaskWrites",
+    "address", "coordinates", "write_index",
 ]  # fmt: skip
 
 
@@ -79,9 +78,9 @@ class BaseCheckpointSaver(OptionalMethods):
     """Stores threads and reads them back. Subclass it to store them elsewhere.
 
     Your own saver needs `get_tuple`, `list`, `put`, `put_writes` and `delete_thread`; the async
-    twins then call these on the saver's own threads. Override `commit` as well to get one
-    transaction per superstep and one writer per thread; the inherited one checks the head, then
-    calls `put_writes` and `put`.
+    twins then call these on the saver's own threads. Override `commit` and `record` as well to get
+    one transaction per superstep and one writer per thread; the inherited ones check the head, then
+    call `put_writes` and `put`.
 
     A subclass of a saver that has all of these, such as `SqliteSaver`, may override any of them,
     and its overrides are called: a sync method in async runs too, an async one in async runs. A
@@ -205,26 +204,16 @@ class BaseCheckpointSaver(OptionalMethods):
         """
         raise NotImplementedError(f"{type(self).__name__} must define put_writes()")
 
-    def commit(self, commit: Commit) -> None:
-        """Store one superstep atomically: the parent's writes, the checkpoint and the new head.
-
-        Raises:
-            CheckpointConflictError: the head is not the one the commit names, or that of another
-                namespace is not the one it `requires`.
-        """
-        drive(self, commit_by_parts(self, commit))
-
-    def commit_all(self, commits: Sequence[Commit]) -> None:
-        """Store several supersteps of one thread in this order: consecutive ones of a namespace,
-        or, with durability "exit", those of the memories of nested graphs and then the one around
-        them. Each may build on those before it. A saver that stores them in one transaction is
-        given the input together with the supersteps that follow it. The inherited method calls
-        `commit` for one after another.
+    def commit(self, commits: Sequence[Commit]) -> None:
+        """Store supersteps of one thread in one transaction, in this order: of each its parent's
+        writes, the checkpoint and the new head. Mostly it is one; several are the first of a run,
+        or, with durability "exit", those of nested graphs and then the one around them. Each may
+        build on those before it. The inherited method stores one after another.
 
         Raises:
             CheckpointConflictError: a head is not the one that a commit names or `requires`.
         """
-        drive(self, commit_each(self, commits))
+        drive(self, commit_by_parts(self, commits))
 
     def keeps_input(self, thread_id: str, run_id: str | None) -> bool:
         """Return whether the input of this run is also kept elsewhere, so that a run whose
@@ -232,60 +221,34 @@ class BaseCheckpointSaver(OptionalMethods):
         step, to be stored together with it by `commit_all`."""
         return False
 
-    def commit_writes(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
-    ) -> None:
-        """Record tasks that ended while their superstep goes on, or that failed or paused."""
-        drive(self, record_by_parts(self, thread_id, checkpoint_ns, checkpoint_id, writes))
-
-    def claim(
-        self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]
-    ) -> None:
-        """Record that a run is about to answer the head's questions, if nobody has recorded
-        anything beside it since it was read: of several runs that bring an answer at once, one goes
-        on. The inherited method checks first, but not in the same transaction.
+    def record(
+        self, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
+    ) -> int | None:
+        """Store in one transaction what tasks have left beside checkpoints, if the thread is still
+        as the caller has read it: tasks that ended while their superstep goes on, that failed or
+        paused, and claims. Of several runs that work from the same head one goes on. It counts once
+        beside the head, whatever else it stands beside, and also if there are no writes. The
+        inherited method checks first, but not in the same transaction.
 
         Args:
-            config: names the head.
-            revision: what `get_tuple` gave.
+            expected: the head, and how many records are beside it; None to store unchecked, which
+                then counts only where it stands.
+            writes: the writes, by the id of the checkpoint beside which they stand.
+
+        Returns:
+            How many records are beside the head now; None if it is not known.
 
         Raises:
-            CheckpointConflictError: another was first. Nothing is recorded.
+            CheckpointConflictError: another was first. Nothing is stored.
         """
-        drive(self, claim_by_parts(self, config, revision, writes))
-
-    def commit_records(
-        self,
-        config: RunnableConfig,
-        revision: int | None,
-        records: Mapping[str, Sequence[TaskWrites]],
-    ) -> None:
-        """Record tasks' writes beside several checkpoints of a namespace atomically, if nobody has
-        moved the head or recorded anything beside it: with schedule="ready" each task is recorded
-        beside the checkpoint at which it started. All of it counts as recorded beside the head: of
-        several runs that work from the head, one goes on. The inherited method checks first, then
-        records beside one checkpoint after another.
-
-        Args:
-            config: names the head.
-            revision: what `get_tuple` gave, and one more for each `claim`, each `commit_writes`
-                beside the head and each call of this since then; None if it is not known.
-            records: the writes, by the id of the checkpoint beside which they stand.
-
-        Raises:
-            CheckpointConflictError: another was first. Nothing is recorded.
-        """
-        drive(self, commit_records_by_parts(self, config, revision, records))
+        revision: int | None = drive(self, record_by_parts(self, where, expected, writes))
+        return revision
 
     def run_of(self, config: RunnableConfig, run_id: str) -> CheckpointTuple | None:
         """Return the newest checkpoint of the thread and namespace in `config` that the run with
         this id made, or None."""
         found: CheckpointTuple | None = drive(self, run_by_parts(self, config, run_id))
         return found
-
-    def _retain(self, thread_id: str, checkpoint_ns: str) -> None:
-        """Apply the saver's retention, if it has one and it is time, after a commit that was made
-        of its parts."""
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all its namespaces; an unknown thread is not an error."""
@@ -388,34 +351,15 @@ class BaseCheckpointSaver(OptionalMethods):
         """`put_writes` for coroutines."""
         await self._acall(self.put_writes, config, writes, task_id, task_path)
 
-    async def acommit(self, commit: Commit) -> None:
+    async def acommit(self, commits: Sequence[Commit]) -> None:
         """`commit` for coroutines."""
-        await self._acall(self.commit, commit)
+        await self._acall(self.commit, commits)
 
-    async def acommit_all(self, commits: Sequence[Commit]) -> None:
-        """`commit_all` for coroutines."""
-        await self._acall(self.commit_all, commits)
-
-    async def acommit_writes(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
-    ) -> None:
-        """`commit_writes` for coroutines."""
-        await self._acall(self.commit_writes, thread_id, checkpoint_ns, checkpoint_id, writes)
-
-    async def aclaim(
-        self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]
-    ) -> None:
-        """`claim` for coroutines."""
-        await self._acall(self.claim, config, revision, writes)
-
-    async def acommit_records(
-        self,
-        config: RunnableConfig,
-        revision: int | None,
-        records: Mapping[str, Sequence[TaskWrites]],
-    ) -> None:
-        """`commit_records` for coroutines."""
-        await self._acall(self.commit_records, config, revision, records)
+    async def arecord(
+        self, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
+    ) -> int | None:
+        """`record` for coroutines."""
+        return await self._acall(self.record, where, expected, writes)
 
     async def anamespaces(self, thread_id: str) -> Collection[str]:
         """`namespaces` for coroutines."""

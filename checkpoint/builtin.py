@@ -3,12 +3,12 @@ stored."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .base import BaseCheckpointSaver
 from .errors import UnserializableError
-from .records import RunnableConfig, TaskWrites, check_names, coordinates
+from .records import Expected, Place, RunnableConfig, TaskWrites, check_names, coordinates
 from .retention import Retention, check_retention
 from .serde import Blob, Serializer
 
@@ -29,15 +29,16 @@ class BuiltinSaver(BaseCheckpointSaver):
         super().__init__(serde=serde)
         self._retention = check_retention(retention)
 
-    def commit_writes(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
-    ) -> None:
-        """Record tasks that ended while their superstep goes on, or that failed or paused.
+    def record(
+        self, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
+    ) -> int | None:
+        """Store what tasks have left beside checkpoints; see `BaseCheckpointSaver.record`.
 
         Raises:
-            StorageError: the database refused; nothing is recorded.
+            CheckpointConflictError: another was first. Nothing is stored.
+            StorageError: the database refused; nothing is stored.
         """
-        self._record(thread_id, checkpoint_ns, checkpoint_id, writes)
+        return self._record(where, expected, writes)
 
     def put_writes(
         self,
@@ -59,12 +60,12 @@ class BuiltinSaver(BaseCheckpointSaver):
         check_names(task_id, task_path, *(channel for channel, _ in writes))
         encoded = [(channel, self._dumps(f"[{channel!r}]", value)) for channel, value in writes]
         task = TaskWrites(task_id, task_path, encoded)
-        self._record(thread_id, checkpoint_ns, checkpoint_id, [task])
+        self._record((thread_id, checkpoint_ns), None, {checkpoint_id: [task]})
 
     def _record(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
-    ) -> None:
-        """Record what tasks wrote beside a checkpoint, which may not be there yet."""
+        self, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
+    ) -> int:
+        """Do what `record` does. Of `put_writes`, the checkpoint may not be there yet."""
         raise NotImplementedError
 
     def _prune_by_retention(self, thread_id: str) -> None:

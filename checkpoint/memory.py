@@ -32,7 +32,7 @@ from .memory_chain import (
     rebuild,
 )
 from .memory_records import MemoryRecords
-from .overrides import check_expected
+from .overrides import check_head
 from .records import (
     Checkpoint,
     CheckpointMetadata,
@@ -234,39 +234,32 @@ class InMemorySaver(MemoryRecords):
 
     # -- write --------------------------------------------------------------------------------
 
-    def commit(self, commit: Commit) -> None:
-        """Store one superstep: the parent's writes, the checkpoint and the new head, whole or not
-        at all.
-
-        Raises:
-            CheckpointConflictError: the head is not the one the commit names, or that of another
-                namespace is not the one it requires.
-        """
-        with self._lock:
-            self._commit(commit)
-        if self._retention is not None:
-            self._retain(commit.thread_id, commit.checkpoint_ns)
-
-    def commit_all(self, commits: Sequence[Commit]) -> None:
-        """Store several supersteps of one thread, all or none; see
-        `BaseCheckpointSaver.commit_all`.
+    def commit(self, commits: Sequence[Commit]) -> None:
+        """Store supersteps of one thread, all or none; see `BaseCheckpointSaver.commit`.
 
         Raises:
             CheckpointConflictError: a head is not the one that a commit names or requires.
         """
         with self._lock:
-            chains = self._threads.get(commits[0].thread_id, {})
-            before = {name: [*chain.records] for name, chain in chains.items()}
-            try:
-                for commit in commits:
-                    self._commit(commit)
-            except BaseException:  # Ctrl-C, too
-                chains = self._threads.get(commits[0].thread_id, {})
-                for name in {commit.checkpoint_ns for commit in commits} & chains.keys():
-                    self._keep_only(commits[0].thread_id, name, before.get(name, ()))
-                raise
+            if len(commits) == 1:
+                self._commit(commits[0])
+            else:
+                self._commit_all(commits)
         for commit in commits if self._retention is not None else ():
             self._retain(commit.thread_id, commit.checkpoint_ns)
+
+    def _commit_all(self, commits: Sequence[Commit]) -> None:
+        thread_id = commits[0].thread_id
+        chains = self._threads.get(thread_id, {})
+        before = {name: [*chain.records] for name, chain in chains.items()}
+        try:
+            for commit in commits:
+                self._commit(commit)
+        except BaseException:  # Ctrl-C, too
+            chains = self._threads.get(thread_id, {})
+            for name in {commit.checkpoint_ns for commit in commits} & chains.keys():
+                self._keep_only(thread_id, name, before.get(name, ()))
+            raise
 
     def _commit(self, commit: Commit) -> None:
         """Store one superstep, with the lock held."""
@@ -327,8 +320,9 @@ class InMemorySaver(MemoryRecords):
         record = make_record(commit, parent if builds_on else None)
         with self._lock:
             chain = self._chain(thread_id, checkpoint_ns) or Chain()
-            check_expected(self, "put", (thread_id, checkpoint_ns), chain.head)
+            check_head(config, chain.head)
             self._add(thread_id, checkpoint_ns, chain, record)
+        self._retain(thread_id, checkpoint_ns)
         return address(thread_id, checkpoint_ns, record.id)
 
     def _add(self, thread_id: str, checkpoint_ns: str, chain: Chain, record: ChainRecord) -> None:

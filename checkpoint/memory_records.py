@@ -9,8 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from .builtin import BuiltinSaver
 from .errors import CheckpointConflictError
 from .memory_chain import Chain
-from .overrides import check_expected
-from .records import Post, RunnableConfig, TaskWrites, check_names, coordinates
+from .records import Expected, Place, Post, TaskWrites, check_names
 from .retention import Retention
 from .serde import Blob, Serializer
 
@@ -79,45 +78,18 @@ class MemoryRecords(BuiltinSaver):
         return chains.get(checkpoint_ns)
 
     def _record(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
-    ) -> None:
-        where = thread_id, checkpoint_ns
+        self, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
+    ) -> int:
+        thread_id, checkpoint_ns = where
         with self._lock:
             chain = self._chain(*where) or Chain()
-            revision = chain.revisions.get(chain.head or "", 0)
-            check_expected(self, "commit_writes", where, chain.head, revision)
+            head = chain.head or ""
+            if expected is not None:
+                known = chain.revisions.get(head, 0)
+                if expected.head != chain.head or expected.revision not in (None, known):
+                    raise CheckpointConflictError(*where, expected.head, chain.head)
+                writes = {head: (), **writes}  # it counts there, too
+            for id, tasks in writes.items():
+                chain.record(id, [*tasks])
             self._threads.setdefault(thread_id, {})[checkpoint_ns] = chain
-            chain.record(checkpoint_id, [*writes])
-
-    def claim(
-        self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]
-    ) -> None:
-        """Record that a run is about to answer the head's questions; see
-        `BaseCheckpointSaver.claim`."""
-        self._record_at_head(config, revision, {coordinates(config)[2] or "": writes})
-
-    def commit_records(
-        self,
-        config: RunnableConfig,
-        revision: int | None,
-        records: Mapping[str, Sequence[TaskWrites]],
-    ) -> None:
-        """Record beside several checkpoints at once; see `BaseCheckpointSaver.commit_records`."""
-        self._record_at_head(config, revision, records)
-
-    def _record_at_head(
-        self,
-        config: RunnableConfig,
-        revision: int | None,
-        records: Mapping[str, Sequence[TaskWrites]],
-    ) -> None:
-        thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
-        with self._lock:
-            chain = self._chain(thread_id, checkpoint_ns) or Chain()
-            head, known = chain.head, chain.revisions.get(chain.head or "", 0)
-            if checkpoint_id is None or head != checkpoint_id or revision not in (None, known):
-                raise CheckpointConflictError(thread_id, checkpoint_ns, checkpoint_id, head)
-            for id, writes in records.items():
-                chain.record(id, [*writes])
-            if checkpoint_id not in records:
-                chain.record(checkpoint_id, [])  # it counts there, too
+            return chain.revisions.get(head, 0)

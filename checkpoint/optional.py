@@ -23,7 +23,7 @@ class OptionalMethods(Closable):
         """Call a function with a connection in a transaction on the saver's database, and record
         what it returns beside the checkpoint of `place` in this same transaction: what it has
         written and the record are both there, or neither. It counts as recorded beside the head,
-        as with `commit_records`. `runtime.transaction` needs it; a saver may do without.
+        as with `record`. `runtime.transaction` needs it; a saver may do without.
 
         Raises:
             CheckpointConflictError: the head is another than `place` says, or somebody else has

@@ -3,25 +3,24 @@
 `commit` of a shipped saver stores a superstep in one transaction and does not need `put`. A
 subclass that overrides `put` would be bypassed; so `commit` then gives way to its parts:
 `put_writes` for what each task wrote, then `put`. The same goes for every method in `PARTS`. One
-writer per thread holds there, too: `put` and `commit_writes` of a shipped saver check, in their own
-transaction, that the head is still the one that the commit around them names.
+writer per thread still wins: `put` of a shipped saver checks the head. What `record` expects is
+only checked before its parts.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import lru_cache, partial, wraps
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import lru_cache, wraps
+from typing import Any
 
 from .errors import CheckpointConflictError
 from .records import (
     CheckpointMetadata,
     CheckpointTuple,
     Commit,
+    Expected,
+    Place,
     RunnableConfig,
     TaskWrites,
     address,
@@ -32,10 +31,7 @@ from .records import (
 # The async methods give way to the async ones of the same names.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "commit": ("put", "put_writes"),
-    "commit_all": ("commit", "put", "put_writes"),
-    "commit_writes": ("put_writes",),
-    "commit_records": ("commit_writes", "put_writes"),
-    "claim": ("put_writes",),
+    "record": ("put_writes",),
     "head": ("get_tuple",),
     "run_of": ("list", "get_tuple"),
     "namespaces": ("list",),
@@ -45,6 +41,9 @@ _SYNC = (
     *("delete_thread", "delete_for_runs", "prune", "copy_thread", "store_post", "read_posts"),
     *PARTS,
 )
+
+
+_GONE = {"commit_all", "commit_writes", "commit_records"}
 
 
 def honour_overrides(cls: type) -> None:
@@ -64,6 +63,11 @@ def honour_overrides(cls: type) -> None:
                 f"Define a{name}() for async runs; without one they call {name}() on a worker "
                 "thread"
             )
+    for name in _GONE & cls.__dict__.keys():
+        raise TypeError(
+            f"{cls.__name__}.{name}() is not called any more: define record(), or commit() that "
+            "takes a list"
+        )
     if inspect.iscoroutinefunction(cls.__dict__.get("alist")):
         raise TypeError(
             f"{cls.__name__}.alist() must be an async generator, got a coroutine: use `yield` in it"
@@ -74,42 +78,20 @@ def honour_overrides(cls: type) -> None:
                 setattr(cls, method, _give_way(cls, method, cls.__dict__[method]))
 
 
-def stores_by_put(saver: Any) -> bool:
-    """Whether a commit may reach `put` or `aput`, and so asks for the whole checkpoint."""
-    cls = type(saver)
-    for name in ("commit", "acommit"):
-        owners = _owners(cls, name)
-        # The last `commit` of all is made of its parts; the last `acommit` calls `commit`.
-        native = owners[:-1] if name == "commit" else owners
-        if not native or any(_overrides(cls, owner, _parts_of(name)) for owner in native):
-            return True
-    return False
-
-
-def records_at_once(saver: Any) -> bool:
-    """Whether `commit_writes` records all that it is given in one go. Else it is not known how
-    often something was recorded."""
-    cls = type(saver)
-    return not any(
-        _overrides(cls, _owners(cls, name)[0], _parts_of(name))
-        for name in ("commit_writes", "acommit_writes")
-    )
-
-
-def commits_at_once(saver: Any) -> bool:
-    """Whether `commit_all` stores all that it is given in one go."""
+def stores_at_once(saver: Any) -> bool:
+    """Return whether `commit` and `record` store all that they are given in one transaction. Else
+    they are made of `put` and `put_writes`, and a commit is asked for the whole checkpoint."""
     cls: Any = type(saver)
-    return _commits_at_once(cls)
+    return _stores_at_once(cls)
 
 
 @lru_cache(64)  # asked at every call
-def _commits_at_once(cls: Any) -> bool:
-    for name in ("commit_all", "acommit_all"):
-        owners = _owners(cls, name)
-        # The last `commit_all` of all stores one after another.
-        if (name == "commit_all" and len(owners) == 1) or _overrides(
-            cls, owners[0], _parts_of(name)
-        ):
+def _stores_at_once(cls: Any) -> bool:
+    for name in ("commit", "acommit", "record", "arecord"):
+        owners = [owner for owner in cls.__mro__ if name in owner.__dict__]
+        if name in PARTS:
+            owners.pop()  # the last sync method of all is made of its parts
+        if not owners or any(_overrides(cls, owner, _parts_of(name)) for owner in owners):
             return False
     return True
 
@@ -118,11 +100,6 @@ def _parts_of(method: str) -> tuple[str, ...]:
     if method in PARTS:
         return PARTS[method]
     return tuple(f"a{part}" for part in PARTS[method[1:]])
-
-
-def _owners(cls: type, name: str) -> list[type]:
-    """The classes that define a method, the nearest first."""
-    return [owner for owner in cls.__mro__ if name in owner.__dict__]
 
 
 def _overrides(cls: type, owner: type, parts: Sequence[str]) -> bool:
@@ -158,93 +135,23 @@ def _give_way(owner: type, name: str, own: Any) -> Any:
     return method
 
 
-# -- one writer per thread, in parts --------------------------------------------------------------
+# -- the methods, made of their parts: written once, driven by sync and async methods --------------
+
+EXPECTED_HEAD = "expected_head"
+"""In the config with which `put` is called for a commit: the head that it names. `put` of a shipped
+saver checks it in its own transaction, where one writer wins."""
 
 
-@dataclass(slots=True, eq=False)
-class Expectation:
-    """What the call that is under way has found, and its parts must still find in their
-    transactions.
-
-    Attributes:
-        revision: how often something is recorded beside the head; None if it does not matter.
-        until: the part with which it is fulfilled. What comes after that is not checked.
-    """
-
-    saver: Any
-    thread_id: str
-    checkpoint_ns: str
-    head: str | None
-    revision: int | None
-    until: str
-    fulfilled: bool = False
-
-    def fulfil(self, part: str) -> None:
-        """Note that a part of the call has found what is expected."""
-        self.fulfilled = part == self.until
-
-    def renew(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a part that may have been called before, in a transaction that was undone."""
-        self.fulfilled = False
-        return function(*args)
-
-
-Result = TypeVar("Result")
-_EXPECTED: ContextVar[Expectation | None] = ContextVar("stategraph_expected_head", default=None)
-
-
-def expectation_of(saver: Any) -> Expectation | None:
-    """What a call of this saver's that is being done in parts must still find; None if nothing."""
-    expected = _EXPECTED.get()
-    if expected is None or expected.saver is not saver or expected.fulfilled:
-        return None
-    return expected
-
-
-def make_repeatable(saver: Any, function: Callable[..., Result]) -> Callable[..., Result]:
-    """The same write; if the transaction in which it was made is undone, it can be made again."""
-    expected = expectation_of(saver)
-    return function if expected is None else partial(expected.renew, function)
-
-
-def check_expected(
-    saver: Any, part: str, where: tuple[str, str], head: str | None, revision: int | None = None
-) -> None:
-    """Refuse a part of a call whose thread has moved on. Called inside the part's transaction.
-
-    Args:
-        part: the method that asks.
-        where: (thread id, namespace).
-        head, revision: as they are now.
+def check_head(config: RunnableConfig, head: str | None) -> None:
+    """Check that the head is the one that the commit names for which `put` was called, if it was.
 
     Raises:
-        CheckpointConflictError: they are not those that the call found.
+        CheckpointConflictError: it is another.
     """
-    expected = expectation_of(saver)
-    if expected is None or where != (expected.thread_id, expected.checkpoint_ns):
-        return  # what an override does on another thread is its own affair
-    if head != expected.head or (expected.revision is not None and revision != expected.revision):
-        raise CheckpointConflictError(*where, expected.head, head)
-    expected.fulfil(part)
+    expected = config["configurable"].get(EXPECTED_HEAD, head)
+    if expected != head:
+        raise CheckpointConflictError(*coordinates(config)[:2], expected, head)
 
-
-def expecting(saver: Any, config: RunnableConfig, revision: int) -> AbstractContextManager[None]:
-    """In this context `commit_writes` of a shipped saver raises CheckpointConflictError, unless the
-    checkpoint of `config` is the head and just so much is recorded beside it."""
-    expected = Expectation(saver, *coordinates(config), revision, "commit_writes")
-    return _expecting(expected)
-
-
-@contextmanager
-def _expecting(expected: Expectation) -> Iterator[None]:
-    token = _EXPECTED.set(expected)
-    try:
-        yield
-    finally:
-        _EXPECTED.reset(token)
-
-
-# -- the methods, made of their parts: written once, driven by sync and async methods --------------
 
 Calls = Generator[tuple[str, tuple[Any, ...], dict[str, Any]], Any, Any]
 """Yields (method, arguments, named arguments), and is sent what the method gave."""
@@ -279,85 +186,43 @@ async def adrive(saver: Any, calls: Calls) -> Any:
         calls.close()
 
 
-def commit_by_parts(saver: Any, commit: Commit) -> Calls:
-    """Store a commit by `commit_writes` and `put`, if the head is the one that it names."""
-    where = (commit.thread_id, commit.checkpoint_ns)
-    # A look before anything is stored; `put` looks again in its own transaction, where it decides.
-    head = yield "head", (address(*where),), {}
-    if head != commit.head:
-        raise CheckpointConflictError(*where, commit.head, head)
-    for namespace, required in commit.requires:  # only looked at before: `put` knows nothing of it
-        found = yield "head", (address(commit.thread_id, namespace),), {}
-        if found != required:
-            raise CheckpointConflictError(commit.thread_id, namespace, required, found)
-    with _expecting(Expectation(saver, *where, head, None, "put")):
+def commit_by_parts(saver: Any, commits: Sequence[Commit]) -> Calls:
+    """Store commits one after another by `record` and `put`, each if the heads are those that it
+    names."""
+    for commit in commits:
+        thread_id, checkpoint_ns = where = (commit.thread_id, commit.checkpoint_ns)
+        for namespace, expected in ((checkpoint_ns, commit.head), *commit.requires):
+            found = yield "head", (address(thread_id, namespace),), {}
+            if found != expected:
+                raise CheckpointConflictError(thread_id, namespace, expected, found)
         # Writes before the checkpoint: should the process die in between, the tasks count as
         # finished and the superstep is applied again.
         if commit.parent_id is not None and commit.writes:
-            yield "commit_writes", (*where, commit.parent_id, commit.writes), {}
+            yield "record", (where, None, {commit.parent_id: commit.writes}), {}
         metadata = CheckpointMetadata(**commit.metadata)  # type: ignore[typeddict-item]
         parent = address(*where, commit.parent_id)
+        parent["configurable"][EXPECTED_HEAD] = commit.head
         yield "put", (parent, commit.whole(), metadata, commit.versions), {}
-        # Beside the new head, so after it; the expectation was fulfilled by `put`.
         if commit.carried:
-            yield "commit_writes", (*where, commit.id, commit.carried), {}
-
-
-def commit_each(saver: Any, commits: Sequence[Commit]) -> Calls:
-    """Store commits by `commit`, one after another."""
-    for commit in commits:
-        yield "commit", (commit,), {}
+            yield "record", (where, None, {commit.id: commit.carried}), {}
 
 
 def record_by_parts(
-    saver: Any,
-    thread_id: str,
-    checkpoint_ns: str,
-    checkpoint_id: str,
-    writes: Sequence[TaskWrites],
+    saver: Any, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
 ) -> Calls:
-    """Record what tasks wrote by `put_writes`."""
-    config = address(thread_id, checkpoint_ns, checkpoint_id)
-    for task_id, task_path, pairs, _ in writes:
-        decoded = [(name, saver.serde.loads(blob)) for name, blob in pairs]
-        yield "put_writes", (config, decoded, task_id, task_path), {}
-
-
-def claim_by_parts(
-    saver: Any, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]
-) -> Calls:
-    """Record a claim by `commit_writes`, if the head is as the caller has read it."""
-    thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
-    found: CheckpointTuple | None = yield "get_tuple", (address(thread_id, checkpoint_ns),), {}
-    head = found.checkpoint["id"] if found else None
-    if found is None or head != checkpoint_id or found.revision != revision:
-        raise CheckpointConflictError(thread_id, checkpoint_ns, checkpoint_id, head)
-    expected = Expectation(saver, thread_id, checkpoint_ns, head, revision, "commit_writes")
-    with _expecting(expected):
-        yield "commit_writes", (thread_id, checkpoint_ns, checkpoint_id, writes), {}
-
-
-def commit_records_by_parts(
-    saver: Any,
-    config: RunnableConfig,
-    revision: int | None,
-    records: Mapping[str, Sequence[TaskWrites]],
-) -> Calls:
-    """Record beside several checkpoints by `commit_writes`, if the head is as the caller knows
-    it."""
-    thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
-    where = (thread_id, checkpoint_ns)
-    head = yield "head", (address(*where),), {}
-    if checkpoint_id is None or head != checkpoint_id:
-        raise CheckpointConflictError(*where, checkpoint_id, head)
-    if not records.get(checkpoint_id):
-        # Beside the head something is recorded first, be it nothing: nobody else can after that.
-        records = {checkpoint_id: (), **records}
-    for id, writes in records.items():
-        with _expecting(Expectation(saver, *where, head, revision, "commit_writes")):
-            yield "commit_writes", (*where, id, writes), {}
-        if id == checkpoint_id and revision is not None:
-            revision += 1
+    """Record what tasks wrote by `put_writes`, if the head is as the caller has read it."""
+    if expected is not None:
+        head, revision = None, expected.revision
+        if revision is None:
+            head = yield "head", (address(*where),), {}
+        elif found := (yield "get_tuple", (address(*where),), {}):
+            head, revision = found.checkpoint["id"], found.revision
+        if (head, revision) != expected:
+            raise CheckpointConflictError(*where, expected.head, head)
+    for id, tasks in writes.items():
+        for task_id, task_path, pairs, _ in tasks:
+            decoded = [(name, saver.serde.loads(blob)) for name, blob in pairs]
+            yield "put_writes", (address(*where, id), decoded, task_id, task_path), {}
 
 
 def head_by_parts(saver: Any, config: RunnableConfig) -> Calls:
@@ -390,16 +255,6 @@ async def _anamespaces(saver: Any, thread_id: str) -> list[str]:
     return [*dict.fromkeys([coordinates(each.config)[1] async for each in found])]
 
 
-def _commit(saver: Any, commit: Commit) -> None:
-    drive(saver, commit_by_parts(saver, commit))
-    saver._retain(commit.thread_id, commit.checkpoint_ns)
-
-
-async def _acommit(saver: Any, commit: Commit) -> None:
-    await adrive(saver, commit_by_parts(saver, commit))
-    await saver._acall(saver._retain, commit.thread_id, commit.checkpoint_ns)
-
-
 def _make_sync(calls: Callable[..., Calls]) -> Callable[..., Any]:
     return lambda saver, *args, **named: drive(saver, calls(saver, *args, **named))
 
@@ -409,16 +264,12 @@ def _make_async(calls: Callable[..., Calls]) -> Callable[..., Any]:
 
 
 _CALLS: Mapping[str, Callable[..., Calls]] = {
-    "commit_all": commit_each,
-    "commit_writes": record_by_parts,
-    "commit_records": commit_records_by_parts,
-    "claim": claim_by_parts,
+    "commit": commit_by_parts,
+    "record": record_by_parts,
     "head": head_by_parts,
     "run_of": run_by_parts,
 }
 _BY_PARTS: Mapping[str, Callable[..., Any]] = {
-    "commit": _commit,
-    "acommit": _acommit,
     "namespaces": namespaces_by_list,
     "anamespaces": _anamespaces,
     **{name: _make_sync(calls) for name, calls in _CALLS.items()},

@@ -3,7 +3,7 @@ trips and handles broken connections; what a commit means is in `sql/`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -11,10 +11,12 @@ from typing import Any, Self, TypeVar
 from .errors import CheckpointConflictError, DamagedError, StorageError, UnserializableError
 from .integrity import Integrity
 from .opening import Opening
-from .overrides import check_expected, expectation_of, stores_by_put
+from .overrides import stores_at_once
 from .records import (
     CheckpointTuple,
     Commit,
+    Expected,
+    Place,
     RunnableConfig,
     TaskWrites,
     Transacted,
@@ -24,7 +26,6 @@ from .records import (
 from .retention import Retention
 from .serde import Serializer
 from .sql.commit_pipeline import CommitPipeline
-from .sql.first_commits import SqlSaverOfFirsts, are_first
 from .sql.pages import Listed, Page
 from .sql.postgres_server import (
     POOL_SIZE,
@@ -35,13 +36,12 @@ from .sql.postgres_server import (
     Target,
 )
 from .sql.postgres_session import (
+    NOT_DRAWN,
+    CommitBatch,
     PostgresSession,
-    all_columns,
-    append_together,
-    bind_append,
+    bind_commits,
+    commit_together,
     decode_names,
-    store,
-    store_first,
 )
 from .sql.postgres_tables import MIGRATIONS
 from .sql.queries import LookUp, SqlSession, find_namespace, read_checkpoint
@@ -54,6 +54,7 @@ from .sql.rows import (
     pack_writes,
     unpack_body,
 )
+from .sql.saver import SqlSaver, is_due
 from .sql.write_rows import CommitRows, apply_commit
 
 __all__ = ["ConnectionLostError", "OutOfReachError", "PostgresSaver"]
@@ -63,11 +64,8 @@ Result = TypeVar("Result")
 LARGE = 65_536
 """Bytes of a commit that is sent by itself: others need not wait for it, nor be copied with it."""
 
-NOT_DRAWN = -1
-"""In place of a number that the database has not given yet."""
 
-
-class PostgresSaver(SqlSaverOfFirsts):
+class PostgresSaver(SqlSaver):
     """Keeps threads in a Postgres database, shared by any number of machines.
 
     A superstep is one statement, one round trip. The tables are created on first use; several
@@ -107,10 +105,10 @@ class PostgresSaver(SqlSaverOfFirsts):
         super().__init__(serde=serde, integrity=integrity, retention=retention)
         self._server = Server(conn, "threads", MIGRATIONS, pool_size=pool_size, timeout=timeout)
         self._pipeline = CommitPipeline(
-            self._append_together, self._commit_after_loss, self._call_threads
+            self._commit_together, self._commit_after_loss, self._call_threads
         )
         # What a subclass does around a commit is done around each; pruning takes its time.
-        own = type(self).commit is PostgresSaver.commit and not stores_by_put(self)
+        own = type(self).commit is PostgresSaver.commit and stores_at_once(self)
         self._pipelines = own and retention is None
 
     @classmethod
@@ -143,7 +141,8 @@ class PostgresSaver(SqlSaverOfFirsts):
             self._pipelines
             and getattr(function, "__func__", None) is PostgresSaver.commit
             and self._server.can_pipeline
-            and self._known_state(args[0]) is not None
+            and len(args[0]) == 1
+            and self._known_state(args[0][0]) is not None
         ):
             self._server.check_usable()
             return await self._pipeline.call(function, *args)
@@ -232,48 +231,35 @@ class PostgresSaver(SqlSaverOfFirsts):
 
     # -- write --------------------------------------------------------------------------------
 
-    def commit(self, commit: Commit) -> None:
-        """Store one superstep: the parent's writes, the checkpoint and the new head, whole or not
-        at all.
+    def commit(self, commits: Sequence[Commit]) -> None:
+        """Store supersteps of one thread in one transaction; see `BaseCheckpointSaver.commit`.
 
-        If the connection breaks on the way, the commit is sent again. It names the head it builds
-        on, so it is stored only once; if it is refused because the first try had arrived, the saver
-        detects that.
+        If the connection breaks on the way, they are sent again. They name the head they build on,
+        so they are stored only once; if they are refused because the first try had arrived, the
+        saver detects that.
 
         Raises:
-            CheckpointConflictError: the head is not the one the commit names, or that of another
-                namespace is not the one it requires.
-            ConnectionLostError: the connection broke and no other could be opened, so the step may
+            CheckpointConflictError: a head is not the one that a commit names or requires.
+            ConnectionLostError: the connection broke and no other could be opened, so the steps may
                 or may not be stored.
-            StorageError: the database refused; nothing of the step is stored.
+            StorageError: the database refused; nothing is stored.
         """
-        self._commit_once(commit)
-
-    def _commit_once(self, commit: Commit) -> None:
         try:
-            self._commit(commit)
+            self._commit(commits)
         except ConnectionLostError as lost:
-            self._commit_after_loss(lost, commit)
+            self._commit_after_loss(lost, commits)
 
-    def _commit_after_loss(self, lost: ConnectionLostError, commit: Commit) -> None:
+    def _commit_after_loss(self, lost: ConnectionLostError, commits: Sequence[Commit]) -> None:
+        """Store what may be stored already."""
         if lost.late:
             raise lost
         try:
-            self._store_again(partial(self._commit, commit), commit)
+            self._commit_slowly(commits)
+        except CheckpointConflictError:
+            if not self._is_stored(commits[-1]):
+                raise
         except StorageError as error:
             raise lost from error
-
-    def _store_again(self, store: Callable[[], None], last: Commit) -> None:
-        """Store what may be stored already.
-
-        Args:
-            last: is stored if all is.
-        """
-        try:
-            store()
-        except CheckpointConflictError:
-            if not self._is_stored(last):
-                raise
 
     def _is_stored(self, commit: Commit) -> bool:
         """Whether this very commit is there. Its id alone may be another run's that came from the
@@ -284,100 +270,80 @@ class PostgresSaver(SqlSaverOfFirsts):
             rows = session.rows("by_id", namespace.id, commit.id) if namespace is not None else ()
             return any(unpack_body(key, CheckpointRow(*row)).ts == commit.ts for row in rows)
 
-    def _commit(self, commit: Commit) -> None:
-        first = commit.head is None and commit.parent_id is None and commit.is_plain
-        if not first or not self._create(commit):
-            super().commit(commit)
+    def _commit(self, commits: Sequence[Commit]) -> None:
+        batch = self._make_batch(commits)
+        if batch is not None:
+            with self._statements() as session:
+                stored = session.rows(*bind_commits(batch))
+            if stored:
+                self._finish(batch, stored)
+                return
+        self._commit_slowly(commits)
 
-    def _create(self, commit: Commit) -> bool:
-        """Store the first commit of a namespace that is not there yet; False if it is."""
-        state = MaterializedState(self._key(commit.thread_id, commit.checkpoint_ns), 0)
-        rows = self._build_rows(state, commit)
-        names = commit.thread_id, commit.checkpoint_ns
-        with self._statements() as session:
-            made = store(session, "create", rows, names)
-        for namespace_id, seq in made:
-            state.namespace_id = namespace_id
-            self._finish_commit(state, commit, rows, seq)
-        return bool(made)
-
-    def commit_all(self, commits: Sequence[Commit]) -> None:
-        """Store several supersteps of one thread in one transaction (benchmarks P23, P28); see
-        `BaseCheckpointSaver.commit_all`.
-
-        Raises: what `commit` raises; nothing is stored then.
-        """
-        try:
-            if not are_first(commits):
-                self._store_all(commits)
-            elif not self._create_first(commits):
-                self._store_first(commits)
-        except ConnectionLostError as lost:
-            if lost.late:
-                raise
-            try:
-                self._store_again(partial(self._store_all, commits), commits[-1])
-            except StorageError as error:
-                raise lost from error
-
-    def _create_first(self, commits: Sequence[Commit]) -> bool:
-        """Store the first commits of a namespace in one statement; False if it is there already, or
-        one builds on a value whose number only the database will give."""
-        state = MaterializedState(self._key(commits[0].thread_id, commits[0].checkpoint_ns), 0)
+    def _make_batch(self, commits: Sequence[Commit]) -> CommitBatch | None:
+        """Return commits as the values of one statement, if it can store them: one on the known
+        state of its head, or the first ones of a namespace."""
+        first, several = commits[0], len(commits) > 1
+        state = self._known_state(first) if not several else None
+        if state is None:
+            ns = first.checkpoint_ns
+            if first.head is not None or not all(
+                each.is_plain and each.checkpoint_ns == ns for each in commits
+            ):
+                return None
+            state = MaterializedState(self._key(first.thread_id, ns), 0)
         all_rows: list[CommitRows] = []
         for commit in commits:
             rows = self._build_rows(state, commit)
-            if any(base is not None for _, base, _ in rows.long_values):
-                return False
             all_rows.append(rows)
-            apply_commit(state, commit, rows, NOT_DRAWN)
-        with self._statements() as session:
-            made = store_first(session, all_rows, (state.key.thread_id, state.key.checkpoint_ns))
-        for rows, (namespace_id, seq) in zip(all_rows, made, strict=False):
+            if several:
+                # On a value whose number only the database will give.
+                if any(base is not None for _, base, _ in rows.long_values):
+                    return None
+                apply_commit(state, commit, rows, NOT_DRAWN)
+        return CommitBatch(state, commits, all_rows)
+
+    def _finish(self, batch: CommitBatch, stored: Sequence[tuple[int, int]]) -> None:
+        """Bring the state of a run up to commits that were stored: (namespace id, sequence) of
+        each."""
+        state, last = batch.state, batch.commits[-1]
+        for rows, (_, seq) in zip(batch.rows, stored, strict=True):
             for value in rows.values.values():
                 if value is not None and value.owner is not None:
                     value.owner = seq
-            state.namespace_id, state.seq = namespace_id, seq
-        if made:
-            commits[-1].saver_state = state
+        state.namespace_id, seq = stored[-1]
+        if len(stored) > 1:
+            state.seq = seq
+        else:
+            apply_commit(state, last, batch.rows[0], seq)
+        if last.saver_state is not state:
+            last.saver_state = state
             self._watch_state(state)
-        return bool(made)
+        if self._retention is not None and is_due(state):
+            self._prune_by_retention(state.key.thread_id)
 
-    def _append(
-        self,
-        state: MaterializedState,
-        rows: CommitRows,
-        requires: Sequence[tuple[str, str | None]],
-    ) -> int | None:
-        with self._statements() as session:
-            moved = session.rows(*bind_append(state, rows, requires))
-        return moved[0][1] if moved else None
-
-    def _append_together(self, commits: Sequence[Commit]) -> list[bool]:
-        """Store commits as `_append` does, in one transaction and one round trip; which are stored.
-        The others are left as they are."""
-        known: list[tuple[int, Commit, MaterializedState, CommitRows]] = []
-        for position, commit in enumerate(commits):
-            state = self._known_state(commit)
-            if state is not None:
-                with suppress(UnserializableError):  # raised where it is stored alone
-                    rows = self._build_rows(state, commit)
-                    if rows.size() <= LARGE:
-                        known.append((position, commit, state, rows))
-        stored = [False] * len(commits)
-        if not known:
-            return stored
-        with self._server.statements(decode_names) as wire:
-            appended = [(state, rows, commit.requires) for _, commit, state, rows in known]
-            moved = append_together(wire, appended)
-        for (position, commit, state, rows), seq in zip(known, moved, strict=True):
-            if seq is not None:
-                apply_commit(state, commit, rows, seq)
-                stored[position] = True
-        return stored
+    def _commit_together(self, groups: Sequence[Sequence[Commit]]) -> list[bool]:
+        """Store commits of several threads in one transaction and one round trip; return which are
+        stored. The others are left as they are."""
+        batches: dict[int, CommitBatch] = {}
+        for position, commits in enumerate(groups):
+            with suppress(UnserializableError):  # raised where it is stored alone
+                batch = self._make_batch(commits)
+                if batch is not None and batch.size() <= LARGE:
+                    batches[position] = batch
+        if batches:
+            with self._server.statements(decode_names) as wire:
+                found = commit_together(wire, [*batches.values()])
+            for (position, batch), stored in zip([*batches.items()], found, strict=True):
+                if stored:
+                    self._finish(batch, stored)
+                else:
+                    del batches[position]
+        return [position in batches for position in range(len(groups))]
 
     def _insert(self, session: SqlSession, namespace_id: int, rows: CommitRows) -> int:
-        seq: int = session.rows("insert", *all_columns(rows), namespace_id)[0][1]
+        state = MaterializedState(self._key("", ""), namespace_id)
+        seq: int = session.rows(*bind_commits(CommitBatch(state, (), [rows])))[0][1]
         return seq
 
     def _transact(
@@ -387,49 +353,30 @@ class PostgresSaver(SqlSaverOfFirsts):
 
         return transact_on_postgres(self, place, function)
 
-    def _record(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
-    ) -> None:
-        where, key = (thread_id, checkpoint_ns), self._key(thread_id, checkpoint_ns)
-        expected = expectation_of(self)
-        if expected is not None:
-            # What stands beside another checkpoint than the head is counted by its rows.
-            revision = expected.revision if expected.head == checkpoint_id else None
-        else:
-            state = self._held_state(key, checkpoint_id)
-            revision = None if state is None else state.revision
-        data = pack_writes(key, checkpoint_id, revision or 0, writes)
-        done: bool | None = False
-        if revision is not None:
-            done = self._record_at(key, checkpoint_id, revision, data)
-        if done:
-            if expected is not None:
-                expected.fulfil("commit_writes")
-            return
-        with self._session(write=True) as session:
-            namespace = self._lock_namespace(session, key)
-            if done is None and session.rows("same_writes", namespace.id, checkpoint_id, data):
-                return  # they had arrived after all
-            check_expected(self, "commit_writes", where, namespace.head_id, namespace.revision)
-            recorded = self._add_writes(session, namespace, checkpoint_id, writes)
-        self._set_revision(key, checkpoint_id, recorded)
-
-    def _record_at(
-        self, key: ThreadKey, checkpoint_id: str, revision: int, data: bytes
-    ) -> bool | None:
-        """Record beside the head in one statement, if it has this revision; False if it has not,
-        None if the connection broke."""
-        names = key.thread_id, key.checkpoint_ns, checkpoint_id
+    def _store_records(
+        self, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
+    ) -> int:
+        if expected is None or expected.revision is None or writes.keys() != {expected.head}:
+            return super()._store_records(where, expected, writes)
+        # One round trip for what stands beside the head alone.
+        head, revision, key = expected.head or "", expected.revision, self._key(*where)
+        data = pack_writes(key, head, revision, writes[head])
+        lost = None
         try:
             with self._statements() as session:
-                done = session.run("beside", *names, revision, data)
-        except ConnectionLostError as lost:
-            if lost.late:
+                done = session.run("record", *where, head, revision, data)
+        except ConnectionLostError as error:
+            if error.late:
                 raise
-            return None
-        if done:
-            self._set_revision(key, checkpoint_id, revision + 1)
-        return bool(done)
+            lost = error
+        if lost is not None:
+            with self._session(write=True) as session:
+                namespace = self._lock_namespace(session, key)
+                done = len(session.rows("same_writes", namespace.id, head, data))
+        if not done:
+            return super()._store_records(where, expected, writes)
+        self._set_revision(key, head, revision + 1)
+        return revision + 1
 
     def _lock_namespace(self, session: SqlSession, key: ThreadKey) -> NamespaceRow:
         names = key.thread_id, key.checkpoint_ns

@@ -222,6 +222,22 @@ class TaskWrites(NamedTuple):
     spans: Sequence[float] = ()
 
 
+Place = tuple[str, str]
+"""(thread id, namespace)"""
+
+
+class Expected(NamedTuple):
+    """What must be so for a record to be stored.
+
+    Attributes:
+        head: the id of the namespace's newest checkpoint.
+        revision: how many records are beside it; None if the caller does not know.
+    """
+
+    head: str | None
+    revision: int | None = None
+
+
 class TransactionPlace(NamedTuple):
     """Where a transaction of `transact` is recorded, and what must be so then.
 

@@ -13,14 +13,13 @@ from typing import Any, Self
 from .errors import StorageError
 from .integrity import Integrity
 from .opening import Opening
-from .overrides import make_repeatable
 from .records import TaskWrites, Transacted, TransactionPlace
 from .retention import Retention
 from .serde import Serializer
-from .sql.first_commits import SqlSaverOfFirsts
 from .sql.group_commit import GroupCommit
 from .sql.queries import LookUp, SqlSession
 from .sql.rows import CheckpointRow, MaterializedState, NamespaceRow
+from .sql.saver import SqlSaver
 from .sql.sqlite_database import (
     BEGIN_WRITE,
     BUSY_SECONDS,
@@ -48,7 +47,7 @@ SQLITE_THREADS = 4
 or prunes much lets others between."""
 
 
-class SqliteSaver(SqlSaverOfFirsts):
+class SqliteSaver(SqlSaver):
     """Keeps threads in an SQLite file, shared by threads, event loops and processes of one machine.
 
     The tables are created when it is opened. The async methods wait on the saver's own threads.
@@ -139,7 +138,7 @@ class SqliteSaver(SqlSaverOfFirsts):
         # is none of these.
         if getattr(function, "__func__", None) in _GROUPED:
             self._database.check_process()
-            return await self._group.call(make_repeatable(self, function), *args)
+            return await self._group.call(function, *args)
         return await super()._acall(function, *args)
 
     @property
@@ -154,7 +153,7 @@ class SqliteSaver(SqlSaverOfFirsts):
         self._database.check_process()
         return await self._group.call(function, *args)
 
-    def _write(self, function: Callable[..., None], *args: Any) -> None:
+    def _write(self, function: Callable[..., Result], *args: Any) -> Result:
         if self._transacts:
             self._refuse_inside()
         # Before the lock, which another thread may have held at the fork.
@@ -166,12 +165,11 @@ class SqliteSaver(SqlSaverOfFirsts):
             try:
                 if inside or not group.waiting:
                     group.is_making = True
-                    function(*args)
-                    return
+                    return function(*args)
             finally:
                 group.is_making = inside
                 lock.release()
-        group.run(make_repeatable(self, function), *args)
+        return group.run(function, *args)
 
     def _transact(
         self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
@@ -269,11 +267,7 @@ class SqliteSaver(SqlSaverOfFirsts):
 
 _ADVICE = "; once the cause is fixed, invoke(None, config) goes on from the last step of the thread"
 
-RECORDING = ("commit_writes", "commit_records", "claim")
-_GROUPED = {
-    getattr(SqlSaverOfFirsts, name)
-    for name in ("commit", "commit_all", "put", "put_writes", *RECORDING)
-}
+_GROUPED = {getattr(SqlSaver, name) for name in ("commit", "put", "put_writes", "record")}
 """What is written together with other writes that wait."""
 
 

@@ -107,7 +107,7 @@ def _log_slow_commit(run: Any, stored: Any, seconds: float) -> None:
     told = SLOW_COMMITS.add(seconds, perf_counter())
     if told is None:
         return
-    commit = stored[-1] if isinstance(stored, list) else stored
+    commit = stored[-1]
     fields = {"thread_id": commit.thread_id, "graph": run.program.name}
     fields |= {"run_id": run.thread.run_id, "step": commit.metadata.get("step")}
     LOG.warning("a commit of thread %r %s", commit.thread_id, told, extra={**NO_FIELDS, **fields})

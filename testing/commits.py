@@ -1,12 +1,17 @@
-"""Checks of whole supersteps: commit, commit_writes, commit_records, claim, run_of, head. No graph
-runs here."""
+"""Checks of whole supersteps: commit, record, run_of, head. No graph runs here."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any
 
-from ..checkpoint.base import ERROR, CheckpointConflictError, TaskWrites, coordinates
+from ..checkpoint.base import (
+    ERROR,
+    CheckpointConflictError,
+    Expected,
+    TaskWrites,
+    coordinates,
+)
 from .asserts import assert_raises, assert_same
 from .conformance import register_check
 from .harness import Harness, checkpoint, long_run
@@ -35,8 +40,8 @@ def writes_recorded_early_and_again_in_the_commit_count_once(harness: Harness) -
     run = harness.run()
     run.step("1", a=1)
     early: list[TaskWrites] = [run.task("one", [("a", 1)]), run.task("two", [(ERROR, "e")])]
-    harness.call("commit_writes", "t", "", "1", early)
-    harness.call("commit_writes", "t", "", "1", early[:1])
+    harness.record(None, {"1": early})
+    harness.record(None, {"1": early[:1]})
     harness.reopen()
     assert_same(harness.pending(), [("one", "a", 1), ("two", ERROR, "e")], "writes recorded early")
     run.step("2", a=1, writes=[("one", [("a", 9)]), ("two", [("b", 2)])])
@@ -144,7 +149,7 @@ def a_commit_requires_the_heads_of_other_namespaces(harness: Harness) -> None:
     assert_same(harness.values(ns="memory"), {"a": 3}, "values of the memory")
 
 
-@register_check("commit", "commit_all")
+@register_check("commit", "commit")
 def commits_of_several_namespaces_are_stored_together(harness: Harness) -> None:
     """With durability "exit" a memory is stored with the step around it: both, or neither."""
     whole, memory = harness.run(), harness.run(ns="memory")
@@ -152,7 +157,7 @@ def commits_of_several_namespaces_are_stored_together(harness: Harness) -> None:
     turns = [memory.prepare(id, a=id) for id in ("m1", "m2")]
     for each in turns:
         each.requires = [("", "1")]
-    harness.call("commit_all", [*turns, whole.prepare("2", a=2)])
+    harness.call("commit", [*turns, whole.prepare("2", a=2)])
     harness.reopen()
     assert_same(
         (harness.head(), harness.head(ns="memory")), ("2", "m2"), "heads after commits of both"
@@ -166,7 +171,7 @@ def commits_of_several_namespaces_are_stored_together(harness: Harness) -> None:
         CheckpointConflictError,
         "commits of which the last names an old head",
         harness.call,
-        "commit_all",
+        "commit",
         [late, whole.prepare("3", parent="1", a=3)],
     )
     assert_same(
@@ -174,35 +179,25 @@ def commits_of_several_namespaces_are_stored_together(harness: Harness) -> None:
     )
 
 
-@register_check("commit", "claim")
+@register_check("commit", "record")
 def only_one_run_may_bring_an_answer(harness: Harness) -> None:
     """Two people press the button at the same moment: the second one gets an error before any node
     runs."""
-    harness.run().step("1", a=1)
-    first, second = harness.need(), harness.need()
-    harness.call("claim", harness.at("1"), first.revision, [harness.run().task("task", [("a", 1)])])
-    late = [harness.run().task("task", [("a", 2)])]
-    assert_raises(
-        CheckpointConflictError,
-        "a second claim",
-        harness.call,
-        "claim",
-        harness.at("1"),
-        second.revision,
-        late,
-    )
+    run = harness.run()
+    run.step("1", a=1)
+    seen = Expected("1", harness.need().revision)
+    harness.record(seen, {"1": [run.task("task", [("a", 1)])]})
+    late = {"1": [run.task("task", [("a", 2)])]}
+    assert_raises(CheckpointConflictError, "a second claim", harness.record, seen, late)
     assert_same(harness.pending(), [("task", "a", 1)], "writes after both")
     harness.reopen()
-    harness.call(
-        "claim", harness.at("1"), harness.need().revision, [harness.run().task("next", [("a", 3)])]
-    )
+    again = Expected("1", harness.need().revision)
+    harness.record(again, {"1": [run.task("next", [("a", 3)])]})
     assert_raises(
         CheckpointConflictError,
         "a claim at a checkpoint that is not the head",
-        harness.call,
-        "claim",
-        harness.at("0"),
-        None,
+        harness.record,
+        Expected("0"),
         late,
     )
     assert_same(
@@ -219,17 +214,15 @@ def what_tasks_have_left_is_recorded_beside_each_checkpoint(harness: Harness) ->
     for id in ("1", "2", "3"):
         run.step(id, a=id)
     records = {id: [run.task(f"of {id}", [("a", id)])] for id in ("1", "3", "2")}
-    harness.call("commit_records", harness.at("3"), harness.need().revision, records)
+    harness.record(Expected("3", harness.need().revision), records)
     harness.reopen()
     for id in ("1", "2", "3"):
         assert_same(harness.pending(id), [(f"of {id}", "a", id)], f"writes beside {id!r}")
     assert_raises(
         CheckpointConflictError,
         "records of a caller whose head is another",
-        harness.call,
-        "commit_records",
-        harness.at("2"),
-        None,
+        harness.record,
+        Expected("2"),
         {"1": [run.task("late", [("a", 9)])]},
     )
     assert_same(harness.pending("1"), [("of 1", "a", "1")], "writes after it")
@@ -237,7 +230,7 @@ def what_tasks_have_left_is_recorded_beside_each_checkpoint(harness: Harness) ->
     harness.reads_back(run)
 
 
-@register_check("commit", "commit_records")
+@register_check("commit", "record")
 def what_is_recorded_elsewhere_counts_beside_the_head(harness: Harness) -> None:
     """Of two runs that work from one head, and record beside an earlier checkpoint, one goes on;
     the other stores nothing."""
@@ -245,18 +238,17 @@ def what_is_recorded_elsewhere_counts_beside_the_head(harness: Harness) -> None:
     run.step("1", a=1)
     run.step("2", a=2)
     revision = harness.need().revision or 0
-    first = {"1": [run.task("task", [("a", 1)])]}
-    harness.call("commit_records", harness.at("2"), revision, first)
+    seen = Expected("2", revision)
+    counted = harness.record(seen, {"1": [run.task("task", [("a", 1)])]})
+    assert_same(counted, revision + 1, "how many records are beside the head")
     harness.reopen()
     assert_same(harness.need().revision, revision + 1, "the revision of the head")
     late = {id: [run.task("late", [("a", 9)])] for id in ("1", "2")}
     assert_raises(
         CheckpointConflictError,
         "a second record from the same revision",
-        harness.call,
-        "commit_records",
-        harness.at("2"),
-        revision,
+        harness.record,
+        seen,
         late,
     )
     assert_same(
@@ -264,10 +256,12 @@ def what_is_recorded_elsewhere_counts_beside_the_head(harness: Harness) -> None:
         ([("task", "a", 1)], []),
         "writes beside both checkpoints",
     )
-    harness.call("commit_records", harness.at("2"), revision + 1, late)
+    harness.record(Expected("2", revision + 1), late)
     harness.reopen()
     assert_same(harness.pending("2"), [("late", "a", 9)], "writes of a caller that had read again")
     assert_same(harness.need().revision, revision + 2, "the revision of the head")
+    counted = harness.record(Expected("2", revision + 2), {})
+    assert_same(counted, revision + 3, "how many records are beside the head after an empty one")
     run.step("3", a=3, writes=[("other", [("a", 3)])])
     harness.reopen()
     expected = [("late", "a", 9), ("other", "a", 3)]
@@ -303,7 +297,7 @@ def a_commit_that_fails_leaves_nothing(harness: Harness) -> None:
     commit, _ = run.made("2", "head", [("task", [("a", 2)])], {"a": 2})
     commit.metadata["lock"] = threading.Lock()
     try:
-        harness.call("commit", commit)
+        harness.call("commit", [commit])
     except Exception:
         assert_same(
             (harness.ids(), harness.head()),

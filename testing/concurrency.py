@@ -388,7 +388,7 @@ def check_answers(taken: Sequence[bool], effects: Sequence[Sequence[Any]]) -> No
     )
 
 
-@register_check("concurrency", "claim", modes=(SYNC,))
+@register_check("concurrency", "record", modes=(SYNC,))
 def an_answer_is_taken_once(harness: Harness) -> None:
     """Several people press the button at the same moment: one goes on with the run, the others are
     told, and the node behind the question runs once."""
@@ -407,7 +407,7 @@ def an_answer_is_taken_once(harness: Harness) -> None:
         )
 
 
-@register_check("concurrency", "durable", "claim", modes=(SYNC,))
+@register_check("concurrency", "durable", "record", modes=(SYNC,))
 def an_answer_is_taken_once_by_many_processes(harness: Harness) -> None:
     """The same between processes, such as the workers of a web server."""
     with Processes() as processes:

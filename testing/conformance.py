@@ -14,10 +14,9 @@ NEEDS = {
         "it inherits commit(), which promises neither one transaction per superstep nor one "
         "writer per thread"
     ),
-    "commit_all": "it inherits commit_all(), which stores one commit after another",
-    "claim": "it inherits claim(), which lets several runs bring an answer at once",
-    "commit_records": (
-        "it inherits commit_records(), which records beside one checkpoint after another"
+    "record": (
+        "it inherits record(), which lets several runs bring an answer at once and records beside "
+        "one checkpoint after another"
     ),
     "delete_for_runs": "it has no delete_for_runs()",
     "copy_thread": "it has no copy_thread()",

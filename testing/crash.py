@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..checkpoint.base import Expected
 from ..checkpoint.memory import InMemorySaver
 from .asserts import SYNC, CheckFailed, assert_same, assert_that
 from .conformance import register_check
@@ -16,7 +17,7 @@ from .processes import KillAt, Ledger, ProcessEnd, Processes
 STEPS = 8
 LANES = 3
 ROUNDS = 4
-WRITING = ("commit", "commit_writes", "commit_records", "put", "put_writes")
+WRITING = ("commit", "record", "put", "put_writes")
 
 
 def script(run: Commits) -> None:
@@ -43,9 +44,9 @@ def committing(suite: SaverSource, folder: Path, at: int | None) -> int:
         kill = KillAt(at)
         kill.around(harness.saver, "commit")
 
-        def call(method: str, commit: Any) -> None:
-            getattr(harness.saver, method)(commit)
-            ledger.note(commit.id)
+        def call(method: str, commits: Any) -> None:
+            getattr(harness.saver, method)(commits)
+            ledger.note(commits[-1].id)
 
         script(Commits(call, harness.saver))
     return kill.calls
@@ -120,10 +121,10 @@ def recording(suite: SaverSource, folder: Path, at: int | None) -> int:
         run = harness.run()
         for step in range(3):
             run.step(f"{step}", a=step)
-        config, revision = harness.at("2"), harness.need().revision
+        seen = Expected("2", harness.need().revision)
         kill = KillAt(at)
-        kill.around(harness.saver, "commit_records")
-        harness.saver.commit_records(config, revision, _records(run))
+        kill.around(harness.saver, "record")
+        harness.record(seen, _records(run))
     return kill.calls
 
 
@@ -131,9 +132,9 @@ def _records(run: Commits) -> dict[str, Any]:
     return {f"{step}": [run.task(f"task {step}", [("a", step)])] for step in range(3)}
 
 
-@register_check("crash", "durable", "commit_records", modes=(SYNC,))
+@register_check("crash", "durable", "record", modes=(SYNC,))
 def a_kill_leaves_records_beside_all_checkpoints_or_none(harness: Harness) -> None:
-    """Killed between any two things that commit_records() does: of several questions that were
+    """Killed between any two things that record() does: of several questions that were
     asked at once none is there alone."""
     harness.close()
     with Processes() as processes:
@@ -145,7 +146,7 @@ def a_kill_leaves_records_beside_all_checkpoints_or_none(harness: Harness) -> No
                 recorded = [len(after.pending(f"{step}")) for step in range(3)]
                 assert_that(
                     recorded in ([0, 0, 0], [1, 1, 1]),
-                    f"killed at call {at} of {calls} in commit_records(): records beside each "
+                    f"killed at call {at} of {calls} in record(): records beside each "
                     f"checkpoint are {recorded}",
                 )
 

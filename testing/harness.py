@@ -7,7 +7,7 @@ No rule lives here. Everything may be used outside the suite as well.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from ..checkpoint.base import (
     Checkpoint,
     CheckpointTuple,
     Commit,
+    Expected,
     TaskWrites,
     address,
 )
@@ -171,6 +172,10 @@ class Harness:
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the saver, in this mode."""
         return self.mode.call(self.saver, method, *args, **kwargs)
+
+    def record(self, expected: Expected | None, writes: Mapping[str, Any]) -> Any:
+        """Record what tasks have left beside checkpoints of thread "t"."""
+        return self.call("record", ("t", ""), expected, writes)
 
     def put(self, id: str, values: dict[str, Any] | None = None, **more: Any) -> Any:
         """Put a checkpoint.
@@ -327,7 +332,7 @@ class Commits:
         """
         commit, whole = self.made(id, parent, writes, changed)
         commit.requires = requires
-        self.call("commit", commit)
+        self.call("commit", [commit])
         self.expected[id], self.steps[id], self.head = whole, commit.metadata["step"], id
         self.saver_state = commit.saver_state
 

@@ -28,7 +28,7 @@ def _take(run: Commits, id: str, posts: list[Post], **changed: Any) -> None:
     """Commit a superstep that takes posts."""
     commit, whole = run.made(id, "head", (), changed)
     commit.taken = [post.id for post in posts]
-    run.call("commit", commit)
+    run.call("commit", [commit])
     run.expected[id], run.steps[id], run.head = whole, commit.metadata["step"], id
     run.saver_state = commit.saver_state
 
@@ -78,9 +78,7 @@ def a_commit_that_is_refused_takes_nothing(harness: Harness) -> None:
     _post(harness, "word")
     posts = _posts(harness)
     one.step("1", a=1)
-    assert_raises(
-        CheckpointConflictError, "a second first commit", _take, two, "other", posts, a=2
-    )
+    assert_raises(CheckpointConflictError, "a second first commit", _take, two, "other", posts, a=2)
     assert_same(_values(harness), ["word"], "what waits")
 
 

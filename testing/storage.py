@@ -44,7 +44,7 @@ def the_latest_is_what_was_committed_last_whatever_the_time(harness: Harness) ->
     harness.random.shuffle(ids)
     for number, id in enumerate(ids):
         commit, whole = run.made(id, "head", [], {"a": number}, ts=harness.random.uniform(0, 4e9))
-        harness.call("commit", commit)
+        harness.call("commit", [commit])
         run.expected[id], run.steps[id], run.head = whole, number, id
         assert_same(harness.need().checkpoint["id"], id, f"newest after commit {number}")
     harness.reopen()

@@ -18,10 +18,11 @@ from threading import Thread
 from typing import Any, Final, Literal
 from uuid import uuid4
 
-from ..checkpoint.base import CheckpointConflictError, RunnableConfig, TaskWrites
+from ..checkpoint.base import CLAIM, CheckpointConflictError, Expected, Place, TaskWrites
 from ..checkpoint.memory import InMemorySaver
 from ..checkpoint.records import Commit
 from ..checkpoint.serde.json_form import from_json, to_json
+from ..checkpoint.threads import Result
 from ..pregel.app import Pregel
 from ..pregel.errors import UnknownInterruptError
 from ..pregel.names import without_ids
@@ -157,35 +158,33 @@ class Storage(InMemorySaver):
         twin.at, twin.dead = None, False
         return twin
 
-    def _store(self, what: str, store: Callable[..., None], *args: Any) -> None:
+    def _store(self, what: str, store: Callable[..., Result], *args: Any) -> Result:
         if self.dead:
             raise Killed
         if self.at is not None:
             self.at(what, False)
-        store(*args)
+        result = store(*args)
         if self.at is not None:
             self.at(what, True)
+        return result
 
-    def commit(self, commit: Commit) -> None:
-        """Store a superstep, and do what is wanted there."""
+    def commit(self, commits: Sequence[Commit]) -> None:
+        """Store supersteps, and do what is wanted there."""
+        commit = commits[-1]
         step = commit.metadata.get("step")
         what = "the input" if step == -1 else f"the commit of step {step}"
         if commit.checkpoint_ns:
             what += f" of graph {without_ids(commit.checkpoint_ns)!r}"
-        self._store(what, super().commit, commit)
+        self._store(what, super().commit, commits)
 
-    def commit_writes(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
-    ) -> None:
-        """Record tasks, and do what is wanted there."""
-        store = super().commit_writes
-        self._store("a record of tasks", store, thread_id, checkpoint_ns, checkpoint_id, writes)
-
-    def claim(
-        self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]
-    ) -> None:
-        """Record an answer, and do what is wanted there."""
-        self._store("the record of an answer", super().claim, config, revision, writes)
+    def record(
+        self, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
+    ) -> int | None:
+        """Record tasks or an answer, and do what is wanted there."""
+        tasks = [task for each in writes.values() for task in each]
+        channels = [channel for task in tasks for channel, _ in task.writes]
+        what = "the record of an answer" if CLAIM in channels else "a record of tasks"
+        return self._store(what, super().record, where, expected, writes)
 
 
 class _Trials:

@@ -100,7 +100,7 @@ def a_transaction_of_a_run_that_was_overtaken_is_refused(harness: Harness) -> No
     run.step("1", a=1)
     calls: list[Any] = []
     late = _returning(harness, 7, calls)
-    harness.call("commit_writes", "t", "", "1", [run.task("other", [("a", 2)])])
+    harness.record(None, {"1": [run.task("other", [("a", 2)])]})
     assert_raises(CheckpointConflictError, "another's record", _transact, harness, "1", 0, late)
     run.step("2", a=2)
     assert_raises(CheckpointConflictError, "another's head", _transact, harness, "1", 0, late)

@@ -7,7 +7,7 @@ other calls, so that one that fails or waits for another session's lock holds up
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..records import Commit
@@ -28,8 +28,8 @@ class CommitPipeline(WriteQueue):
 
     def __init__(
         self,
-        store: Callable[[list[Commit]], list[bool]],
-        after_loss: Callable[[ConnectionLostError, Commit], None],
+        store: Callable[[list[Sequence[Commit]]], list[bool]],
+        after_loss: Callable[[ConnectionLostError, Sequence[Commit]], None],
         threads: Callable[[], CallThreads],
     ) -> None:
         super().__init__()

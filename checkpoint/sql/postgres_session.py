@@ -4,9 +4,11 @@ names in rows to text."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DamagedError
+from ..records import Commit
 from .postgres_tables import NAMES, STATEMENTS
 from .postgres_wire import Wire
 from .rows import MaterializedState
@@ -16,61 +18,53 @@ MANY = 1000
 """More namespaces than this are not searched one by one."""
 
 
-def store(
-    session: PostgresSession, statement: str, rows: CommitRows, where: Sequence[Any]
-) -> list[Any]:
-    """Store the rows of a commit by a statement, or by its variant for a single row."""
-    return session.rows(*_bind_rows(statement, rows, where))
+NOT_DRAWN = -1
+"""In place of a sequence that the database has not drawn yet."""
 
 
-Required = Sequence[tuple[str, str | None]]
-"""(namespace, head) that a commit requires; see `Commit.requires`."""
+@dataclass(slots=True)
+class CommitBatch:
+    """Commits of one namespace, each on the one before it, ready to be stored by one statement.
 
-
-def bind_append(
-    state: MaterializedState, rows: CommitRows, requires: Required
-) -> tuple[Any, ...]:
-    """Return the name of the statement that stores the rows of a commit on the state of its head,
-    and its values.
-
-    Args:
-        requires: one head, or none.
+    Attributes:
+        state: the state that the first builds on. If its namespace has the id 0, it is created; if
+            it has no checkpoint, whatever stands in the namespace stays as it is.
+        rows: the rows of each.
     """
-    # Compare-and-swap: nothing is added if the head, or what is recorded beside it, is not what
-    # this commit was built on.
-    head = state.namespace_id, state.seq, state.revision
-    for name, head_id in requires:
-        return _bind_rows("append_required", rows, (*head, state.key.thread_id, name, head_id))
-    return _bind_rows("append", rows, head)
+
+    state: MaterializedState
+    commits: Sequence[Commit]
+    rows: Sequence[CommitRows]
+
+    def size(self) -> int:
+        """Return the number of bytes, without names."""
+        return sum(rows.size() for rows in self.rows)
 
 
-def append_together(
-    wire: Wire, commits: Sequence[tuple[MaterializedState, CommitRows, Required]]
-) -> list[int | None]:
-    """Store the rows of commits, each on the state of its head, in one transaction and one round
-    trip. Return their sequences; None where the head has moved."""
-    # A short lock timeout: a commit that needs another session's lock waits for it later, alone.
-    calls: list[tuple[Any, ...]] = [(STATEMENTS["limit_wait"],)]
-    for commit in commits:
-        statement, *values = bind_append(*commit)
-        calls.append((STATEMENTS[statement], *values))
-    _, *moved = wire.rows_together(*calls)
-    return [found[0][1] if found else None for found in moved]
-
-
-def _bind_rows(statement: str, rows: CommitRows, where: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the name of the statement that stores the rows of a commit, and its values."""
-    if rows.long_values or rows.writes is not None or rows.labels:
-        return (statement, *all_columns(rows), *where)
-    return (f"{statement}_row", *_row_columns(rows), *where)
-
-
-def store_first(
-    session: PostgresSession, all_rows: Sequence[CommitRows], names: tuple[str, str]
-) -> list[Any]:
-    """Store the rows of the first commits of a namespace, made by one run."""
-    bodies = [(rows.checkpoint_id, rows.body) for rows in all_rows]
-    values = (*names, bodies, all_rows[0].run_id)
+def bind_commits(batch: CommitBatch) -> tuple[Any, ...]:
+    """Return the name of the statement that stores commits, and its values: all of them or, if the
+    head has moved or one that is required is another, none."""
+    state, all_rows = batch.state, batch.rows
+    names = (state.key.thread_id, state.key.checkpoint_ns)
+    long = any(rows.long_values or rows.writes is not None or rows.labels for rows in all_rows)
+    if len(all_rows) == 1:
+        (one,) = all_rows
+        row = (one.checkpoint_id, one.parent_id, one.link, one.run_id, one.body)
+        requires = batch.commits[0].requires if batch.commits else ()
+        if state.seq and not long and not requires:
+            return ("commit_row", *row, state.namespace_id, state.seq, state.revision)
+        if not state.namespace_id and not long:
+            return ("create_row", *row, *names)
+        more = (*_transpose(one.long_values, 3), one.writes, one.labels)
+        if not state.namespace_id:
+            return ("create", *row, *more, *names)
+        at = (state.namespace_id, state.seq or None, state.revision)
+        required = (names[0], *requires[0]) if requires else (None, None, None)
+        return ("commit", *row, *more, *at, *required)
+    ids, bodies = _transpose([(rows.checkpoint_id, rows.body) for rows in all_rows], 2)
+    values = (*names, ids, bodies, all_rows[0].run_id)
+    if not long:
+        return ("create_rows", *values)
     long_values = [
         (number, channel, data)
         for number, rows in enumerate(all_rows, 1)
@@ -78,25 +72,23 @@ def store_first(
     ]
     writes = [(rows.parent_id, rows.writes) for rows in all_rows if rows.writes is not None]
     labels = sorted({label for rows in all_rows for label in rows.labels})
-    if not long_values and not writes and not labels:
-        return session.rows("create_first_rows", *values)
-    columns = *_transpose(long_values, 3), *_transpose(writes, 2)
-    return session.rows("create_first", *values, *columns, labels)
+    return ("create_all", *values, *_transpose(long_values, 3), *_transpose(writes, 2), labels)
+
+
+def commit_together(wire: Wire, batches: Sequence[CommitBatch]) -> list[list[Any]]:
+    """Store commits of several namespaces in one transaction and one round trip. Return the
+    (namespace id, sequence) of each; none where the head has moved."""
+    # A short lock timeout: a commit that needs another session's lock waits for it later, alone.
+    calls: list[tuple[Any, ...]] = [(STATEMENTS["limit_wait"],)]
+    for batch in batches:
+        statement, *values = bind_commits(batch)
+        calls.append((STATEMENTS[statement], *values))
+    return wire.rows_together(*calls)[1:]
 
 
 def _transpose(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
     """Return rows as this many columns, even if there are no rows."""
     return [[row[number] for row in rows] for number in range(width)]
-
-
-def _row_columns(rows: CommitRows) -> Sequence[Any]:
-    """Return the row of a checkpoint as the values of a statement."""
-    return rows.checkpoint_id, rows.parent_id, rows.link, rows.run_id, rows.body
-
-
-def all_columns(rows: CommitRows) -> Sequence[Any]:
-    """Return the rows of a commit as the values of a statement."""
-    return (*_row_columns(rows), *_transpose(rows.long_values, 3), rows.writes, rows.labels)
 
 
 def decode_names(columns: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

@@ -96,60 +96,77 @@ _SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM s
 _NAMED = "WHERE sha256(thread_id) = sha256($1) AND sha256(checkpoint_ns) = sha256($2)"
 _ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM stategraph_checkpoints"
 _IDS = "(SELECT sha256(id) FROM unnest($2::bytea[]) AS wanted (id))"
-# The rows of a commit, next to a statement `moved` that sets the head: one statement, so it is
-# atomic. Most commits have one row, and do not pay for what the others need (P28, P36).
-_NEW_ROW = """
-        INSERT INTO stategraph_checkpoints
-            (space, seq, checkpoint_id, parent_id, link, run_id, body)
-        SELECT id, head, $1::bytea, $2::bytea, $3::bigint, $4::bytea, $5::bytea FROM moved
+# A commit is one statement, so it is atomic: `place` moves the head, or creates the namespace, and
+# all else hangs on it. Most commits have one row, and do not pay for what the others need (P28,
+# P36). `commit` takes further conditions: $12 NULL, the namespace is locked; $15, that this
+# namespace of the thread $14 has the head $16, which cannot move meanwhile.
+_MOVE = """
+    WITH place AS (
+        UPDATE stategraph_spaces
+            SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
+        WHERE id = {}::bigint AND {} RETURNING id, head
+    )
 """
-_NEW_ROWS = f""",
-    checkpoint AS ({_NEW_ROW}),
+_CREATE = """
+    WITH place AS (
+        INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size, labelled)
+        VALUES ({}, {}, nextval('stategraph_order'), $1, 1, true)
+            ON CONFLICT DO NOTHING RETURNING id, head
+    )
+"""
+_AT = "head = {}::bigint AND stamp = {}::bigint"
+_REQUIRED = f"""
+        ($12::bigint IS NULL OR {_AT.format("$12", "$13")}) AND ($15::bytea IS NULL OR EXISTS (
+            SELECT FROM stategraph_spaces
+            WHERE sha256(thread_id) = sha256($14::bytea) AND sha256(checkpoint_ns) = sha256($15)
+                AND head_id = $16::bytea
+            FOR SHARE
+        ))
+"""
+_ROW_AT = """
+    INSERT INTO stategraph_checkpoints
+        (space, seq, checkpoint_id, parent_id, link, run_id, body)
+    SELECT id, head, $1::bytea, $2::bytea, $3::bigint, $4::bytea, $5::bytea FROM place
+"""
+_ALL_AT = f""",
+    checkpoint AS ({_ROW_AT}),
     long_values AS (
         INSERT INTO stategraph_values (space, owner, channel, base, data)
         SELECT id, head, v.channel, v.base, v.data
-        FROM moved, unnest($6::bytea[], $7::bigint[], $8::bytea[]) AS v (channel, base, data)
+        FROM place, unnest($6::bytea[], $7::bigint[], $8::bytea[]) AS v (channel, base, data)
     ),
     finished AS (
         INSERT INTO stategraph_writes (space, checkpoint_id, data)
-        SELECT id, $2::bytea, $9::bytea FROM moved WHERE $9::bytea IS NOT NULL
+        SELECT id, $2::bytea, $9::bytea FROM place WHERE $9::bytea IS NOT NULL
     ),
     labels AS (
         INSERT INTO stategraph_labels (label, space)
-        SELECT label, id FROM moved, unnest($10::bigint[]) AS l (label) ON CONFLICT DO NOTHING
+        SELECT label, id FROM place, unnest($10::bigint[]) AS l (label) ON CONFLICT DO NOTHING
     )
-    SELECT id, head FROM moved
-"""
-# What a commit in the memory of a nested graph requires: this head, which cannot move meanwhile.
-_REQUIRED = """
-            SELECT id FROM stategraph_spaces
-            WHERE sha256(thread_id) = sha256(${}::bytea)
-                AND sha256(checkpoint_ns) = sha256(${}::bytea) AND head_id = ${}::bytea
-            FOR SHARE
+    SELECT id, head FROM place
 """
 # The first commits of a namespace, all or none. A materialized CTE is evaluated once, so each
 # number is drawn once, in this order; the first commit has the lowest.
 _FIRST = """
-        WITH drawn AS MATERIALIZED (
-            SELECT nextval('stategraph_order') AS seq, number, id, body
-            FROM unnest($3::bytea[], $4::bytea[]) WITH ORDINALITY AS given (id, body, number)
-        ),
-        moved AS (
-            INSERT INTO stategraph_spaces
-                (thread_id, checkpoint_ns, head, head_id, size, labelled)
-            SELECT $1::bytea, $2::bytea, seq, id, number, true
-            FROM drawn ORDER BY number DESC LIMIT 1
-                ON CONFLICT DO NOTHING RETURNING id
-        ),
-        checkpoints AS (
-            INSERT INTO stategraph_checkpoints
-                (space, seq, checkpoint_id, parent_id, link, run_id, body)
-            SELECT moved.id, seq, drawn.id, lag(drawn.id) OVER numbered, lag(seq) OVER numbered,
-                $5::bytea, body
-            FROM moved, drawn WINDOW numbered AS (ORDER BY number)
-        )
+    WITH drawn AS MATERIALIZED (
+        SELECT nextval('stategraph_order') AS seq, number, id, body
+        FROM unnest($3::bytea[], $4::bytea[]) WITH ORDINALITY AS given (id, body, number)
+    ),
+    place AS (
+        INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size, labelled)
+        SELECT $1::bytea, $2::bytea, seq, id, number, true
+        FROM drawn ORDER BY number DESC LIMIT 1
+            ON CONFLICT DO NOTHING RETURNING id
+    ),
+    checkpoints AS (
+        INSERT INTO stategraph_checkpoints
+            (space, seq, checkpoint_id, parent_id, link, run_id, body)
+        SELECT place.id, seq, drawn.id, lag(drawn.id) OVER numbered, lag(seq) OVER numbered,
+            $5::bytea, body
+        FROM place, drawn WINDOW numbered AS (ORDER BY number)
+    )
 """
-_NUMBERED = "SELECT moved.id, seq FROM moved, drawn ORDER BY number"
+_NUMBERED = "SELECT place.id, seq FROM place, drawn ORDER BY number"
 STATEMENTS = {
     "namespace": f"{_SPACE} {_NAMED}",
     "lock_namespace": """
@@ -260,78 +277,29 @@ STATEMENTS = {
             ORDER BY seq DESC LIMIT 1
     """,
     "limit_wait": "SELECT set_config('lock_timeout', '100ms', true)",
-    "append": f"""
-        WITH moved AS (
-            UPDATE stategraph_spaces
-                SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
-            WHERE id = $11 AND head = $12 AND stamp = $13 RETURNING id, head
-        ){_NEW_ROWS}
-    """,
-    "append_required": f"""
-        WITH required AS ({_REQUIRED.format(14, 15, 16)}),
-        moved AS (
-            UPDATE stategraph_spaces
-                SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
-            WHERE id = $11 AND head = $12 AND stamp = $13 AND EXISTS (SELECT FROM required)
-                RETURNING id, head
-        ){_NEW_ROWS}
-    """,
-    "create": f"""
-        WITH moved AS (
-            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size, labelled)
-            VALUES ($11, $12, nextval('stategraph_order'), $1, 1, true)
-                ON CONFLICT DO NOTHING RETURNING id, head
-        ){_NEW_ROWS}
-    """,
-    "append_row": f"""
-        WITH moved AS (
-            UPDATE stategraph_spaces
-                SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
-            WHERE id = $6 AND head = $7 AND stamp = $8 RETURNING id, head
-        ){_NEW_ROW} RETURNING space, seq
-    """,
-    "append_required_row": f"""
-        WITH required AS ({_REQUIRED.format(9, 10, 11)}),
-        moved AS (
-            UPDATE stategraph_spaces
-                SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
-            WHERE id = $6 AND head = $7 AND stamp = $8 AND EXISTS (SELECT FROM required)
-                RETURNING id, head
-        ){_NEW_ROW} RETURNING space, seq
-    """,
-    "create_row": f"""
-        WITH moved AS (
-            INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size, labelled)
-            VALUES ($6, $7, nextval('stategraph_order'), $1, 1, true)
-                ON CONFLICT DO NOTHING RETURNING id, head
-        ){_NEW_ROW} RETURNING space, seq
-    """,
-    "create_first_rows": f"{_FIRST} {_NUMBERED}",
-    "create_first": f"""{_FIRST},
+    "commit_row": f"{_MOVE.format('$6', _AT.format('$7', '$8'))} {_ROW_AT} RETURNING space, seq",
+    "commit": f"{_MOVE.format('$11', _REQUIRED)} {_ALL_AT}",
+    "create_row": f"{_CREATE.format('$6', '$7')} {_ROW_AT} RETURNING space, seq",
+    "create": f"{_CREATE.format('$11', '$12')} {_ALL_AT}",
+    "create_rows": f"{_FIRST} {_NUMBERED}",
+    "create_all": f"""{_FIRST},
         long_values AS (
             INSERT INTO stategraph_values (space, owner, channel, base, data)
-            SELECT moved.id, seq, v.channel, NULL, v.data
-            FROM moved, drawn JOIN unnest($6::bigint[], $7::bytea[], $8::bytea[])
+            SELECT place.id, seq, v.channel, NULL, v.data
+            FROM place, drawn JOIN unnest($6::bigint[], $7::bytea[], $8::bytea[])
                 AS v (number, channel, data) USING (number)
         ),
         finished AS (
             INSERT INTO stategraph_writes (space, checkpoint_id, data)
-            SELECT moved.id, w.id, w.data
-            FROM moved, unnest($9::bytea[], $10::bytea[]) AS w (id, data)
+            SELECT place.id, w.id, w.data
+            FROM place, unnest($9::bytea[], $10::bytea[]) AS w (id, data)
         ),
         labels AS (
             INSERT INTO stategraph_labels (label, space)
-            SELECT label, id FROM moved, unnest($11::bigint[]) AS l (label)
+            SELECT label, id FROM place, unnest($11::bigint[]) AS l (label)
                 ON CONFLICT DO NOTHING
         )
         {_NUMBERED}
-    """,
-    "insert": f"""
-        WITH moved AS (
-            UPDATE stategraph_spaces
-                SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
-            WHERE id = $11 RETURNING id, head
-        ){_NEW_ROWS}
     """,
     "add_row": """
         INSERT INTO stategraph_checkpoints (space, checkpoint_id, parent_id, link, run_id, body)
@@ -407,7 +375,7 @@ STATEMENTS = {
             AND sha256(checkpoint_id) = sha256($2)
     """,
     "add_writes": "INSERT INTO stategraph_writes (space, checkpoint_id, data) VALUES ($1, $2, $3)",
-    "beside": f"""
+    "record": f"""
         WITH place AS (
             UPDATE stategraph_spaces SET stamp = stamp + 1 {_NAMED} AND head_id = $3
                 AND stamp = $4 RETURNING id

@@ -12,11 +12,13 @@ from time import monotonic
 from ..errors import DamagedError
 from ..records import has_task_ids
 from ..retention import RetentionLimits, check_several
-from .long_pruning import LONG, PAGE, LongPruning, read_light
-from .pruning import Choose, choose_by_limits, keep_only
+from .pruning import PAGE, Choose, Pruning, choose_by_limits, keep_only, read_light
 from .queries import NEWEST, Row, SqlSession, lock_namespaces, namespaces_after
 from .reader import SqlReader
 from .rows import NamespaceRow
+
+LONG = 200
+"""A namespace with more checkpoints than this is pruned in several transactions."""
 
 STEP_SECONDS = 0.005
 """How long a transaction of `prune` keeps taking further threads."""
@@ -211,7 +213,7 @@ class SqlPruner(SqlReader):
                         self._keep_only(session, locked, lambda all: _others(all, going))
             return
         key = namespace.key(self._integrity)
-        pruning = LongPruning(key, namespace.id, rows, kept, self._loads_for_labels)
+        pruning = Pruning(key, namespace.id, rows, kept, self._loads_for_labels)
         while not pruning.is_done:
             began = monotonic()
             with self._session(write=True) as session:
@@ -225,7 +227,7 @@ class SqlPruner(SqlReader):
 
     def _keep_only(self, session: SqlSession, namespace: NamespaceRow, choose: Choose) -> None:
         key, loads = namespace.key(self._integrity), self._loads_for_labels
-        keep_only(session, key, namespace.id, choose, loads)
+        keep_only(session, namespace, key, choose, loads)
         self._outdate_state(namespace.thread_id, namespace.checkpoint_ns)
 
 

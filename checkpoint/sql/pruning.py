@@ -1,22 +1,22 @@
-"""Deletes checkpoints of a thread, row by row. Those that stay are complete afterwards, deltas
-included."""
+"""Deletes checkpoints of a thread, in one transaction or, if there are many, in several, so that
+others can work in between. Those that stay are complete after each, deltas included."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from ..labels import labels_of
+from ..records import SLOT
 from ..retention import RetentionLimits, add_continued, add_origins, find_origins, nearest_kept
 from ..serde import Blob
-from .queries import SqlSession, fill_tails
-from .read_rows import next_state, read_writes
+from .queries import NEWEST, Row, SqlSession, fill_tails, read_chain
+from .read_rows import materialize, read_writes
 from .rows import (
     CheckpointBody,
     CheckpointRow,
-    MaterializedState,
+    NamespaceRow,
     StoredCheckpoint,
     ThreadKey,
     pack_body,
@@ -27,7 +27,13 @@ from .rows import (
 CHUNK = 500
 """How many rows one statement deletes."""
 
-Choose = Callable[[Sequence[tuple[CheckpointRow, CheckpointBody]]], Collection[str]]
+AT_ONCE = 50
+"""How many checkpoints of a long namespace are deleted in one transaction."""
+
+PAGE = 256
+"""How many rows are read at once to choose what to delete."""
+
+Choose = Callable[[Sequence[Row]], Collection[str]]
 """Takes checkpoints, oldest first; returns the ids of those to keep."""
 
 
@@ -40,7 +46,7 @@ def choose_by_limits(
     """Return a function that chooses which checkpoints of a namespace stay; `kept` has those of the
     enclosing namespaces, and gets these."""
 
-    def choose(rows: Sequence[tuple[CheckpointRow, CheckpointBody]]) -> Collection[str]:
+    def choose(rows: Sequence[Row]) -> Collection[str]:
         # The newest decides: a nested graph is deleted with the last checkpoint in which it ran.
         parents = loads(rows[-1][1].metadata).get("parents", {}) if rows else {}
         made = [(row.checkpoint_id, body.ts) for row, body in rows]
@@ -58,7 +64,7 @@ def choose_by_limits(
     return choose
 
 
-def _find_origins(rows: Sequence[tuple[CheckpointRow, CheckpointBody]], id: str) -> set[str]:
+def _find_origins(rows: Sequence[Row], id: str) -> set[str]:
     """Return the checkpoints at which the tasks were started that are still running at this one."""
     tables = []
     link: int | None = None
@@ -71,104 +77,213 @@ def _find_origins(rows: Sequence[tuple[CheckpointRow, CheckpointBody]], id: str)
 
 def keep_only(
     session: SqlSession,
+    namespace: NamespaceRow,
     key: ThreadKey,
-    namespace_id: int,
     choose: Choose,
     loads: Callable[[Blob], Any] | None,
     replaced: str | None = None,
 ) -> None:
-    """Delete all checkpoints of a namespace except those chosen, with their writes, and the values
-    that none of the others needs.
-
-    A checkpoint whose parent is deleted gets its nearest remaining ancestor as parent.
+    """Delete all checkpoints of a namespace except those chosen, in one transaction.
 
     Args:
+        loads, replaced: see `Pruning`.
+    """
+    rows = [(row, unpack_body(key, row)) for row in read_rows(session, key, namespace.id)]
+    kept = choose(rows)
+    if len(kept) < len(rows):
+        pruning = Pruning(key, namespace.id, rows, kept, loads, replaced)
+        pruning.drop(session, namespace, len(rows))
+
+
+def read_light(session: SqlSession, key: ThreadKey, namespace_id: int, edge: int) -> list[Row]:
+    """Return a page of the checkpoints of a namespace below a sequence, newest first, without their
+    values and tables, except what these say about running tasks.
+
+    Raises:
+        DamagedError: they are not what was written.
+    """
+    found = []
+    for row in map(CheckpointRow._make, session.rows("page", [namespace_id], edge, PAGE)):
+        if row.namespace_id != namespace_id or row.seq >= edge:
+            raise key.damage_error("the index leads to checkpoints of another thread")
+        body = unpack_body(key, row)
+        slots = {name: seen for name, seen in body.seen.items() if name.startswith(SLOT)}
+        light = body._replace(values={}, versions={}, seen=slots, parent_writes=())
+        found.append((row._replace(body=b""), light))
+    return found
+
+
+class Pruning:
+    """Deletes checkpoints of one namespace with their writes, and the values that none of the
+    others needs, all at once or some in each transaction.
+
+    The first transaction makes the remaining checkpoints independent of those to be deleted: a
+    checkpoint whose parent is deleted gets its nearest remaining ancestor as parent. Then the
+    newest of those to be deleted go first: the others build only on older ones, so the thread can
+    be read and continued whenever this stops. What others have stored meanwhile stays.
+
+    Args:
+        rows: all checkpoints when the choice was made, oldest first; see `read_light`.
+        kept: the ids of those that stay. If not all are dropped at once, these include the newest.
         loads: decodes metadata, to delete labels that no checkpoint has any more; None if the saver
             keeps no labels.
         replaced: the id of a deleted checkpoint that is stored again at once: it stays the parent
             of its children, and keeps the writes beside it.
     """
-    rows = read_rows(session, key, namespace_id)
-    bodies = [(row, unpack_body(key, row)) for row in rows]
-    kept = frozenset(choose(bodies))
-    if all(row.checkpoint_id in kept for row in rows):
-        return
-    pruning = _Pruning(session, key, namespace_id, rows, kept, replaced)
-    needed: set[tuple[int, str]] = set()
-    for row, body, state in _read_states(key, rows):
-        pruning.keep_parent_writes(row, body)
-        if row.checkpoint_id in kept:
-            pruning.relink(row, body, state)
-            needed |= {
-                (value.owner, name)
-                for name, value in state.values.items()
-                if value.owner is not None
-            }
-    _drop_values(session, namespace_id, needed)
-    if loads is not None and session.rows("has_labels", namespace_id):
-        metadata = (loads(body.metadata) for row, body in bodies if row.checkpoint_id in kept)
-        labels = {label for each in metadata for label in labels_of(each)}
-        session.run("keep_labels", namespace_id, sorted(labels))
-    pruning.drop_rows()
-
-
-class _Pruning:
-    """The checkpoints of a namespace that stay, and what must be rewritten for that."""
 
     def __init__(
         self,
-        session: SqlSession,
         key: ThreadKey,
         namespace_id: int,
-        rows: Sequence[CheckpointRow],
-        kept: frozenset[str],
-        replaced: str | None,
+        rows: Sequence[Row],
+        kept: Collection[str],
+        loads: Callable[[Blob], Any] | None,
+        replaced: str | None = None,
     ) -> None:
-        self._session, self._key, self._namespace_id = session, key, namespace_id
-        self._rows, self._kept, self._replaced = rows, kept, replaced
-        self._names = {*kept, replaced}
-        self._staying = {row.seq: row for row in rows if row.checkpoint_id in kept}
-        self._parents = {row.checkpoint_id: row.parent_id for row in rows}
+        self._key, self._namespace_id, self._loads = key, namespace_id, loads
+        self._replaced = replaced
+        self._parents = {row.checkpoint_id: row.parent_id for row, _ in rows}
+        self._kept = {*kept}
+        self._going = [row for row, _ in rows if row.checkpoint_id not in kept]
+        staying = [(row, body) for row, body in rows if row.checkpoint_id in kept]
+        self._staying = {row.seq: row.checkpoint_id for row, _ in staying}
+        self._metadata = [body.metadata for _, body in staying]
+        # Checkpoints that stay and may build on some that go.
+        self._roots = [row for row, _ in staying if self._is_root(row)]
+        # The (owner, channel) of values that stay although their checkpoints go, since others build
+        # on them.
+        self._needed: set[tuple[int, str]] = set()
+        self._newest = rows[-1][0]
+        self._last = self._newest.seq
+        self._has_begun = False
 
-    def keep_parent_writes(self, row: CheckpointRow, body: CheckpointBody) -> None:
-        """Move the writes of the parent's tasks that a row holds to records beside the parent, if
-        the parent stays and the row does not, or if the parent is replaced."""
-        parent_id = row.parent_id
-        if not body.parent_writes or parent_id is None:
-            return
-        goes = row.seq not in self._staying and parent_id in self._kept
-        if goes or parent_id == self._replaced:
-            record_beside(self._session, self._key, self._namespace_id, parent_id, body)
+    @property
+    def is_done(self) -> bool:
+        """Whether everything to be deleted is deleted."""
+        return not self._going
 
-    def relink(self, row: CheckpointRow, body: CheckpointBody, state: MaterializedState) -> None:
-        """Rewrite a row that stays, if a row that it builds on or names is deleted."""
-        loses_link = row.link is not None and row.link not in self._staying
-        is_replaced = row.parent_id is not None and row.parent_id == self._replaced
-        parent = find_parent_left(row, self._parents, self._names)
-        if parent == row.parent_id and not (loses_link or is_replaced):
-            return
-        write_complete(
-            self._session,
-            self._key,
-            StoredCheckpoint(row, body, state, []),
-            parent,
-            # If the parent is replaced, they were recorded beside it.
-            has_parent_writes=row.parent_id in self._kept and not is_replaced,
-        )
+    def step(self, session: SqlSession, namespace: NamespaceRow) -> bool:
+        """Delete some more. The namespace, as it is now, is locked.
 
-    def drop_rows(self) -> None:
-        """Delete the rows, and make the newest remaining one the head."""
-        session, id, replaced = self._session, self._namespace_id, self._replaced
-        going = [row for row in self._rows if row.seq not in self._staying]
-        drop(session, "drop_rows", id, [row.seq for row in going])
-        ids = [row.checkpoint_id for row in going if row.checkpoint_id != replaced]
-        drop(session, "drop_writes", id, ids)
-        last = max(self._staying, default=None)
-        set_head(session, id, last, None if last is None else self._staying[last].checkpoint_id)
+        Returns:
+            Whether rows that stay were rewritten.
+
+        Raises:
+            DamagedError: some checkpoints are missing.
+        """
+        # Another session has deleted what was to stay, and may have created the thread again,
+        # reusing sequences.
+        if _find(session, self._newest) is None:
+            self._going.clear()
+            return False
+        if not self._has_begun:
+            ((size, there),) = session.rows("count", namespace.id)
+            if there < size:
+                raise self._key.damage_error(f"{size - there} of its checkpoints are missing")
+            self._has_begun = True
+        self._add_new(session)
+        return self.drop(session, namespace, AT_ONCE)
+
+    def drop(self, session: SqlSession, namespace: NamespaceRow, most: int) -> bool:
+        """Delete the newest ones. Return whether rows that stay were rewritten."""
+        block = self._going[-most:]
+        del self._going[-most:]
+        gone = {row.checkpoint_id for row in block}
+        roots, self._roots = self._roots, []
+        for root in roots:
+            self._free(session, root, gone)
+        for row in block:
+            self._keep_parent_writes(session, row, gone)
+        id, owners = namespace.id, [row.seq for row in block]
+        values = session.rows("values_of", id, owners)
+        unneeded = [each for each in values if (each[0], each[1]) not in self._needed]
+        drop(session, "drop_values", id, unneeded)
+        drop(session, "drop_rows", id, owners)
+        drop(session, "drop_writes", id, [*gone - {self._replaced}])
+        if self._loads is not None and self.is_done and session.rows("has_labels", id):
+            labels = {label for each in self._metadata for label in labels_of(self._loads(each))}
+            session.run("keep_labels", id, sorted(labels))
+        head, head_id = namespace.head, namespace.head_id
+        if head in owners:
+            head = max(self._staying, default=None)
+            head_id = None if head is None else self._staying[head]
+        set_head(session, id, head, head_id)
         # A namespace may have writes before its first checkpoint.
-        if last is None and replaced is None and not session.rows("all_writes", id):
+        if head is None and self._replaced is None and not session.rows("all_writes", id):
             session.run("forget_labels", id)
             session.run("drop_namespace", id)
+        return bool(roots)
+
+    def _is_root(self, row: CheckpointRow) -> bool:
+        if row.parent_id not in self._kept:
+            return True
+        return row.link is not None and row.link not in self._staying
+
+    def _add_new(self, session: SqlSession) -> None:
+        """Read what others have stored since: it stays, and may build on what goes."""
+        new: list[CheckpointRow] = []
+        edge = NEWEST
+        while edge > self._last:
+            page = session.rows("page", [self._namespace_id], edge, PAGE)
+            found = [row for row in map(CheckpointRow._make, page) if row.seq > self._last]
+            new += found
+            edge = found[-1].seq if len(found) == PAGE else 0
+        for row in reversed(new):
+            self._parents[row.checkpoint_id] = row.parent_id
+            self._kept.add(row.checkpoint_id)
+            self._staying[row.seq] = row.checkpoint_id
+            self._last = row.seq
+            self._metadata.append(unpack_body(self._key, row).metadata)
+            if self._is_root(row):
+                self._roots.append(row)
+
+    def _free(self, session: SqlSession, root: CheckpointRow, gone: Collection[str]) -> None:
+        """Rewrite a row that stays, so that it builds on none that goes.
+
+        Args:
+            gone: the ids of those that go in this transaction.
+        """
+        row = _find(session, root)
+        if row is None:
+            return  # another session has deleted it
+        state, body = materialize(self._key, read_chain(session, row))
+        owners = [(v.owner, name) for name, v in state.values.items() if v.owner is not None]
+        # Statements do not take an empty list of pairs.
+        if owners:
+            self._needed.update(session.rows("value_chains", self._namespace_id, sorted(owners)))
+        parent, is_left = row.parent_id, row.parent_id in self._kept
+        # Its parent still exists, and is deleted later or stored again.
+        is_replaced = parent is not None and parent == self._replaced
+        stays = parent in self._parents and (parent not in gone or is_replaced)
+        if body.parent_writes and parent is not None and stays and not is_left:
+            record_beside(session, self._key, self._namespace_id, parent, body)
+        loses_link = row.link is not None and row.link not in self._staying
+        new_parent = find_parent_left(row, self._parents, {*self._kept, self._replaced})
+        if loses_link or is_replaced or new_parent != parent:
+            stored = StoredCheckpoint(row, body, state, [])
+            write_complete(session, self._key, stored, new_parent, has_parent_writes=is_left)
+
+    def _keep_parent_writes(
+        self, session: SqlSession, going: CheckpointRow, gone: Collection[str]
+    ) -> None:
+        """Move the writes of the parent's tasks that a row holds to a record beside the parent, if
+        that is left."""
+        parent_id = going.parent_id
+        if parent_id is None or parent_id in gone or parent_id not in self._parents:
+            return
+        row = _find(session, going)
+        if row is None or not session.rows("by_id", self._namespace_id, parent_id):
+            return
+        body = unpack_body(self._key, row)
+        if body.parent_writes:
+            record_beside(session, self._key, self._namespace_id, parent_id, body)
+
+
+def _find(session: SqlSession, wanted: CheckpointRow) -> CheckpointRow | None:
+    """Return a row as it is now; None if it is gone."""
+    found = session.rows("by_id", wanted.namespace_id, wanted.checkpoint_id)
+    rows = map(CheckpointRow._make, found)
+    return next((row for row in rows if row.seq == wanted.seq), None)
 
 
 def record_beside(
@@ -254,43 +369,6 @@ def set_head(
     if checkpoint_id is not None:
         ((revision,),) = session.rows("count_writes", namespace_id, checkpoint_id)
     session.run("set_head", seq, checkpoint_id, revision, namespace_id)
-
-
-def _read_states(
-    key: ThreadKey, rows: Sequence[CheckpointRow]
-) -> Iterator[tuple[CheckpointRow, CheckpointBody, MaterializedState]]:
-    """Yield the state of each row, in order; a state is dropped when no later row builds on it."""
-    waiting = Counter(row.link for row in rows)
-    states: dict[int, MaterializedState] = {}
-    for row in rows:
-        body = unpack_body(key, row)
-        if row.link is not None and row.link not in states:
-            raise key.damage_error(
-                f"checkpoint {row.parent_id!r} is missing, and others depend on it"
-            )
-        state = next_state(states.get(row.link or 0), key, row, body)
-        if waiting[row.seq]:
-            states[row.seq] = state
-        waiting[row.link] -= 1
-        if row.link is not None and not waiting[row.link]:
-            del states[row.link]
-        yield row, body, state
-
-
-def _drop_values(session: SqlSession, namespace_id: int, needed: set[tuple[int, str]]) -> None:
-    """Delete the values that are not needed, and on which no needed ones build."""
-    found = session.rows("all_values", namespace_id)
-    bases: Mapping[tuple[int, str], int | None] = {
-        (owner, channel): base for owner, channel, base in found
-    }
-    waiting = [*needed]
-    while waiting:
-        owner, channel = waiting.pop()
-        base = bases.get((owner, channel))
-        if base is not None and (base, channel) not in needed:
-            needed.add((base, channel))
-            waiting.append((base, channel))
-    drop(session, "drop_values", namespace_id, [each for each in bases if each not in needed])
 
 
 def drop(session: SqlSession, statement: str, namespace_id: int, gone: Sequence[Any]) -> None:

@@ -93,11 +93,6 @@ class SqlReader(BuiltinSaver):
         if state is not None:
             state.id = ""
 
-    def _held_state(self, key: ThreadKey, checkpoint_id: str) -> MaterializedState | None:
-        """Return the state of this checkpoint, if a run holds it."""
-        state = self._states.get((key.thread_id, key.checkpoint_ns))
-        return state if state is not None and state.id == checkpoint_id else None
-
     # -- one checkpoint -----------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:

@@ -9,11 +9,13 @@ from typing import Any
 
 from ..diff import complete_commit, diff_checkpoint
 from ..errors import CheckpointConflictError
-from ..overrides import check_expected
+from ..overrides import check_head
 from ..records import (
     Checkpoint,
     CheckpointMetadata,
     Commit,
+    Expected,
+    Place,
     Post,
     RunnableConfig,
     TaskWrites,
@@ -26,16 +28,12 @@ from ..records import (
 )
 from ..retention import EVERY
 from ..serde import Blob
+from ..threads import Result
 from .copying import copy_namespaces
 from .posts import copy_posts, find_posts, pack_post, take_posts
 from .pruner import SqlPruner
 from .pruning import keep_only, set_head
-from .queries import (
-    SqlSession,
-    find_checkpoint,
-    find_namespace,
-    lock_namespaces,
-)
+from .queries import SqlSession, find_checkpoint, lock_namespaces
 from .rows import MaterializedState, NamespaceRow, ThreadKey, pack_writes
 from .write_rows import CommitRows, apply_commit, build_rows
 
@@ -43,83 +41,102 @@ FORGET = ("forget_values", "forget_writes", "forget_rows", "forget_labels", "dro
 """The statements that delete a namespace."""
 
 
+def is_due(state: MaterializedState) -> bool:
+    """Return whether it is time to prune: at the greatest distance from a complete row, once every
+    `EVERY` commits."""
+    return state.distance == EVERY - 1
+
+
 class SqlSaver(SqlPruner):
     """A saver on rows. Subclasses provide the connection."""
 
-    # -- a superstep --------------------------------------------------------------------------
+    # -- supersteps ---------------------------------------------------------------------------
 
-    def commit(self, commit: Commit) -> None:
-        """Store one superstep in one transaction: the parent's writes, the checkpoint, the new
-        head.
+    def commit(self, commits: Sequence[Commit]) -> None:
+        """Store supersteps of one thread in one transaction; see `BaseCheckpointSaver.commit`.
 
         Raises:
-            CheckpointConflictError: the head is not the one the commit names, or that of another
-                namespace is not the one it requires.
-            StorageError: the database refused; nothing of the step is stored.
+            CheckpointConflictError: a head is not the one that a commit names or requires.
+            StorageError: the database refused; nothing is stored.
         """
-        self._write(self._write_commit, commit)
+        self._write(self._commit, commits)
 
-    def _write(self, function: Callable[..., None], *args: Any) -> None:
+    def _write(self, function: Callable[..., Result], *args: Any) -> Result:
         """Make a write. A subclass may make several at once."""
-        function(*args)
+        return function(*args)
 
-    def _write_commit(self, commit: Commit) -> None:
-        state = self._known_state(commit)
-        if state is not None:
-            # The fast path of almost every superstep. If the head has moved, the code below finds
-            # out why.
+    def _commit(self, commits: Sequence[Commit]) -> None:
+        # The fast path of almost every superstep. If the head has moved, the code below finds out
+        # why.
+        if len(commits) == 1 and (state := self._known_state(commits[0])) is not None:
+            (commit,) = commits
             metadata = self._dumps("metadata", commit.metadata)
             rows = build_rows(state, commit, metadata, self._loads_for_labels)
             seq = self._append(state, rows, commit.requires)
             if seq is not None:
                 apply_commit(state, commit, rows, seq)
-                if self._retention is not None:
-                    self._prune_if_due(state)
+                if self._retention is not None and is_due(state):
+                    self._prune_by_retention(state.key.thread_id)
                 return
+        self._commit_slowly(commits)
+
+    def _commit_slowly(self, commits: Sequence[Commit]) -> None:
+        """Store commits after a look at what is there."""
+        thread_id, must_prune = commits[0].thread_id, False
+        states: dict[str, MaterializedState] = {}
         with self._session(write=True) as session:
-            stored = self._store_commit(session, commit)
-        self._finish_commit(*stored)
+            spaces = self._lock_heads(session, commits)
+            for commit in commits:
+                ns = commit.checkpoint_ns
+                # Compare-and-swap: all are locked, so no head can move after this check.
+                for name, expected in (*commit.requires, (ns, commit.head)):
+                    found = spaces[name]
+                    head = found.head_id if found is not None else None
+                    if head != expected:
+                        raise CheckpointConflictError(thread_id, name, expected, head)
+                namespace = spaces[ns]
+                assert namespace is not None
+                state = states.get(ns)
+                if state is None or state.id != commit.parent_id:
+                    state = self._read_state(session, namespace, commit.parent_id)
+                whole = commit
+                if commit.parent_id is not None and not state.id:
+                    # The parent was pruned: the changes since it are not enough, so this one must
+                    # hold everything.
+                    whole = complete_commit(commit, self._dumps)
+                rows = self._build_rows(state, whole)
+                seq = self._insert(session, namespace.id, rows)
+                spaces[ns] = namespace = replace(namespace, head_id=commit.id, revision=0)
+                if commit.carried:
+                    self._add_writes(session, namespace, commit.id, commit.carried)
+                if commit.taken:
+                    take_posts(session, thread_id, commit)
+                # Nobody else has this state, so it does not matter if the transaction fails.
+                states[ns] = apply_commit(state, whole, rows, seq)
+                must_prune |= is_due(state)
+        for commit in commits:
+            commit.saver_state = states[commit.checkpoint_ns]
+        for state in states.values():
+            self._watch_state(state)
+        if self._retention is not None and must_prune:
+            self._prune_by_retention(thread_id)
 
-    def _store_commit(
-        self, session: SqlSession, commit: Commit
-    ) -> tuple[MaterializedState, Commit, CommitRows, int]:
-        """Store a commit in a transaction that is open; what `_finish_commit` takes once that has
-        ended."""
-        thread_id, checkpoint_ns = commit.thread_id, commit.checkpoint_ns
-        # Before the namespace itself, in the order of `commit_all`: otherwise two could deadlock.
-        for name, required in commit.requires:
-            rows_found = session.rows("required", thread_id, name)
-            found = NamespaceRow(*rows_found[0]).head_id if rows_found else None
-            if found != required:
-                raise CheckpointConflictError(thread_id, name, required, found)
-        namespace = self._lock_namespace(session, self._key(thread_id, checkpoint_ns))
-        # Compare-and-swap: the namespace is locked, so the head cannot move after this check.
-        if namespace.head_id != commit.head:
-            raise CheckpointConflictError(thread_id, checkpoint_ns, commit.head, namespace.head_id)
-        state = self._read_state(session, namespace, commit.parent_id)
-        if commit.parent_id is not None and not state.id:
-            # The parent was pruned: the changes since it are not enough, so this one must hold
-            # everything.
-            commit = complete_commit(commit, self._dumps)
-        rows = self._build_rows(state, commit)
-        seq = self._insert(session, namespace.id, rows)
-        if commit.carried:
-            head = replace(namespace, head_id=commit.id, revision=0)
-            self._add_writes(session, head, commit.id, commit.carried)
-        if commit.taken:
-            take_posts(session, thread_id, commit)
-        return state, commit, rows, seq
-
-    def _store_all(self, commits: Sequence[Commit]) -> None:
-        """Store commits of one thread in one transaction."""
+    def _lock_heads(
+        self, session: SqlSession, commits: Sequence[Commit]
+    ) -> dict[str, NamespaceRow | None]:
+        """Lock the namespaces of commits and those that they require, always in the same order:
+        otherwise two transactions could deadlock."""
         thread_id = commits[0].thread_id
-        with self._session(write=True) as session:
-            # "" first, as every commit that requires it does.
-            for name in sorted({commit.checkpoint_ns for commit in commits}):
-                self._lock_namespace(session, self._key(thread_id, name))
-            stored = [self._store_commit(session, commit) for commit in commits]
-        for each in stored:
-            self._finish_commit(*each)
+        own = {commit.checkpoint_ns for commit in commits}
+        required = {name for commit in commits for name, _ in commit.requires}
+        spaces: dict[str, NamespaceRow | None] = {}
+        for name in sorted(own | required):
+            if name in own:
+                spaces[name] = self._lock_namespace(session, self._key(thread_id, name))
+            else:
+                rows = session.rows("required", thread_id, name)
+                spaces[name] = NamespaceRow(*rows[0]) if rows else None
+        return spaces
 
     def _build_rows(self, state: MaterializedState, commit: Commit) -> CommitRows:
         metadata = self._dumps("metadata", commit.metadata)
@@ -177,44 +194,26 @@ class SqlSaver(SqlPruner):
         session.run("set_head", seq, rows.checkpoint_id, 0, namespace_id)
         return seq
 
-    def _finish_commit(
-        self, state: MaterializedState, commit: Commit, rows: CommitRows, seq: int
-    ) -> None:
-        apply_commit(state, commit, rows, seq)
-        if commit.saver_state is not state:
-            commit.saver_state = state
-            self._watch_state(state)
-        if self._retention is not None:
-            self._prune_if_due(state)
-
-    def _prune_if_due(self, state: MaterializedState) -> None:
-        # At the greatest distance from a complete row: once every `EVERY` commits.
-        if state.distance == EVERY - 1:
-            self._prune_by_retention(state.key.thread_id)
-
-    def _retain(self, thread_id: str, checkpoint_ns: str) -> None:
-        if self._retention is not None:
-            with self._session(write=False) as session:
-                namespace = find_namespace(session, thread_id, checkpoint_ns)
-            if namespace is not None and namespace.size % EVERY == 0:
-                self._prune_by_retention(thread_id)
-
     # -- beside a checkpoint ------------------------------------------------------------------
 
     def _record(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
-    ) -> None:
-        self._write(self._store_writes, thread_id, checkpoint_ns, checkpoint_id, writes)
+        self, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
+    ) -> int:
+        return self._write(self._store_records, where, expected, writes)
 
-    def _store_writes(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Sequence[TaskWrites]
-    ) -> None:
-        where, key = (thread_id, checkpoint_ns), self._key(thread_id, checkpoint_ns)
+    def _store_records(
+        self, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
+    ) -> int:
+        key = self._key(*where)
         with self._session(write=True) as session:
             namespace = self._lock_namespace(session, key)
-            check_expected(self, "commit_writes", where, namespace.head_id, namespace.revision)
-            revision = self._add_writes(session, namespace, checkpoint_id, writes)
-        self._set_revision(key, checkpoint_id, revision)
+            if expected is not None:
+                head = namespace.head_id
+                if head != expected.head or expected.revision not in (None, namespace.revision):
+                    raise CheckpointConflictError(*where, expected.head, head)
+            recorded = self._add_records(session, namespace, writes, counts=expected is not None)
+        self._set_revision(key, namespace.head_id, recorded)
+        return recorded
 
     def _add_writes(
         self,
@@ -235,65 +234,31 @@ class SqlSaver(SqlPruner):
             session.run("set_revision", position + 1, namespace.id)
         return position + 1
 
-    def _set_revision(self, key: ThreadKey, checkpoint_id: str, revision: int) -> None:
-        """Tell the run that holds this checkpoint's state how many records there are."""
-        state = self._held_state(key, checkpoint_id)
-        if state is not None:
+    def _set_revision(self, key: ThreadKey, head: str | None, revision: int) -> None:
+        """Tell the run that holds the head's state how many records are beside it."""
+        state = self._states.get((key.thread_id, key.checkpoint_ns))
+        if state is not None and state.id == head:
             state.revision = revision
-
-    def claim(
-        self, config: RunnableConfig, revision: int | None, writes: Sequence[TaskWrites]
-    ) -> None:
-        """Record that a run is about to answer the head's questions; see
-        `BaseCheckpointSaver.claim`."""
-        where = coordinates(config)
-        self._write(self._store_records, where, revision, {where[2] or "": writes})
-
-    def commit_records(
-        self,
-        config: RunnableConfig,
-        revision: int | None,
-        records: Mapping[str, Sequence[TaskWrites]],
-    ) -> None:
-        """Record beside several checkpoints in one transaction; see
-        `BaseCheckpointSaver.commit_records`.
-
-        Raises:
-            CheckpointConflictError: the head has moved, or another run has recorded beside it.
-            StorageError: the database refused; nothing is recorded.
-        """
-        self._write(self._store_records, coordinates(config), revision, records)
-
-    def _store_records(
-        self,
-        where: tuple[str, str, str | None],
-        revision: int | None,
-        records: Mapping[str, Sequence[TaskWrites]],
-    ) -> None:
-        thread_id, checkpoint_ns, checkpoint_id = where
-        key = self._key(thread_id, checkpoint_ns)
-        with self._session(write=True) as session:
-            namespace = self._lock_namespace(session, key)
-            head = namespace.head_id
-            known = revision in (None, namespace.revision)
-            if checkpoint_id is None or head != checkpoint_id or not known:
-                raise CheckpointConflictError(thread_id, checkpoint_ns, checkpoint_id, head)
-            recorded = self._add_records(session, namespace, records)
-        self._set_revision(key, checkpoint_id, recorded)
 
     def _add_records(
         self,
         session: SqlSession,
         namespace: NamespaceRow,
         records: Mapping[str, Sequence[TaskWrites]],
+        *,
+        counts: bool = True,
     ) -> int:
-        """Add records beside checkpoints; return how many are beside the head now."""
+        """Add records beside checkpoints; return how many are beside the head now.
+
+        Args:
+            counts: whether they count beside the head, wherever they stand.
+        """
+        head = namespace.head_id
+        if counts and head is not None:
+            records = {head: (), **records}  # a revision is the number of rows: add an empty one
         for checkpoint_id, writes in records.items():
             self._add_writes(session, namespace, checkpoint_id, writes)
-        if namespace.head_id is not None and namespace.head_id not in records:
-            # It counts there too. A revision is the number of rows, so add an empty one.
-            self._add_writes(session, namespace, namespace.head_id, ())
-        return namespace.revision + 1
+        return namespace.revision + (head in records)
 
     _transacts = False
     """Whether a transaction has ever been requested. Only then can a caller be inside one."""
@@ -366,7 +331,7 @@ class SqlSaver(SqlPruner):
         encoded = self._dumps("metadata", dict(metadata))
         with self._session(write=True) as session:
             namespace = self._lock_namespace(session, self._key(thread_id, checkpoint_ns))
-            check_expected(self, "put", (thread_id, checkpoint_ns), namespace.head_id)
+            check_head(config, namespace.head_id)
             # A checkpoint that replaces itself builds on nothing.
             state = self._read_state(session, namespace, None if parent_id == id else parent_id)
             parent = state if state.id else None
@@ -383,15 +348,16 @@ class SqlSaver(SqlPruner):
             set_head(session, namespace.id, seq, id)  # writes may have been recorded before it
         # The head was moved from outside the run, so the state that a run holds is outdated.
         self._outdate_state(thread_id, checkpoint_ns)
+        if self._retention is not None and (namespace.size + 1) % EVERY == 0:
+            self._prune_by_retention(thread_id)
         return address(thread_id, checkpoint_ns, id)
 
     def _drop_replaced(self, session: SqlSession, namespace: NamespaceRow, id: str) -> None:
         """Delete a checkpoint that is stored again at once."""
-        key = namespace.key(self._integrity)
         keep_only(
             session,
-            key,
-            namespace.id,
+            namespace,
+            namespace.key(self._integrity),
             lambda rows: [row.checkpoint_id for row, _ in rows if row.checkpoint_id != id],
             self._loads_for_labels,
             replaced=id,

@@ -46,7 +46,7 @@ def check_methods(saver: Any) -> None:
         TypeError: its class overrides a method that stores records.
     """
     cls = type(saver)
-    for name in ("put_writes", "commit_writes", "aput_writes", "acommit_writes"):
+    for name in ("put_writes", "record", "aput_writes", "arecord"):
         if getattr(cls, name) is not getattr(BuiltinSaver, name):
             raise TypeError(
                 f"{cls.__name__} overrides {name}(), which a transaction would pass by: override "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -31,20 +32,20 @@ class AsyncJournal(Journal):
         self._loop = loop
         self._drainer: asyncio.Future[Any] | None = None  # who holds the lane
 
-    def commit_inside(self, stored: Commit | list[Commit], *, awaits: bool) -> Any:
+    def commit_inside(self, commits: Sequence[Commit], *, awaits: bool) -> Any:
         """`Journal.commit_inside`: the loop's own saver methods store it."""
         if self.can_wait():
-            turn = self._turn(self._commit_inside_lane(stored))
+            turn = self._turn(self._commit_inside_lane(commits))
             future = asyncio.run_coroutine_threadsafe(turn, self._loop)
             return asyncio.wrap_future(future) if awaits else self._wait(future)
         if awaits:
-            return self._turn(self._commit_inside_lane(stored))
+            return self._turn(self._commit_inside_lane(commits))
         # A graph that a coroutine calls without `await` holds the loop up: nothing else is stored
         # meanwhile, nor can be waited for.
         if not self._queue and not self._is_draining():
-            return self._commit_below("", stored)
+            return self._commit_below("", commits)
         saver: Any = self._run.thread.saver
-        return (saver.commit_all if isinstance(stored, list) else saver.commit)(stored)
+        return saver.commit(commits)
 
     def record(self, entry: Save, *, wait: bool) -> Any:
         """`Journal.record`: the loop's own saver methods store it."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from sys import modules
 from typing import Any
 
-from ...checkpoint.base import CheckpointTuple, Commit, RunnableConfig, TaskWrites
-from ...checkpoint.overrides import expecting, records_at_once
+from ...checkpoint.base import CheckpointTuple, Commit, Expected, RunnableConfig
+from ...checkpoint.overrides import stores_at_once
 from ...checkpoint.records import TransactionPlace
 from ...checkpoint.threads import call_on_thread
 from ..errors import CheckpointConflictError
@@ -54,12 +54,8 @@ class Journal:
         assert saver is not None
         self._run = run
         # The saver's methods by which this journal stores.
-        face = self.face
-        self._commit: Any = getattr(saver, f"{face}commit")
-        self._commit_all: Any = getattr(saver, f"{face}commit_all")
-        self._claim: Any = getattr(saver, f"{face}claim")
-        self._commit_writes: Any = getattr(saver, f"{face}commit_writes")
-        self._commit_records: Any = getattr(saver, f"{face}commit_records")
+        self._commit: Any = getattr(saver, f"{self.face}commit")
+        self._record: Any = getattr(saver, f"{self.face}record")
         self._kept: KeptCheckpoints | None = None
         at_exit = run.settings.durability == "exit"
         if run.parent is None:
@@ -85,14 +81,10 @@ class Journal:
             from ..log import time_commits
 
             self._commit = time_commits(self._commit, self._run)
-            self._commit_all = time_commits(self._commit_all, self._run)
         if observing is not None:
             if not kept:
                 self._commit = observing.time_commits(self._commit)
-                self._commit_all = observing.time_commits(self._commit_all)
-            self._claim = observing.watch_records(self._claim)
-            self._commit_writes = observing.watch_records(self._commit_writes)
-            self._commit_records = observing.watch_records(self._commit_records)
+            self._record = observing.watch_records(self._record)
 
     # -- what nested graphs have made --------------------------------------------------------------
 
@@ -105,12 +97,11 @@ class Journal:
             return
         self._kept = kept = journal._kept
         if kept is not None:
-            self._commit, self._commit_all = kept.commit, kept.commit_all
+            self._commit = kept.commit
         elif self._run.settings.graph.checkpointer is True:
-            awaits = self.face == "a"
-            self._commit = self._commit_all = partial(journal.commit_inside, awaits=awaits)
+            self._commit = partial(journal.commit_inside, awaits=self.face == "a")
 
-    def commit_inside(self, stored: Commit | list[Commit], *, awaits: bool) -> Any:
+    def commit_inside(self, commits: Sequence[Commit], *, awaits: bool) -> Any:
         """Store checkpoints of a memory inside once all before is stored. Nothing of this run is
         stored meanwhile, so they require the head at which it stands.
 
@@ -120,7 +111,7 @@ class Journal:
         Raises:
             Exception: whatever the saver raised, for these or for a checkpoint before them.
         """
-        steps = self._commit_inside_lane(stored)
+        steps = self._commit_inside_lane(commits)
         if not awaits:
             return self._take_turn(steps)
         return call_on_thread(self._take_turn, steps)
@@ -129,19 +120,15 @@ class Journal:
         with self._lane:
             run_steps(steps)
 
-    def _commit_inside_lane(self, stored: Commit | list[Commit]) -> Steps[None]:
+    def _commit_inside_lane(self, commits: Sequence[Commit]) -> Steps[None]:
         yield from self._store_queued()
         if self.broken is not None:
             raise self.broken
-        yield self._commit_below(self.face, stored)
+        yield self._commit_below(self.face, commits)
 
-    def _commit_below(self, face: str, stored: Commit | list[Commit]) -> Any:
-        saver: Any = self._run.thread.saver
-        if isinstance(stored, list):
-            self._require(stored, self._position.head)
-            return getattr(saver, f"{face}commit_all")(stored)
-        self._require([stored], self._position.head)
-        return getattr(saver, f"{face}commit")(stored)
+    def _commit_below(self, face: str, commits: Sequence[Commit]) -> Any:
+        self._require(commits, self._position.head)
+        return getattr(self._run.thread.saver, f"{face}commit")(commits)
 
     def _require(self, commits: Sequence[Commit], head: str | None) -> None:
         """Let commits in memories be stored only while this is the head of the outermost run."""
@@ -278,37 +265,40 @@ class Journal:
         Raises:
             BaseException: Ctrl-C amid another's entry: it reaches whoever holds the lane, too.
         """
+        position = self._position
         while self._queue and not (mine is not None and mine.done):
-            entry = self._queue[0]
-            if entry.held:
-                yield from self._store_together(self._next_commits())
-                continue
+            first = self._queue[0]
+            entries = self._next_commits() if first.held else (first,)
             try:
                 if self.broken is not None:
                     raise self.broken
-                if entry.commit is not None:
-                    self._position.prepare(entry.commit)
-                    if entry.inside:
-                        self._require(entry.inside, entry.commit.head)
-                        waited = self._commit_all([*entry.inside, entry.commit])
-                    else:
-                        waited = self._commit(entry.commit)
-                    if waited is not None:  # threads have waited, and need not stop here (P4, P5)
-                        yield waited
-                    self._position.move(entry.commit)
-                else:
-                    yield from self._record(entry)
+                if first.commit is None:
+                    yield from self._store_records(first)
+                    continue
+                position.prepare(first.commit)
+                commits: Any = [*first.inside, first.commit]
+                if first.inside:
+                    self._require(first.inside, first.commit.head)
+                elif first.held:
+                    commits = [entry.commit for entry in entries]
+                waited = self._commit(commits)
+                if waited is not None:  # threads have waited, and need not stop here (P4, P5)
+                    yield waited
+                for commit in commits:
+                    position.move(commit)
             except BaseException as error:
-                self._fail(entry, error)
-                if entry is not mine and not isinstance(error, Exception):
+                for entry in entries:
+                    self._fail(entry, error)
+                if not isinstance(error, Exception) and mine not in entries:
                     raise
             finally:
-                entry.done = True
-                self._queue.popleft()
+                for entry in entries:
+                    entry.done = True
+                    self._queue.popleft()
 
     def _next_commits(self) -> list[Entry]:
         """The commits that were held, and the one for which they waited if it is there."""
-        entries = []
+        entries: list[Entry] = []
         for entry in self._queue:
             if entry.commit is None:
                 break
@@ -317,49 +307,23 @@ class Journal:
                 break
         return entries
 
-    def _store_together(self, entries: Sequence[Entry]) -> Steps[None]:
-        """Store commits in one go: all or none."""
-        commits: Any = [entry.commit for entry in entries]
-        try:
-            if self.broken is not None:
-                raise self.broken
-            self._position.prepare(commits[0])
-            waited = self._commit_all(commits)
-            if waited is not None:
-                yield waited
-            for commit in commits:
-                self._position.move(commit)
-        except BaseException as error:
-            for entry in entries:
-                self._fail(entry, error)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            for entry in entries:
-                entry.done = True
-                self._queue.popleft()
-
-    def _record(self, entry: Any) -> Steps[None]:
+    def _store_records(self, entry: Entry) -> Steps[None]:
         run, position = self._run, self._position
         if entry.inside:
-            self._require(entry.inside, self._position.head)
-            yield self._commit_all(entry.inside)
-        elif self._kept is not None and self._kept.record(_list_records(run, entry)):
-            pass
-        elif entry.__class__ is Claim:
-            at = run.thread.config_of(run.position.head)
-            yield self._claim(at, entry.revision, entry.writes)
-            position.count(entry)
-        elif not position.is_past(entry):
-            if position.stands_elsewhere(entry):
-                at, revision = position.expected()
-                yield self._commit_records(at, revision, entry.records())
-            else:
-                with position.guard(entry):
-                    thread_id = run.thread.thread_id or ""
-                    yield self._commit_writes(thread_id, run.ns, entry.checkpoint_id, entry.writes)
-            # Stored by this run: what it finds there next is what it expects.
-            position.count(entry)
+            self._require(entry.inside, position.head)
+            yield self._commit(entry.inside)
+            return
+        records = entry.records()
+        if self._kept is not None and self._kept.record(records):
+            return
+        if position.is_past(entry):
+            return
+        where, expected = (run.thread.thread_id or "", run.ns), position.expect(entry)
+        revision = self._record(where, expected, records)
+        if self.face:
+            revision = yield revision
+        if expected is not None:
+            position.revision = revision
 
     def _fail(self, entry: Entry, error: BaseException) -> None:
         entry.error = error
@@ -382,15 +346,16 @@ class LanePosition:
     works from what is no longer so.
     """
 
-    __slots__ = ("_run", "_saver_state", "checkpoint_id", "revision")
+    __slots__ = ("_counts_records", "_run", "_saver_state", "checkpoint_id", "revision")
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._counts_records = stores_at_once(run.thread.saver)
         self.checkpoint_id: str | None = None
         self.revision: int | None = None
         self._saver_state: Any = None
 
-    def is_past(self, entry: Save) -> bool:
+    def is_past(self, entry: Entry) -> bool:
         """Whether an entry comes from a call whose superstep is over, so that nobody will look for
         it."""
         self._take_up()
@@ -407,32 +372,19 @@ class LanePosition:
         here = checkpoint_id is not None and checkpoint_id == self.checkpoint_id
         return here and self.revision is not None
 
-    def stands_elsewhere(self, entry: Save) -> bool:
-        """Whether part of an entry stands beside another checkpoint."""
-        return False
+    def expect(self, entry: Entry) -> Expected | None:
+        """Return what the saver must find for an entry to be stored, so that of several runs that
+        work from the same head one goes on; None if it is stored whatever is there."""
+        self._take_up()
+        if entry.__class__ is Claim:
+            return Expected(self._run.position.head, entry.revision)
+        return Expected(self.head, self.revision) if self.counts(entry.checkpoint_id) else None
 
     @property
     def head(self) -> str | None:
         """The id of the head as this run knows it."""
         self._take_up()
         return self.checkpoint_id or self._run.position.head
-
-    def expected(self) -> tuple[RunnableConfig, int | None]:
-        """The head as this run knows it: its config, and how often something is recorded beside
-        it; None if that is not known, as of a saver that records in several goes."""
-        thread = self._run.thread
-        known = records_at_once(thread.saver)
-        return thread.config_of(self.head), self.revision if known else None
-
-    def guard(self, entry: Save) -> AbstractContextManager[None]:
-        """In this context writes are recorded only if nobody else has moved the thread on, or
-        recorded anything."""
-        self._take_up()
-        here = entry.checkpoint_id == self.checkpoint_id
-        thread = self._run.thread
-        if not here or self.revision is None or not records_at_once(thread.saver):
-            return _UNGUARDED
-        return expecting(thread.saver, thread.config_of(self.checkpoint_id), self.revision)
 
     def prepare(self, commit: Commit) -> None:
         """Give a commit what the saver has left with this run."""
@@ -447,53 +399,38 @@ class LanePosition:
         """A checkpoint has been stored."""
         # Else it is of a graph inside, which the run has kept back.
         if commit.checkpoint_ns == self._run.ns:
-            self.checkpoint_id, self.revision = commit.id, 1 if commit.carried else 0
+            self.checkpoint_id = commit.id
+            self.revision = (1 if commit.carried else 0) if self._counts_records else None
             self._saver_state = commit.saver_state
-
-    def count(self, entry: Entry) -> None:
-        """Something was recorded; it counts if it stands beside the checkpoint, as a claim does, or
-        was recorded with `commit_records`."""
-        self._take_up()
-        if self.revision is not None and self.counts(entry.checkpoint_id or self.checkpoint_id):
-            self.revision += 1
 
     def _take_up(self) -> None:
         """Begin at what was loaded, if nothing was stored before."""
         found = self._run.position.loaded_head
         if self.checkpoint_id is None and found is not None:
-            self.checkpoint_id, self.revision = found.checkpoint["id"], found.revision
+            self.checkpoint_id = found.checkpoint["id"]
+            self.revision = found.revision if self._counts_records else None
             self._saver_state = _saver_state_of(found)
-
-
-def _list_records(run: Run, entry: Any) -> Mapping[str, Sequence[TaskWrites]]:
-    """What an entry records, by the checkpoints beside which it stands."""
-    if entry.__class__ is Claim:
-        return {run.position.head or "": entry.writes}
-    records: Mapping[str, Sequence[TaskWrites]] = entry.records()
-    return records
 
 
 def _saver_state_of(found: CheckpointTuple | None) -> Any:
     return getattr(found, "saver_state", None)  # a saver of a user's may leave none
 
 
-_UNGUARDED: AbstractContextManager[None] = nullcontext()
-
-
 class OriginLanePosition(LanePosition):
     """`LanePosition` with schedule="ready": most records stand beside an earlier checkpoint, the
-    origin of their task. `commit_records` counts them beside the position, too: of two runs that
-    work from there one goes on."""
+    origin of their task. All of them count beside the head."""
 
     __slots__ = ()
 
-    def is_past(self, entry: Save) -> bool:
+    def is_past(self, entry: Entry) -> bool:
         return False  # it is found beside the origin of its task
 
     def counts(self, checkpoint_id: str | None) -> bool:
         self._take_up()
         return self.checkpoint_id is not None and self.revision is not None
 
-    def stands_elsewhere(self, entry: Save) -> bool:
-        self._take_up()
-        return bool(entry.others) or entry.checkpoint_id != self.checkpoint_id
+    def expect(self, entry: Entry) -> Expected | None:
+        expected = super().expect(entry)
+        if expected is None and (entry.others or entry.checkpoint_id != self.checkpoint_id):
+            return Expected(self.head)
+        return expected

@@ -33,24 +33,20 @@ class KeptCheckpoints:
         # What is kept, as a run loads it; its own heads count there.
         self._histories = InMemorySaver(serde=serde)
 
-    def commit(self, commit: Commit) -> None:
-        """Keep a checkpoint."""
-        known = self._histories.head(address(commit.thread_id, commit.checkpoint_ns))
-        self._histories.commit(replace(commit, head=known, values={**commit.values}))
-        # The live state may change before it is stored.
-        commit.whole = partial(self._read_whole, commit)
-        self._commits[commit.id] = commit
+    def commit(self, commits: Sequence[Commit]) -> None:
+        """Keep checkpoints."""
+        for commit in commits:
+            known = self._histories.head(address(commit.thread_id, commit.checkpoint_ns))
+            self._histories.commit([replace(commit, head=known, values={**commit.values})])
+            # The live state may change before it is stored.
+            commit.whole = partial(self._read_whole, commit)
+            self._commits[commit.id] = commit
 
     def _read_whole(self, commit: Commit) -> Checkpoint:
         at = address(commit.thread_id, commit.checkpoint_ns, commit.id)
         found = self._histories.get_tuple(at)
         assert found is not None
         return found.checkpoint
-
-    def commit_all(self, commits: Sequence[Commit]) -> None:
-        """Keep several checkpoints."""
-        for commit in commits:
-            self.commit(commit)
 
     def record(self, records: Mapping[str, Sequence[TaskWrites]]) -> bool:
         """Keep what is recorded beside these checkpoints; False if not all of them are kept here,
@@ -60,7 +56,8 @@ class KeptCheckpoints:
         for id, writes in records.items():
             commit = self._commits[id]
             commit.carried = [*commit.carried, *writes]
-            self._histories.commit_writes(commit.thread_id, commit.checkpoint_ns, id, writes)
+            where = (commit.thread_id, commit.checkpoint_ns)
+            self._histories.record(where, None, {id: writes})
         return True
 
     def find(self, config: RunnableConfig) -> CheckpointTuple | None:

@@ -25,7 +25,7 @@ from ...checkpoint.base import (
     Commit,
     TaskWrites,
 )
-from ...checkpoint.overrides import stores_by_put
+from ...checkpoint.overrides import stores_at_once
 from ...checkpoint.records import iso
 from ...checkpoint.serde import Blob
 from ...checkpoint.serde.list_encoder import LEAST_ITEMS, ListEncoder
@@ -248,7 +248,7 @@ class CommitBuilder:
             self.inbox.hand_over(commit)
         branches = commit.head != commit.parent_id
         late = self._settings.durability == "async"
-        if late and not thread.saver.in_memory and (branches or stores_by_put(thread.saver)):
+        if late and not thread.saver.in_memory and (branches or not stores_at_once(thread.saver)):
             self.freeze(commit)  # it may be asked for the whole state when the run has gone on
         self._blobs.clear()
         position.advance(checkpoint_id)

@@ -181,18 +181,18 @@ class Entry:
         self.of_call: bool = False
         self.error: BaseException | None = None
 
-
-class Save(Entry):
-    """Store a commit, or record writes beside a checkpoint, or several."""
-
-    __slots__ = ("expires",)
-
     def records(self) -> Mapping[str, Sequence[TaskWrites]]:
         """All that is to be recorded, by the checkpoints beside which it stands. Where a saver
         cannot record it at once, this is the order."""
         if not self.writes:  # the checkpoint may not be stored: the run was cut off before
             return self.others
         return {**self.others, self.checkpoint_id: self.writes}
+
+
+class Save(Entry):
+    """Store a commit, or record writes beside a checkpoint, or several."""
+
+    __slots__ = ("expires",)
 
     def hold(self, *, for_task: bool = False) -> Save:
         """Let it be stored together with what comes next.

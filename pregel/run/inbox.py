@@ -26,7 +26,7 @@ from ...checkpoint.base import (
     TaskWrites,
     coordinates,
 )
-from ...checkpoint.overrides import stores_by_put
+from ...checkpoint.overrides import stores_at_once
 from ...checkpoint.serde import Blob
 from ..errors import GraphWarning, repr_of
 from ..program.program import Program
@@ -137,7 +137,7 @@ def check_keeps_posts(saver: BaseCheckpointSaver) -> None:
             f"{type(saver).__name__} keeps no posts: use a saver with `keeps_posts`, such as "
             "SqliteSaver or PostgresSaver, or compile without inbox=True"
         )
-    if stores_by_put(saver):
+    if not stores_at_once(saver):
         raise ValueError(
             f"{type(saver).__name__} overrides put() or put_writes(), so that it stores a step in "
             "several transactions: a post could be in two steps. Compile without inbox=True, or "

@@ -195,7 +195,7 @@ class Observing:
     # -- storing -----------------------------------------------------------------------------------
 
     def time_commits(self, method: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A saver's method that stores a commit, or several, timed."""
+        """A saver's method that stores commits, timed."""
         return partial(self._time, method)
 
     def watch_records(self, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -236,7 +236,7 @@ class Observing:
 
     def _tell_of(self, stored: Any, began: float) -> None:
         seconds = perf_counter() - began
-        for commit in stored if isinstance(stored, list) else (stored,):
+        for commit in stored:
             if self.info is not None:
                 step = commit.metadata.get("step", -1)
                 self.tell("committed", self.info, step, seconds, size_of(commit))

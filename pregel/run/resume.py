@@ -265,7 +265,7 @@ def record_command(
     position.note_command(record)
     encoded = run.commits.encode_command(pairs)
     if claimed is not None or run.may_come_twice:
-        yield Claim(None, [encoded, *reopened], revision=found.revision)
+        yield Claim(None, [encoded, *reopened], position.head or "", found.revision)
     else:
         yield Save(None, [encoded], position.saved_id or "")
 
@@ -284,7 +284,7 @@ def claim_place(run: Run, machine: Machine) -> Effects:
         answers={}, run_id=run.thread.run_id, taken=[], before=[], live=False
     )
     encoded = run.commits.encode_command([(CLAIM, claim)])
-    yield Claim(None, [encoded], revision=position.found.revision)
+    yield Claim(None, [encoded], position.head or "", position.found.revision)
 
 
 def claim_end(run: Run, tasks: Sequence[Task] = ()) -> list[TaskWrites]:

@@ -18,7 +18,7 @@ from ...checkpoint.base import (
     Commit,
     coordinates,
 )
-from ...checkpoint.overrides import commits_at_once
+from ...checkpoint.overrides import stores_at_once
 from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
 from ..program.program import Program
 from ..running import RUNNING, refuse_in_transaction
@@ -137,7 +137,7 @@ class Run:
         self.position: Final = Position()
         inbox = _make_inbox(thread) if self.settings.inbox else None
         self.commits: Final = CommitBuilder(self.settings, thread, self.position, inbox)
-        if slow and commits_at_once(thread.saver):
+        if slow and stores_at_once(thread.saver):
             repeats = _repeats_input(graph, thread, task)
             self.commits.allow_holding(repeats=repeats, now=self._may_hold_commits())
         if task is not None and graph.checkpointer is True:

@@ -60,12 +60,12 @@ async def together(saver: SqliteSaver, writes: list[Callable[[], Awaitable[Any]]
 def write_together(saver: SqliteSaver, commits: list[Commit], is_async: bool) -> list[Any]:
     """`together`, for commits: of coroutines, or of threads that wait for them."""
     if is_async:
-        return asyncio.run(together(saver, [lambda c=c: saver.acommit(c) for c in commits]))
+        return asyncio.run(together(saver, [lambda c=c: saver.acommit([c]) for c in commits]))
     ended: list[Any] = [None] * len(commits)
 
     def write(place: int) -> None:
         try:
-            saver.commit(commits[place])
+            saver.commit([commits[place]])
         except Exception as error:
             ended[place] = error
 

@@ -72,7 +72,7 @@ def store_together(saver: PostgresSaver, commits: list[Commit]) -> list[Any]:
     """Commit as many coroutines of one turn of the event loop; how each ended."""
 
     async def go() -> list[Any]:
-        writes = (saver.acommit(commit) for commit in commits)
+        writes = (saver.acommit([commit]) for commit in commits)
         return await asyncio.wait_for(asyncio.gather(*writes, return_exceptions=True), WAIT)
 
     return asyncio.run(go())
@@ -183,7 +183,7 @@ def test_a_lock_of_another_session_holds_up_only_the_one_that_needs_it(saver: Po
     runs = start(saver, "t")
 
     async def go() -> None:
-        writes = {run.thread: asyncio.ensure_future(saver.acommit(advance(run))) for run in runs}
+        writes = {run.thread: asyncio.ensure_future(saver.acommit([advance(run)])) for run in runs}
         locked = writes.pop(runs[0].thread)
         await asyncio.wait_for(asyncio.gather(*writes.values()), WAIT)
         assert not locked.done()
@@ -243,7 +243,7 @@ def test_nobody_is_answered_before_the_server_has_committed(
     runs = start(saver, "t")
 
     async def go() -> None:
-        tasks = [asyncio.ensure_future(saver.acommit(advance(run))) for run in runs]
+        tasks = [asyncio.ensure_future(saver.acommit([advance(run)])) for run in runs]
         while not reached.is_set():
             await asyncio.sleep(0)
         for _ in range(10):
@@ -261,7 +261,7 @@ def test_a_cancelled_commit_that_has_not_begun_is_not_made(saver: PostgresSaver)
     runs = start(saver, "t", 3)
 
     async def go() -> None:
-        tasks = [asyncio.ensure_future(saver.acommit(advance(run))) for run in runs]
+        tasks = [asyncio.ensure_future(saver.acommit([advance(run)])) for run in runs]
         await asyncio.sleep(0)
         tasks[1].cancel()
         await asyncio.wait(tasks)
@@ -289,7 +289,7 @@ def test_those_that_wait_for_a_saver_that_is_closed_are_told(postgres: str) -> N
 
     async def go() -> list[Any]:
         saver._pipeline._started = True  # it is busy
-        tasks = [asyncio.ensure_future(saver.acommit(advance(run))) for run in runs]
+        tasks = [asyncio.ensure_future(saver.acommit([advance(run)])) for run in runs]
         while len(saver._pipeline.waiting) < 3:
             await asyncio.sleep(0)
         saver.close()
@@ -346,7 +346,7 @@ def loop(saver: PostgresSaver, steps: int) -> Any:
 def test_many_live_runs_are_stored_in_few_transactions(saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch) -> None:
     steps, count = 10, 60
     sizes: list[int] = []
-    real = saver._append_together
+    real = saver._commit_together
 
     def store_far_away(commits: list[Commit]) -> list[bool]:
         time.sleep(0.005)  # else a quick server has answered before a second run wants to commit

@@ -77,32 +77,33 @@ def caught_by(*checks: str) -> Any:
 class NoSwap(InMemorySaver):
     """Commits whatever head the run had seen."""
 
-    def commit(self, commit: Any) -> None:
-        super().commit(replace(commit, head=self.head(address(commit.thread_id, commit.checkpoint_ns))))
+    def commit(self, commits: Any) -> None:
+        super().commit([replace(commit, head=self.head(address(commit.thread_id, commit.checkpoint_ns))) for commit in commits])
 
 
 @caught_by("a_commit_requires_the_heads_of_other_namespaces")
 class RequiresNothing(InMemorySaver):
     """Checks the head of a commit's own namespace only."""
 
-    def commit(self, commit: Any) -> None:
-        super().commit(replace(commit, requires=()))
+    def commit(self, commits: Any) -> None:
+        super().commit([replace(commit, requires=()) for commit in commits])
 
 
 @caught_by("commits_of_several_namespaces_are_stored_together")
 class OneByOne(SqliteSaver):
     """Stores several commits in a transaction each."""
 
-    def commit_all(self, commits: Any) -> None:
+    def commit(self, commits: Any) -> None:
         for commit in commits:
-            self.commit(commit)
+            super().commit([commit])
 
 
 @caught_by("one_of_many_threads_wins_each_head", "one_of_many_processes_wins_each_head")
 class CheckThenAct(SqliteSaver):
     """Looks at the head, and moves it a moment later."""
 
-    def commit(self, commit: Any) -> None:
+    def commit(self, commits: Any) -> None:
+        commit = commits[-1]
         place = address(commit.thread_id, commit.checkpoint_ns)
         head = self.head(place)
         if head != commit.head:
@@ -110,7 +111,7 @@ class CheckThenAct(SqliteSaver):
         time.sleep(0.001)  # makes the gap wide enough to be met in few rounds
         for _ in range(20):
             try:
-                super().commit(replace(commit, head=self.head(place)))
+                super().commit([replace(commit, head=self.head(place)) for commit in commits])
                 break
             except CheckpointConflictError:
                 pass
@@ -132,8 +133,8 @@ class OrderById(InMemorySaver):
 
 @caught_by("a_commit_stores_checkpoint_writes_and_head")
 class LostWrites(InMemorySaver):
-    def commit(self, commit: Any) -> None:
-        super().commit(replace(commit, writes=[]))
+    def commit(self, commits: Any) -> None:
+        super().commit([replace(commit, writes=[]) for commit in commits])
 
 
 @caught_by("sending_writes_again_keeps_the_first", "writes_recorded_early_and_again_in_the_commit_count_once")
@@ -198,11 +199,12 @@ class CopiesTheHeadOnly(InMemorySaver):
 
 @caught_by("a_commit_that_fails_leaves_nothing")
 class HalfDoneOnError(InMemorySaver):
-    def commit(self, commit: Any) -> None:
+    def commit(self, commits: Any) -> None:
+        commit = commits[-1]
         if commit.writes:
-            self.commit_writes(commit.thread_id, commit.checkpoint_ns, commit.parent_id, commit.writes)
+            self.record((commit.thread_id, commit.checkpoint_ns), None, {commit.parent_id: commit.writes})
         self.serde.dumps(commit.metadata)
-        super().commit(replace(commit, writes=[]))
+        super().commit([replace(commit, writes=[]) for commit in commits])
 
 
 class Listing(Serializer):
@@ -286,10 +288,11 @@ class StripsNul(InMemorySaver):
 
 @caught_by("what_was_acknowledged_survives_a_kill")
 class TwoTransactions(SqliteSaver):
-    def commit(self, commit: Any) -> None:
+    def commit(self, commits: Any) -> None:
+        commit = commits[-1]
         if commit.writes:
-            self.commit_writes(commit.thread_id, commit.checkpoint_ns, commit.parent_id, commit.writes)
-        super().commit(replace(commit, writes=[]))
+            self.record((commit.thread_id, commit.checkpoint_ns), None, {commit.parent_id: commit.writes})
+        super().commit([replace(commit, writes=[]) for commit in commits])
 
 
 @caught_by("what_was_acknowledged_survives_a_kill", "a_killed_run_is_resumed_as_if_it_never_stopped")
@@ -300,11 +303,11 @@ class StoresLater(SqliteSaver):
         super().__init__(conn, **options)
         self.waiting: list[Any] = []
 
-    def commit(self, commit: Any) -> None:
-        self.later(super().commit, commit)
+    def commit(self, commits: Any) -> None:
+        self.later(super().commit, commits)
 
-    def commit_writes(self, *args: Any) -> None:
-        self.later(super().commit_writes, *args)
+    def record(self, *args: Any) -> None:
+        self.later(super().record, *args)
 
     def later(self, *call: Any) -> None:
         self.waiting.append(call)
@@ -329,8 +332,8 @@ class StoresLater(SqliteSaver):
 class RecordsInMemory(SqliteSaver):
     """Early writes, questions among them, are kept in this process only."""
 
-    def commit_writes(self, *args: Any) -> None:
-        self.__dict__.setdefault("early", InMemorySaver()).commit_writes(*args)
+    def record(self, where: Any, expected: Any, writes: Any) -> None:
+        self.__dict__.setdefault("early", InMemorySaver()).record(where, None, writes)
 
     def get_tuple(self, config: Any) -> Any:
         found = super().get_tuple(config)
@@ -375,9 +378,9 @@ class CopiesOneByOne(SqliteSaver):
 
 @caught_by("an_answer_is_taken_once", "an_answer_is_taken_once_by_many_processes")
 class ClaimsAfterALook(SqliteSaver):
-    def claim(self, config: Any, revision: Any, writes: Any) -> None:
+    def record(self, where: Any, expected: Any, writes: Any) -> Any:
         time.sleep(0.05)  # as if it had looked before
-        self.commit_writes(*coordinates(config), writes)
+        return super().record(where, None, writes)
 
 
 @caught_by("a_call_that_is_delivered_twice_is_one_run")
@@ -394,9 +397,9 @@ class KnowsNoRuns(InMemorySaver):
 
 @caught_by("a_full_storage_refuses_whole_steps_and_goes_on_when_there_is_room")
 class SwallowsErrors(SqliteSaver):
-    def commit(self, commit: Any) -> None:
+    def commit(self, commits: Any) -> None:
         try:
-            super().commit(commit)
+            super().commit(commits)
         except CheckpointConflictError:
             raise
         except Exception:
@@ -409,8 +412,9 @@ class StoresEverythingAgain(SqliteSaver):
         super().__init__(conn, **options)
         self.file = Path(conn).with_name("whole")
 
-    def commit(self, commit: Any) -> None:
-        super().commit(commit)
+    def commit(self, commits: Any) -> None:
+        commit = commits[-1]
+        super().commit(commits)
         with open(self.file, "a") as file:
             file.write(repr(commit.whole()))
 
@@ -453,33 +457,31 @@ class DeleteKeepsWrites(InMemorySaver):
 
 @caught_by("only_one_run_may_bring_an_answer")
 class ClaimsBlindly(InMemorySaver):
-    def claim(self, config: Any, revision: Any, writes: Any) -> None:
-        self.commit_writes(*coordinates(config), writes)
+    def record(self, where: Any, expected: Any, writes: Any) -> Any:
+        return super().record(where, None, writes)
 
 
 @caught_by("what_is_recorded_elsewhere_counts_beside_the_head")
 class CountsWhereItStands(InMemorySaver):
     """What is recorded beside an earlier checkpoint leaves the head as it was."""
 
-    def commit_records(self, config: Any, revision: Any, records: Any) -> None:
-        super().commit_records(config, revision, records)
-        thread_id, ns, head = coordinates(config)
-        self._threads[thread_id][ns].revisions[head or ""] -= 1
+    def record(self, where: Any, expected: Any, writes: Any) -> Any:
+        return super().record(where, None, writes)
 
 
 @caught_by("a_kill_leaves_records_beside_all_checkpoints_or_none")
 class RecordsOneByOne(SqliteSaver):
-    def commit_records(self, config: Any, revision: Any, records: Any) -> None:
-        for id, writes in records.items():
-            self.commit_writes(*coordinates(config)[:2], id, writes)
+    def record(self, where: Any, expected: Any, writes: Any) -> Any:
+        for id, tasks in writes.items():
+            super().record(where, None, {id: tasks})
 
 
 @caught_by("a_commit_stores_checkpoint_writes_and_head")
 class DoesNotAwait(InMemorySaver):
     """Only its async face is wrong."""
 
-    async def acommit(self, commit: Any) -> None:
-        asyncio.get_running_loop().call_later(60, self.commit, commit)
+    async def acommit(self, commits: Any) -> None:
+        asyncio.get_running_loop().call_later(60, self.commit, commits)
 
 
 @caught_by("what_is_being_read_stays_while_the_next_step_is_stored")

@@ -17,10 +17,9 @@ from groups import saver as saver
 from kit.graphs import Count
 
 from stategraph import END, START, StateGraph
-from stategraph.checkpoint.base import CheckpointConflictError, Commit
+from stategraph.checkpoint.base import CheckpointConflictError
 from stategraph.checkpoint.errors import StorageError, UnserializableError
-from stategraph.checkpoint.overrides import expecting
-from stategraph.checkpoint.records import TaskWrites, address
+from stategraph.checkpoint.records import Expected, TaskWrites, address
 from stategraph.checkpoint.sql import group_commit as module
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.store import GetOp, ItemChangedError, PutOp, UnchangedOp
@@ -170,7 +169,7 @@ def test_no_task_goes_on_before_the_transaction_is_committed(
 
     async def go() -> None:
         commits = [first_commit(saver, str(number)) for number in range(MANY)]
-        tasks = [asyncio.ensure_future(saver.acommit(commit)) for commit in commits]
+        tasks = [asyncio.ensure_future(saver.acommit([commit])) for commit in commits]
         while not reached.is_set():
             await asyncio.sleep(0)
         for _ in range(10):
@@ -217,11 +216,10 @@ def test_a_guarded_record_is_checked_again_when_its_group_was_undone(
             raise StorageError("the group")
 
     async def record() -> None:
-        with expecting(saver, address("t", "", "0"), 0):
-            await saver.acommit_writes("t", "", "0", writes)
+        await saver.arecord(("t", ""), Expected("0", 0), {"0": writes})
 
     async def go() -> list[Any]:
-        return await together(saver, [record, lambda: saver.acommit(first_commit(saver, "other"))])
+        return await together(saver, [record, lambda: saver.acommit([first_commit(saver, "other")])])
 
     monkeypatch.setattr(saver._database, "check_files", check_files)
     ended = asyncio.run(go())
@@ -231,15 +229,16 @@ def test_a_guarded_record_is_checked_again_when_its_group_was_undone(
 
 def test_what_a_subclass_does_after_its_commit_finds_it_on_disk(tmp_path: Path) -> None:
     class Telling(SqliteSaver):
-        def commit(self, commit: Commit) -> None:
-            super().commit(commit)
+        def commit(self, commits: Any) -> None:
+            commit = commits[-1]
+            super().commit(commits)
             found.append(commit.thread_id in heads(tmp_path / "db"))
 
     found: list[bool] = []
 
     async def go() -> None:
         async with Telling.from_conn_string(str(tmp_path / "db")) as saver:
-            await asyncio.gather(*(saver.acommit(first_commit(saver, str(number))) for number in range(MANY)))
+            await asyncio.gather(*(saver.acommit([first_commit(saver, str(number))]) for number in range(MANY)))
 
     asyncio.run(go())
     assert found == [True] * MANY
@@ -248,7 +247,7 @@ def test_what_a_subclass_does_after_its_commit_finds_it_on_disk(tmp_path: Path) 
 def test_a_cancelled_commit_that_has_not_begun_is_not_made(saver: SqliteSaver) -> None:
     async def go() -> None:
         with saver._lock:
-            tasks = [asyncio.ensure_future(saver.acommit(first_commit(saver, str(number)))) for number in range(3)]
+            tasks = [asyncio.ensure_future(saver.acommit([first_commit(saver, str(number))])) for number in range(3)]
             while len(saver._group.waiting) < 3:
                 await asyncio.sleep(0)
             tasks[1].cancel()
@@ -264,7 +263,7 @@ def test_those_that_wait_for_a_saver_that_is_closed_are_told(tmp_path: Path) -> 
 
     async def go() -> list[Any]:
         with saver._lock:
-            tasks = [asyncio.ensure_future(saver.acommit(first_commit(saver, str(number)))) for number in range(3)]
+            tasks = [asyncio.ensure_future(saver.acommit([first_commit(saver, str(number))])) for number in range(3)]
             while len(saver._group.waiting) < 3:
                 await asyncio.sleep(0)
             saver.close()
@@ -314,7 +313,7 @@ def test_what_a_store_writes_is_one_transaction_with_commits(saver: SqliteSaver,
     trace = Trace(saver)
     writes: list[Callable[[], Awaitable[Any]]] = []
     for number in range(MANY):
-        writes.append(lambda n=number: saver.acommit(first_commit(saver, str(n))))  # type: ignore[misc]
+        writes.append(lambda n=number: saver.acommit([first_commit(saver, str(n))]))  # type: ignore[misc]
         writes.append(lambda n=number: store.aput(("a",), str(n), {"n": n}))  # type: ignore[misc]
     assert asyncio.run(together(saver, writes)) == [None] * 2 * MANY
     assert (trace.counts["BEGIN"], trace.counts["COMMIT"], trace.counts["SAVEPOINT"]) == (1, 1, 2 * MANY)
@@ -334,7 +333,7 @@ def test_a_batch_of_a_store_that_is_refused_sinks_nobody(saver: SqliteSaver, sto
     writes: list[Callable[[], Awaitable[Any]]] = [
         lambda: store.aput(("a",), "1", {"n": 1}),
         lambda: store.abatch(stale),
-        lambda: saver.acommit(first_commit(saver, "t")),
+        lambda: saver.acommit([first_commit(saver, "t")]),
     ]
     ended = asyncio.run(together(saver, writes))
     assert ended[0] is ended[2] is None and isinstance(ended[1], ItemChangedError)
@@ -367,7 +366,7 @@ def test_what_a_store_wrote_is_made_again_if_its_group_is_undone(saver: SqliteSa
     saver._group._group = undo_once
     writes: list[Callable[[], Awaitable[Any]]] = [
         lambda: store.aput(("a",), "1", {"n": 1}),
-        lambda: saver.acommit(first_commit(saver, "t")),
+        lambda: saver.acommit([first_commit(saver, "t")]),
     ]
     assert asyncio.run(together(saver, writes)) == [None, None]
     assert heads(path_of(saver)) == {"t": "0"}

@@ -61,7 +61,7 @@ def test_if_no_thread_can_be_started_those_that_wait_are_told_and_the_next_are_s
     monkeypatch.setattr(saver._group._threads, "submit", refuse)
     commit = first_commit(saver, "1")
     with held(saver), pytest.raises(StorageError, match="can't start new thread"):
-        asyncio.run(saver.acommit(commit)) if is_async else saver.commit(commit)
+        asyncio.run(saver.acommit([commit])) if is_async else saver.commit([commit])
     assert write_together(saver, [first_commit(saver, "2")], is_async) == [None]
     assert set(heads(path_of(saver))) == {"2"}
 
@@ -74,16 +74,16 @@ def test_a_write_inside_a_write_does_not_wait_for_those_that_wait_for_it(tmp_pat
             others.start()
             while not self._group.waiting:
                 pass
-            self.commit_writes("notes", "", "0", [TaskWrites("task", "", [("a", self.serde.dumps(1))])])
+            self.record(("notes", ""), None, {"0": [TaskWrites("task", "", [("a", self.serde.dumps(1))])]})
 
     with Noting.from_conn_string(str(tmp_path / "db"), synchronous="off") as saver:
         other = first_commit(saver, "other")
-        others = threading.Thread(target=saver.commit, args=(other,), daemon=True)
-        saver.commit(first_commit(saver, "notes"))
+        others = threading.Thread(target=saver.commit, args=([other],), daemon=True)
+        saver.commit([first_commit(saver, "notes")])
 
         def write(commit: Commit) -> None:
             def commit_and_prune(given: Commit) -> None:
-                SqliteSaver._write_commit(saver, given)
+                SqliteSaver._commit(saver, [given])
                 saver.prune(["t"])
 
             saver._write(commit_and_prune, commit)
@@ -137,15 +137,15 @@ def test_ctrl_c_before_the_wait_takes_the_write_back(saver: SqliteSaver, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(saver._group, "_start", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            saver._group.run(saver._write_commit, first_commit(saver, "1"))
+            saver._group.run(saver._commit, [first_commit(saver, "1")])
     assert not saver._group.waiting
-    saver.commit(first_commit(saver, "2"))
+    saver.commit([first_commit(saver, "2")])
     assert set(heads(path_of(saver))) == {"2"}
 
 
 def test_a_run_of_a_loop_that_is_gone_does_not_hold_up_others(saver: SqliteSaver) -> None:
     loop = asyncio.new_event_loop()
-    left = loop.create_task(saver.acommit(first_commit(saver, "left")))
+    left = loop.create_task(saver.acommit([first_commit(saver, "left")]))
     with saver._lock:
         loop.call_soon(loop.stop)
         loop.run_forever()

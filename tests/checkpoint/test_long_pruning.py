@@ -18,8 +18,8 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-import stategraph.checkpoint.sql.long_pruning as long_module
 import stategraph.checkpoint.sql.pruner as pruner_module
+import stategraph.checkpoint.sql.pruning as long_module
 from stategraph import END, START, Command, CompiledStateGraph, StateGraph, interrupt
 from stategraph.checkpoint.errors import DamagedError
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -258,7 +258,7 @@ def test_a_damaged_long_thread_is_told_and_stays(tmp_path: Path, in_steps: None)
 
 KILLED = """
     import os, signal, sys
-    import stategraph.checkpoint.sql.long_pruning as long_module
+    import stategraph.checkpoint.sql.pruning as long_module
     import stategraph.checkpoint.sql.pruner as pruner_module
     from stategraph.checkpoint.sqlite import SqliteSaver
 

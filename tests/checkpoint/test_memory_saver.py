@@ -238,7 +238,7 @@ def test_the_inherited_commit_works_on_put_and_put_writes(drive: Drive, tmp_path
         assert desk.ids() == [str(step) for step in reversed(range(10))]
         assert desk.head() == "9"
         run.step("x", a=1, writes=[("task", [("a", 1)])])
-        desk.call("commit_writes", "t", "", "x", [TaskWrites("task", "", [("b", run.dumps(2))])])
+        desk.record(None, {"x": [TaskWrites("task", "", [("b", run.dumps(2))])]})
         assert desk.pending("9") == [("task", "a", 1)]
         assert desk.pending("x") == [("task", "b", 2)]
 

@@ -30,7 +30,7 @@ from stategraph.checkpoint import (
     StorageError,
     TaskWrites,
 )
-from stategraph.checkpoint.base import address
+from stategraph.checkpoint.base import Expected, address
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sql import postgres_server as server_module
 from stategraph.checkpoint.sql import postgres_tables as tables
@@ -140,7 +140,7 @@ def test_a_superstep_is_one_round_trip_and_reading_a_thread_at_most_two(traced: 
     assert traced.trips() == 1
     assert saver.get_tuple(address("nobody", "")) is None
     assert traced.trips() == 1
-    saver.commit_writes("t", "", "29", [TaskWrites("task", "", [("a", saver.serde.dumps(1))])])
+    saver.record(("t", ""), Expected("29", 0), {"29": [TaskWrites("task", "", [("a", saver.serde.dumps(1))])]})
     assert traced.trips() == 1
 
 
@@ -496,7 +496,7 @@ def test_reads_and_writes_beside_a_checkpoint_survive_a_lost_answer(proxy: Proxy
         run.step("0", a=LONG)
         done = [TaskWrites("task", "", [("a", saver.serde.dumps(1))], [1.0, 2.0])]
         proxy.lose = lose
-        saver.commit_writes("t", "", "0", done)
+        saver.record(("t", ""), Expected("0", 0), {"0": done})
         proxy.lose = lose
         found = saver.get_tuple(address("t", ""))
         assert found is not None
@@ -836,7 +836,7 @@ def test_who_may_only_read_searches_tables_without_labels(postgres: str) -> None
 
 def test_a_long_thread_is_pruned_in_several_transactions(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left reads back, whatever it builds on, and is as much as after one transaction."""
-    monkeypatch.setattr("stategraph.checkpoint.sql.long_pruning.AT_ONCE", 7)
+    monkeypatch.setattr("stategraph.checkpoint.sql.pruning.AT_ONCE", 7)
     left = []
     with PostgresSaver.from_conn_string(postgres) as saver, psycopg.connect(postgres, autocommit=True) as raw:
         for thread, long in (("t", 0), ("u", 10**9)):

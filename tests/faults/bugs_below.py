@@ -85,9 +85,9 @@ def swallowed_error(stack: ExitStack) -> None:
     """A step that could not be stored is told as stored."""
     real = sqlite.SqliteSaver.commit
 
-    def commit(self: Any, commit: Any) -> None:
+    def commit(self: Any, commits: Any) -> None:
         try:
-            real(self, commit)
+            real(self, commits)
         except CheckpointConflictError:
             raise
         except Exception:
@@ -109,9 +109,9 @@ def conflict_told_as_ok(stack: ExitStack) -> None:
     """The loser of a race is told ok."""
     real = sqlite.SqliteSaver.commit
 
-    def commit(self: Any, commit: Any) -> None:
+    def commit(self: Any, commits: Any) -> None:
         try:
-            real(self, commit)
+            real(self, commits)
         except CheckpointConflictError:
             pass
 
@@ -216,20 +216,19 @@ def keyframe_misses_a_key(stack: ExitStack) -> None:
 @bug("calls_on_savers")
 def prune_drops_bases(stack: ExitStack) -> None:
     """Pruning drops values on which others build."""
-    real = pruning._drop_values
+    real = pruning.Pruning._free
 
     class Blind:
         def __init__(self, session: Any) -> None:
             self.session = session
 
         def rows(self, name: str, *values: Any) -> Any:
-            found = self.session.rows(name, *values)
-            return [(owner, channel, None) for owner, channel, _ in found] if name == "all_values" else found
+            return values[1] if name == "value_chains" else self.session.rows(name, *values)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self.session, name)
 
-    swap(stack, pruning, "_drop_values", lambda session, *args: real(Blind(session), *args))
+    swap(stack, pruning.Pruning, "_free", lambda self, session, *args: real(self, Blind(session), *args))
 
 
 @bug("calls_on_savers")

@@ -89,8 +89,8 @@ def note(group: Any, undone: list[BaseException]) -> Iterator[None]:
 @bug("pipelined_commits", 2)
 def sent_is_stored(stack: ExitStack) -> None:
     """Each commit of a pipeline counts as stored, whether the head was as it was known or not."""
-    append = postgres.PostgresSaver._append_together
-    swap(stack, postgres.PostgresSaver, "_append_together", lambda self, commits: [bool(append(self, commits))] * len(commits))
+    store = postgres.PostgresSaver._commit_together
+    swap(stack, postgres.PostgresSaver, "_commit_together", lambda self, groups: [bool(store(self, groups))] * len(groups))
 
 
 @bug("pipelined_commits", 2)

@@ -71,7 +71,7 @@ class Live:
     async def acommit(self, commit: Commit, awaited: bool) -> None:
         """Store as a coroutine does, or on a thread of its own."""
         if awaited:
-            await self.saver.acommit(commit)
+            await self.saver.acommit([commit])
             self.check(commit)
             return
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
@@ -79,7 +79,7 @@ class Live:
 
         def store() -> None:
             try:
-                self.saver.commit(commit)
+                self.saver.commit([commit])
                 self.check(commit)
             except Exception as error:
                 errors.append(error)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from stategraph.testing import KillAt, kill
 
-WRITING = ("commit", "commit_writes", "commit_records", "claim")
+WRITING = ("commit", "record")
 """The methods of a saver that store."""
 
 

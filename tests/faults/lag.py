@@ -42,11 +42,11 @@ def failing_saves(round: Round) -> None:
     commits: list[int] = []  # how many had run when it came
 
     class Failing(SqliteSaver):
-        def commit(self, commit: Any) -> None:
+        def commit(self, given: Any) -> None:
             commits.append(len(ran))
             if len(commits) > broken_at:
                 raise StorageError("planted")
-            super().commit(commit)
+            super().commit(given)
 
     kind = random.choice(["sync", "async"])
     with closing(Failing(":memory:", synchronous="off")) as saver, Mode(kind) as world:
@@ -78,7 +78,7 @@ def hanging_saves(round: Round) -> None:
     commits: list[None] = []
 
     class Hanging(SqliteSaver):
-        def commit(self, commit: Any) -> None:
+        def commit(self, given: Any) -> None:
             commits.append(None)
             if len(commits) == hang_at:
                 before = len(ran)
@@ -86,7 +86,7 @@ def hanging_saves(round: Round) -> None:
                 while moved.wait(0.05):  # as long as something moves
                     moved.clear()
                 more.append(len(ran) - before)
-            super().commit(commit)
+            super().commit(given)
 
     kind = random.choice(["sync", "async"])
     with closing(Hanging(":memory:", synchronous="off")) as saver, Mode(kind) as world:

@@ -146,7 +146,7 @@ class Died(BaseException):
     """The process has died: nothing is stored after it."""
 
 
-STORING = ["commit", "commit_all", "commit_writes", "commit_records", "claim"]
+STORING = ["commit", "record"]
 
 
 def die_after(saver: Any, number: int) -> list[str]:

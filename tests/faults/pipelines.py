@@ -68,7 +68,7 @@ class Live:
         name = f"{commit.thread_id} {commit.id}"
         self._under_way.add(name)
         try:
-            await self.saver.acommit(commit)
+            await self.saver.acommit([commit])
         finally:
             self._under_way.discard(name)
         if (found := self.look(commit.thread_id)) != commit.id:
@@ -87,7 +87,7 @@ class Live:
         stale.saver_state, run.head = state, old
         self._under_way.add(f"{run.thread} {stale.id}")
         try:
-            await self.saver.acommit(stale)
+            await self.saver.acommit([stale])
         except CheckpointConflictError:
             self.overtaken += 1
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 from faults.campaign import patched
 
-STORING = ("commit", "commit_all", "commit_writes", "commit_records", "claim")
+STORING = ("commit", "record")
 
 
 class Died(Exception):

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from stategraph import END, START, Command, StateGraph, interrupt
 
-SYNC = ("get_tuple", "list", "head", "run_of", "put", "put_writes", "commit", "commit_writes", "claim")
+SYNC = ("get_tuple", "list", "head", "run_of", "put", "put_writes", "commit", "record")
 THREAD: Any = {"configurable": {"thread_id": "t"}}
 
 

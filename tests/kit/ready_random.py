@@ -22,14 +22,15 @@ class MortalSaver(InMemorySaver):
 
     left = -1
 
-    def commit(self, commit: Any) -> Any:
+    def commit(self, commits: Any) -> Any:
         if self.left == 0:
             raise Died
         self.left -= 1
-        return super().commit(commit)
+        return super().commit(commits)
 
-    async def acommit(self, commit: Any) -> Any:
-        return self.commit(commit)
+
+    async def acommit(self, commits: Any) -> Any:
+        return self.commit(commits)
 
 
 def make_graph(

@@ -15,7 +15,6 @@ from kit.fleet import State, until, working
 from psycopg import errors
 
 from stategraph import START, Command, Pregel, Runtime, StateGraph, interrupt
-from stategraph.checkpoint import postgres as saver_module
 from stategraph.checkpoint.errors import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sql import postgres_tables
@@ -91,8 +90,8 @@ def hold_for_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("nodes", "durability", "taken"), [
-    (1, None, ["create_first_rows", "end", "claim_with_ends"]),
-    (3, "sync", ["append_row", "end", "claim_with_ends", "create_first_rows", "append_row"]),
+    (1, None, ["create_rows", "end", "claim_with_ends"]),
+    (3, "sync", ["commit_row", "end", "claim_with_ends", "create_rows", "commit_row"]),
     (3, "exit", ["create_row", "end", "claim_with_ends"]),
 ])  # fmt: skip
 def test_a_job_takes_one_commit_for_each_node_and_one_for_its_end(
@@ -121,7 +120,7 @@ def test_a_job_on_a_thread_that_has_had_others_looks_once(postgres: str, monkeyp
         with working(graph, postgres, **ALONE):
             until(lambda: queue.counts() == {"counted": {"done": 16}})
         assert queue.result("t").unwrap()["log"] == [*range(16)]
-    taken = ["append_row", "end", "claim_with_ends", "look", "append_row", "append_row"]
+    taken = ["commit_row", "end", "claim_with_ends", "look", "commit_row", "commit_row"]
     looks = [[name for name in statements if name != "counts"] for statements, _ in watch.jobs()[8:14]]
     assert [names for names in looks if names != taken] in ([], [[*taken, "values"]] * len(looks))
 
@@ -198,14 +197,15 @@ def test_a_job_forgotten_and_submitted_again_under_its_run_id_is_done_once(postg
 def test_a_connection_lost_after_the_first_commits_does_not_store_them_twice(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored, lost = saver_module.store_first, []
+    commit, lost = WorkerSaver._commit, []
 
     def answer_lost(*args: Any) -> Any:
-        stored(*args)
-        lost.append(True)
-        raise ConnectionLostError("the connection broke")
+        commit(*args)
+        if not lost:
+            lost.append(True)
+            raise ConnectionLostError("the connection broke")
 
-    monkeypatch.setattr(saver_module, "store_first", answer_lost)
+    monkeypatch.setattr(WorkerSaver, "_commit", answer_lost)
     graph = chain(2)
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         queue.submit("t", {"log": []})
@@ -399,7 +399,7 @@ def test_a_job_whose_input_alone_was_stored_comes_to_the_same_idempotency_keys(
     def die(self: Any, commits: Any) -> None:
         if len(held) > 1:
             raise StorageError("the worker has died")
-        PostgresSaver.commit_all(self, commits)
+        PostgresSaver.commit(self, commits)
 
     def note(state: State, runtime: Runtime) -> Any:
         keys.append(runtime.idempotency_key)
@@ -414,7 +414,7 @@ def test_a_job_whose_input_alone_was_stored_comes_to_the_same_idempotency_keys(
         graph = builder.compile(checkpointer=saver)
         with saver.running(job, trusted=False), monkeypatch.context() as patch:
             patch.setattr(journal.HELD, "submit", store_the_input)
-            patch.setattr(WorkerSaver, "commit_all", die)
+            patch.setattr(WorkerSaver, "commit", die)
             with pytest.raises(StorageError, match="died"):
                 graph.invoke({"log": []}, config)
         assert [each.metadata["source"] for each in saver.list(config)] == ["input"]

@@ -345,14 +345,14 @@ class Slow(InMemorySaver):
         await asyncio.sleep(0)
         return self.head(config)
 
-    async def acommit(self, commit: Any) -> None:
+    async def acommit(self, commits: Any) -> None:
         await asyncio.sleep(0)
-        self.commit(commit)
+        self.commit(commits)
         await asyncio.sleep(0)
 
-    async def acommit_writes(self, *args: Any) -> None:
+    async def arecord(self, *args: Any) -> Any:
         await asyncio.sleep(0)
-        self.commit_writes(*args)
+        return self.record(*args)
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])

@@ -714,10 +714,10 @@ def test_a_command_for_the_parent_passes_through_a_task(drive: Drive) -> None:
 
 def test_a_saver_that_fails_fails_the_call(drive: Drive) -> None:
     class Full(InMemorySaver):
-        def commit_writes(self, *args: Any) -> None:
+        def record(self, *args: Any) -> Any:
             raise OSError("disk full")
 
-        async def acommit_writes(self, *args: Any) -> None:
+        async def arecord(self, *args: Any) -> Any:
             raise OSError("disk full")
 
     @entrypoint(checkpointer=Full())

@@ -93,11 +93,12 @@ def test_what_stops_a_save_in_the_background_is_raised_by_the_run_alone(
     monkeypatch.setattr(threading, "excepthook", printed.append)
 
     class Saver(SqliteSaver):
-        def commit(self, commit: Any) -> None:
+        def commit(self, commits: Any) -> None:
+            commit = commits[-1]
             if commit.metadata["step"] == 1:
                 stopped.set()
                 raise Stop
-            super().commit(commit)
+            super().commit(commits)
 
     def waits(state: Log) -> Log:
         assert stopped.wait(5.0)  # so it is the thread which saves that meets it

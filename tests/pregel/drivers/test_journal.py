@@ -15,7 +15,7 @@ from stategraph import END, START, InMemorySaver, entrypoint, task
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 ROOT = Path(__file__).parents[3]
-WRITES = {"commit", "commit_writes", "commit_records", "claim", "put", "put_writes"}
+WRITES = {"commit", "record", "put", "put_writes"}
 WRITING = WRITES | {f"a{name}" for name in WRITES}
 
 
@@ -27,15 +27,15 @@ class Slow(SqliteSaver):
         self.brought = threading.Event()
         self.order: list[str] = []
 
-    def commit(self, commit: Any) -> None:
+    def commit(self, commits: Any) -> None:
         self.brought.wait(0.05)
-        self.order.append(f"checkpoint {commit.id}")
-        super().commit(commit)
+        self.order.append(f"checkpoint {commits[-1].id}")
+        super().commit(commits)
 
-    def commit_writes(self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, writes: Any) -> None:
+    def record(self, where: Any, expected: Any, writes: Any) -> Any:
         self.brought.set()
-        self.order.append(f"beside {checkpoint_id}")
-        super().commit_writes(thread_id, checkpoint_ns, checkpoint_id, writes)
+        self.order += [f"beside {id}" for id in writes]
+        return super().record(where, expected, writes)
 
 
 @pytest.fixture
@@ -97,10 +97,10 @@ class Full(Exception):
 class Waiting(InMemorySaver):
     """In memory, and yet its async methods let others run meanwhile."""
 
-    async def acommit_writes(self, *args: Any) -> None:
+    async def arecord(self, *args: Any) -> Any:
         for _ in range(9):
             await asyncio.sleep(0)
-        await super().acommit_writes(*args)
+        return await super().arecord(*args)
 
 
 def test_a_saver_in_memory_that_waits_stores_each_entry_once() -> None:
@@ -118,11 +118,11 @@ def test_a_saver_in_memory_that_waits_stores_each_entry_once() -> None:
 def test_after_a_failed_checkpoint_no_call_is_recorded(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     app = graph({"a": lambda s: {"log": ["a"]}, "b": calling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
 
-    def commit(commit: Any) -> None:
+    def commit(commits: Any) -> None:
         saver.brought.wait(0.05)
-        if commit.metadata["step"] == 1:
+        if commits[-1].metadata["step"] == 1:
             raise Full
-        SqliteSaver.commit(saver, commit)
+        SqliteSaver.commit(saver, commits)
 
     monkeypatch.setattr(saver, "commit", commit)
     with pytest.raises(Full):

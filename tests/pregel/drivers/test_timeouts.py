@@ -109,13 +109,15 @@ class Recorder(InMemorySaver):
         super().__init__()
         self.recorded = threading.Event()
 
-    def commit_writes(self, *args: Any) -> None:
-        super().commit_writes(*args)
+    def record(self, *args: Any) -> Any:
+        revision = super().record(*args)
         self.recorded.set()
+        return revision
 
-    async def acommit_writes(self, *args: Any) -> None:
-        await super().acommit_writes(*args)
+    async def arecord(self, *args: Any) -> Any:
+        revision = await super().arecord(*args)
         self.recorded.set()
+        return revision
 
 
 def app_of(node: Any, saver: Any = None, **policies: Any) -> Any:
@@ -616,9 +618,9 @@ def test_nothing_late_reaches_the_saver_once_the_run_is_over(drive: Drive, gate:
             assert not over.is_set()
             return super().commit(*args, **kwargs)
 
-        def commit_writes(self, *args: Any, **kwargs: Any) -> Any:
+        def record(self, *args: Any, **kwargs: Any) -> Any:
             assert not over.is_set()
-            return super().commit_writes(*args, **kwargs)
+            return super().record(*args, **kwargs)
 
     over = threading.Event()
     failures: list[BaseException] = []

@@ -6,7 +6,6 @@ from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import InMemorySaver
-from stategraph.checkpoint import Commit
 
 LENGTH = 6
 
@@ -18,13 +17,14 @@ class WeighingSaver(InMemorySaver):
         super().__init__()
         self.sizes: list[int] = []
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commits: Any) -> None:
+        commit = commits[-1]
         values = [blob[1] for blob in commit.values.values() if blob is not None]
         writes = [blob[1] for each in commit.writes for _, blob in each.writes]
         told = [commit.metadata, commit.seen, commit.versions, commit.updated]
         dumps = self.serde.dumps
         self.sizes.append(sum(map(len, [*values, *writes, *(dumps(each)[1] for each in told)])))
-        super().commit(commit)
+        super().commit(commits)
 
 
 def sizes_of(chains: int, saver: WeighingSaver) -> list[int]:

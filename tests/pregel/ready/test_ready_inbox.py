@@ -238,7 +238,6 @@ def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(
             raise Died
 
     monkeypatch.setattr(saver, "commit", dies)
-    monkeypatch.setattr(saver, "commit_all", lambda commits: [dies(each) for each in commits])
     with pytest.raises(Died):
         app.invoke({"log": ["in"]}, CONFIG)
     monkeypatch.undo()

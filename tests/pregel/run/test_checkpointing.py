@@ -310,9 +310,9 @@ class Later(InMemorySaver):
         super().__init__()
         self.gate = threading.Event()
 
-    def commit(self, commit: Any) -> None:
+    def commit(self, commits: Any) -> None:
         self.gate.wait(0.002)  # long enough for a superstep of a run that does not wait
-        super().commit(commit)
+        super().commit(commits)
 
 
 @pytest.mark.parametrize("saver", [InMemorySaver, Later])
@@ -361,10 +361,11 @@ class Noting(InMemorySaver):
         self.steps: list[int] = []
         self.fail_at = fail_at
 
-    def commit(self, commit: Any) -> None:
+    def commit(self, commits: Any) -> None:
+        commit = commits[-1]
         if commit.metadata["step"] == self.fail_at:
             raise OSError("disk full")
-        super().commit(commit)
+        super().commit(commits)
         self.steps.append(commit.metadata["step"])
 
 
@@ -431,11 +432,12 @@ class Held(Noting):
         super().__init__(fail_at)
         self.arrived, self.allowed = threading.Event(), threading.Event()
 
-    def commit(self, commit: Any) -> None:
+    def commit(self, commits: Any) -> None:
+        commit = commits[-1]
         if commit.metadata["step"] == 0:
             self.arrived.set()
             assert self.allowed.wait(WAIT)
-        super().commit(commit)
+        super().commit(commits)
 
 
 def test_async_runs_at_most_one_superstep_ahead_of_storage(drive: Any) -> None:
@@ -508,16 +510,18 @@ class Late(Noting):
         super().__init__(fail_at)
         self.ahead = threading.Event()
 
-    def commit(self, commit: Any) -> None:
+    def commit(self, commits: Any) -> None:
+        commit = commits[-1]
         if commit.checkpoint_ns:
-            InMemorySaver.commit(self, commit)
+            InMemorySaver.commit(self, commits)
             return
         if commit.metadata["step"] == self.fail_at:
             assert self.ahead.wait(WAIT)
-        super().commit(commit)
+        super().commit(commits)
 
-    async def acommit(self, commit: Any) -> None:
-        await asyncio.to_thread(self.commit, commit)
+
+    async def acommit(self, commits: Any) -> None:
+        await asyncio.to_thread(self.commit, commits)
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -580,7 +584,7 @@ def test_a_step_that_could_not_be_stored_is_not_shown() -> None:
 
 def test_a_node_error_and_a_failed_save_are_both_raised(drive: Any) -> None:
     class Failing(Careful):
-        def commit_writes(self, *args: Any) -> None:
+        def record(self, *args: Any) -> Any:
             raise OSError("disk full")
 
     app = graph({"bad": only("a").do(lambda _: 1 / 0), "ok": only("a").write_to("b")}, Failing())

@@ -140,21 +140,16 @@ def test_a_stream_shows_only_stored_checkpoints(tmp_path: Path) -> None:
 
 def test_what_is_streamed_of_the_input_is_stored_with_start(drive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stored: list[int] = []
-    together, alone = SqliteSaver.commit_all, SqliteSaver.commit
+    store = SqliteSaver.commit
 
-    def count_together(self: Any, commits: Any) -> None:
+    def count(self: Any, commits: Any) -> None:
         stored.append(len(commits))
-        together(self, commits)
-
-    def count_alone(self: Any, commit: Any) -> None:
-        stored.append(1)
-        alone(self, commit)
+        store(self, commits)
 
     graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
     with SqliteSaver.from_conn_string(":memory:") as saver:
         app = graph.compile(checkpointer=saver)
-        monkeypatch.setattr(SqliteSaver, "commit_all", count_together)
-        monkeypatch.setattr(SqliteSaver, "commit", count_alone)
+        monkeypatch.setattr(SqliteSaver, "commit", count)
         modes = ["values", "updates", "checkpoints"]
         chunks = drive.stream(app, {"text": "a"}, CONFIG, stream_mode=modes)
         assert stored == [2, 1]
@@ -187,7 +182,7 @@ def test_a_reader_is_shown_nothing_that_could_not_be_stored(drive: Any, monkeypa
     graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
     with SqliteSaver.from_conn_string(":memory:") as saver:
         app = graph.compile(checkpointer=saver)
-        monkeypatch.setattr(SqliteSaver, "commit_all", refuse)
+        monkeypatch.setattr(SqliteSaver, "commit", refuse)
         with pytest.raises(OSError, match="disk is full"):
             drive.stream(Reader(), {"text": "a"}, CONFIG)
         assert seen == []
@@ -197,14 +192,14 @@ def test_a_reader_is_shown_nothing_that_could_not_be_stored(drive: Any, monkeypa
 def test_of_two_runs_that_start_a_thread_one_wins_and_the_other_stores_nothing() -> None:
     with SqliteSaver.from_conn_string(":memory:") as saver:
         graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
-        app, store = graph.compile(checkpointer=saver), saver.commit_all
+        app, store = graph.compile(checkpointer=saver), saver.commit
 
         def come_second(commits: Any) -> None:
-            saver.commit_all = store  # type: ignore[method-assign]
+            saver.commit = store  # type: ignore[method-assign]
             app.invoke({"text": "other"}, CONFIG)
             store(commits)
 
-        saver.commit_all = come_second  # type: ignore[method-assign]
+        saver.commit = come_second  # type: ignore[method-assign]
         with pytest.raises(CheckpointConflictError):
             app.invoke({"text": "mine"}, CONFIG)
         assert [each.values for each in app.get_state_history(CONFIG)] == [{"text": "b"}, {"text": "other"}, {}]

@@ -286,7 +286,6 @@ def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(
     app = chain(saver, first, says("b"), says("c"))
     word("zero")
     monkeypatch.setattr(saver, "commit", dies)
-    monkeypatch.setattr(saver, "commit_all", lambda commits: [dies(each) for each in commits])
     with pytest.raises(Died):
         app.invoke({"log": ["in"]}, CONFIG)
     monkeypatch.undo()

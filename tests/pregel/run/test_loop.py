@@ -83,10 +83,10 @@ class Hand:
             effect.head = saver.head(CONFIG)
         elif isinstance(effect, Save) and effect.commit is not None:
             self.notes.append(f"commit {effect.commit.metadata['source']} {effect.commit.metadata['step']}")
-            saver.commit(effect.commit)
+            saver.commit([effect.commit])
         elif isinstance(effect, Save):
             self.notes.append("record " + " ".join(sorted({c for w in effect.writes for c, _ in w[2]})))
-            saver.commit_writes(run.thread.thread_id, run.ns, effect.checkpoint_id, effect.writes)
+            saver.record((run.thread.thread_id, run.ns), None, {effect.checkpoint_id: effect.writes})
         else:
             self.tasks(effect, together=self.together or not run.watched)
 

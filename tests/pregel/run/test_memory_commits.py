@@ -112,7 +112,7 @@ class Killed(BaseException):
     """Ends a process, for the tests: nothing is stored after it."""
 
 
-STORING = ["commit", "commit_all", "commit_writes", "commit_records", "claim"]
+STORING = ["commit", "record"]
 
 
 @contextmanager

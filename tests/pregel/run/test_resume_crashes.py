@@ -26,22 +26,23 @@ class Mortal(SqliteSaver):
     dies_at = ""
     stores_first = False
     dead = False
+    claimed = False
 
-    def _store(self, name: str, store: Callable[..., None], *given: Any) -> None:
+    def _store(self, name: str, store: Callable[..., Any], *given: Any) -> Any:
+        result = None
         if not self.dead and (name != self.dies_at or self.stores_first):
-            store(*given)
+            result = store(*given)
         self.dead = self.dead or name == self.dies_at
         if self.dead:
             raise Died
+        return result
 
-    def commit(self, commit: Any) -> None:
-        self._store("commit", super().commit, commit)
+    def commit(self, commits: Any) -> None:
+        self._store("commit", super().commit, commits)
 
-    def commit_writes(self, *given: Any) -> None:
-        self._store("commit_writes", super().commit_writes, *given)
-
-    def claim(self, *given: Any) -> None:
-        self._store("claim", super().claim, *given)
+    def record(self, *given: Any) -> Any:
+        name, self.claimed = "record" if self.claimed else "claim", True
+        return self._store(name, super().record, *given)
 
 
 class Thread:
@@ -139,9 +140,11 @@ def test_a_task_that_was_recorded_does_not_run_again(drive: Any, tmp_path: Path,
         return {"log": [answer]}
 
     class Tells(Mortal):
-        def commit_writes(self, *given: Any) -> None:
-            super().commit_writes(*given)
-            recorded.set()
+        def record(self, where: Any, expected: Any, writes: Any) -> Any:
+            revision = super().record(where, expected, writes)
+            if any(task.task_path for tasks in writes.values() for task in tasks):
+                recorded.set()
+            return revision
 
     one = Thread(drive, tmp_path / "threads.db", {"quick": quick, "slow": slow})
     ran.clear()
@@ -159,7 +162,7 @@ def test_a_task_that_was_recorded_does_not_run_again(drive: Any, tmp_path: Path,
 
 def test_after_the_next_question_is_stored_that_takes_an_answer(thread: Callable[..., Thread]) -> None:
     one = thread(a=2)
-    one.dies("commit_writes", stores_first=True)
+    one.dies("record", stores_first=True)
     assert one.shows() == (("a",), ["a1"])
     assert one.call(Command(resume="new"))["log"] == ["to a0", "new"]
 

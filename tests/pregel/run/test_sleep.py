@@ -280,7 +280,7 @@ def stop_at(saver: Any, number: int, *, stored: bool) -> None:
 
         setattr(saver, name, awrite if name.startswith("a") else write)
 
-    for name in ("commit", "commit_writes", "acommit", "acommit_writes"):
+    for name in ("commit", "record", "acommit", "arecord"):
         watch(name)
 
 

@@ -381,18 +381,10 @@ def test_killed_before_any_storing_call_and_resumed(
             self._die()
             return super().commit(*args)
 
-        def commit_all(self, *args: Any) -> Any:
+        def record(self, *args: Any) -> Any:
             self._die()
-            return super().commit_all(*args)
+            return super().record(*args)
 
-        def commit_writes(self, *args: Any) -> Any:
-            self._die()
-            return super().commit_writes(*args)
-
-        acommit = acommit_all = acommit_writes = None  # type: ignore[assignment]
-
-    for name in ("acommit", "acommit_all", "acommit_writes"):
-        delattr(Dying, name)
     path = str(tmp_path / "threads.db")
     racers = ["win1", "win2", "hang"]
     with Dying.from_conn_string(path, synchronous="off") as dying:

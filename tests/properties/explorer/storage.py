@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from stategraph import InMemorySaver
-from stategraph.checkpoint import overrides
 from stategraph.checkpoint.base import BaseCheckpointSaver
 from stategraph.checkpoint.errors import StorageError
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -38,26 +37,12 @@ class Gated(BaseCheckpointSaver):
         self.inner: Any = None
         self.gate_reads = True
 
-    @contextmanager
-    def _passed_on(self) -> Iterator[None]:
-        """What the engine expects of this saver it expects of the inner one."""
-        expected = overrides._EXPECTED.get()
-        if expected is None or expected.saver is not self:
-            yield
-            return
-        token = overrides._EXPECTED.set(replace(expected, saver=self.inner))
-        try:
-            yield
-        finally:
-            overrides._EXPECTED.reset(token)
-
     def _do(self, name: str, outcome: str, args: Any, kwargs: Any) -> Any:
         if outcome == LOST:
             raise StorageError("the storage is not there just now")
         if outcome == DIES:
             raise Dead
-        with self._passed_on():
-            result = getattr(self.inner, name)(*args, **kwargs)
+        result = getattr(self.inner, name)(*args, **kwargs)
         if outcome == UNANSWERED:
             raise StorageError("the storage is not there just now, but it has done what it was asked")
         if outcome == DIES_AFTER:
@@ -86,8 +71,8 @@ class Gated(BaseCheckpointSaver):
 
     def _label(self, name: str, args: Any) -> str:
         """What is stored, in few words."""
-        if name in ("commit", "commit_all") and args:
-            commits = args[0] if name == "commit_all" else args
+        if name == "commit" and args:
+            (commits,) = args
             steps = [f"{each.metadata.get('source')} step {each.metadata.get('step')}" for each in commits]
             return f"commit of {', '.join(steps)}" + self._ns(commits[0].checkpoint_ns)
         return name + _names(args)
@@ -101,8 +86,8 @@ def _names(args: Any) -> str:
     """The kinds of writes in what is to be recorded."""
     found = []
     for each in args:
-        if isinstance(each, list):
-            for record in each:
+        if isinstance(each, Mapping):
+            for record in chain(*each.values()):
                 writes = getattr(record, "writes", ())
                 found.append("+".join(sorted(name.strip("_") for name, _ in writes)))
     return f" of {', '.join(found)}" if found else ""
