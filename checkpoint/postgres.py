@@ -316,9 +316,7 @@ class PostgresSaver(SqlSaver):
             state.seq = seq
         else:
             apply_commit(state, last, batch.rows[0], seq)
-        if last.saver_state is not state:
-            last.saver_state = state
-            self._watch_state(state)
+        last.saver_state = state
         if self._retention is not None and is_due(state):
             self._prune_by_retention(state.key.thread_id)
 
@@ -375,7 +373,6 @@ class PostgresSaver(SqlSaver):
                 done = len(session.rows("same_writes", namespace.id, head, data))
         if not done:
             return super()._store_records(where, expected, writes)
-        self._set_revision(key, head, revision + 1)
         return revision + 1
 
     def _lock_namespace(self, session: SqlSession, key: ThreadKey) -> NamespaceRow:

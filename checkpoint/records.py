@@ -153,7 +153,7 @@ class CheckpointTuple(WithAttributes, _CheckpointItems):
     Attributes:
         spans: when the tasks that wrote them ran: task id → one (began, took) per attempt, in
             seconds since the epoch and seconds; None from savers that do not keep it.
-        revision: changes whenever something is recorded beside the checkpoint, for `claim`.
+        revision: changes whenever something is recorded beside the checkpoint, for `record`.
     """
 
     spans: Mapping[str, Sequence[Span]] | None = None
@@ -298,6 +298,8 @@ class Commit:
             or from its previous commit. The saver reads it and stores here what it needs at the
             next commit, so it lives as long as the run. None: the saver has to read the parent
             first.
+        revision: how many records are beside the head, as far as the run knows; None if it does
+            not.
     """
 
     thread_id: str
@@ -318,6 +320,7 @@ class Commit:
     taken: Sequence[int] = ()
     requires: Sequence[tuple[str, str | None]] = ()
     saver_state: Any = field(default=None, repr=False, compare=False)
+    revision: int | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_plain(self) -> bool:

@@ -206,7 +206,8 @@ class SqliteSaver(SqlSaver):
                     seq = execute(STATEMENTS["add_row"], row).lastrowid
                     # Compare-and-swap: no row is touched if the head, or what is recorded beside
                     # it, is not what this commit was built on.
-                    moved = (seq, rows.checkpoint_id, seq, space, state.id, state.revision)
+                    at = (space, state.seq, state.id, state.revision)
+                    moved = (seq, rows.checkpoint_id, seq, *at)
                     if execute(STATEMENTS["move_head"], moved).rowcount != 1:
                         database.roll_back()
                         return None

@@ -15,7 +15,7 @@ from ..records import TaskWrites, Transacted, TransactionPlace
 from .postgres_server import ConnectionLostError, is_clash
 from .postgres_session import PostgresSession, decode_names
 from .postgres_wire import transaction
-from .transaction import Undone, UserFunction, check_methods, tell_run, transact_in
+from .transaction import Undone, UserFunction, check_methods, transact_in
 
 AGAIN = 5
 """How often a function is called again whose transaction Postgres has rolled back."""
@@ -72,8 +72,7 @@ def transact_on_postgres(
     tries, lost = Tries(), None
     while True:
         try:
-            done = _transact_once(saver, place, UserFunction(saver, function))
-            return tell_run(saver, place, done)
+            return _transact_once(saver, place, UserFunction(saver, function))
         except StorageError as error:
             if lost is not None and not is_clash(error):
                 raise lost from error  # whether it was recorded is unknown

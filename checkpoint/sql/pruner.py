@@ -220,15 +220,12 @@ class SqlPruner(SqlReader):
                 there = {each.id: each for each in lock_namespaces(session, namespace.thread_id)}
                 if namespace.id not in there:
                     return  # the thread was deleted
-                has_rewritten = pruning.step(session, there[namespace.id])
-            if has_rewritten:
-                self._outdate_state(namespace.thread_id, namespace.checkpoint_ns)
+                pruning.step(session, there[namespace.id])
             yield self._seconds_for_others(monotonic() - began)
 
     def _keep_only(self, session: SqlSession, namespace: NamespaceRow, choose: Choose) -> None:
         key, loads = namespace.key(self._integrity), self._loads_for_labels
         keep_only(session, namespace, key, choose, loads)
-        self._outdate_state(namespace.thread_id, namespace.checkpoint_ns)
 
 
 def _others(rows: Sequence[Row], going: Collection[str]) -> Collection[str]:

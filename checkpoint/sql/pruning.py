@@ -162,11 +162,8 @@ class Pruning:
         """Whether everything to be deleted is deleted."""
         return not self._going
 
-    def step(self, session: SqlSession, namespace: NamespaceRow) -> bool:
+    def step(self, session: SqlSession, namespace: NamespaceRow) -> None:
         """Delete some more. The namespace, as it is now, is locked.
-
-        Returns:
-            Whether rows that stay were rewritten.
 
         Raises:
             DamagedError: some checkpoints are missing.
@@ -175,17 +172,17 @@ class Pruning:
         # reusing sequences.
         if _find(session, self._newest) is None:
             self._going.clear()
-            return False
+            return
         if not self._has_begun:
             ((size, there),) = session.rows("count", namespace.id)
             if there < size:
                 raise self._key.damage_error(f"{size - there} of its checkpoints are missing")
             self._has_begun = True
         self._add_new(session)
-        return self.drop(session, namespace, AT_ONCE)
+        self.drop(session, namespace, AT_ONCE)
 
-    def drop(self, session: SqlSession, namespace: NamespaceRow, most: int) -> bool:
-        """Delete the newest ones. Return whether rows that stay were rewritten."""
+    def drop(self, session: SqlSession, namespace: NamespaceRow, most: int) -> None:
+        """Delete the newest ones."""
         block = self._going[-most:]
         del self._going[-most:]
         gone = {row.checkpoint_id for row in block}
@@ -212,7 +209,6 @@ class Pruning:
         if head is None and self._replaced is None and not session.rows("all_writes", id):
             session.run("forget_labels", id)
             session.run("drop_namespace", id)
-        return bool(roots)
 
     def _is_root(self, row: CheckpointRow) -> bool:
         if row.parent_id not in self._kept:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from typing import Any, cast
-from weakref import WeakValueDictionary
 
 from ...channels.base import MISSING
 from ..builtin import BuiltinSaver
@@ -41,7 +40,7 @@ from .queries import (
     read_checkpoint,
     select_namespaces,
 )
-from .rows import CheckpointBody, MaterializedState, NamespaceRow, StoredCheckpoint, ThreadKey
+from .rows import CheckpointBody, NamespaceRow, StoredCheckpoint, ThreadKey
 
 FIRST_THREADS = 100
 """How many threads are listed before all others are queried."""
@@ -68,11 +67,6 @@ class SqlReader(BuiltinSaver):
         # Decodes metadata for the index of labels. None with encryption, since an index would
         # reveal too much.
         self._loads_for_labels = self.serde.loads if type(self._integrity) is Integrity else None
-        # (thread id, namespace) → the state that a run holds, and that lives as long as the run.
-        # The saver only marks it as outdated when something else changes its rows.
-        self._states: WeakValueDictionary[tuple[str, str], MaterializedState] = (
-            WeakValueDictionary()
-        )
 
     def _session(self, *, write: bool) -> AbstractContextManager[SqlSession]:
         """Open a transaction that sees one state of the database; writes are stored all or none."""
@@ -80,18 +74,6 @@ class SqlReader(BuiltinSaver):
 
     def _key(self, thread_id: str, checkpoint_ns: str) -> ThreadKey:
         return ThreadKey(thread_id, checkpoint_ns, self._integrity)
-
-    # -- the states that runs hold ------------------------------------------------------------
-
-    def _watch_state(self, state: MaterializedState) -> None:
-        """Remember a state that is given to a run, to mark it when its rows change."""
-        self._states[state.key.thread_id, state.key.checkpoint_ns] = state
-
-    def _outdate_state(self, thread_id: str, checkpoint_ns: str) -> None:
-        """Make the run that holds the state of this thread read it again."""
-        state = self._states.pop((thread_id, checkpoint_ns), None)
-        if state is not None:
-            state.id = ""
 
     # -- one checkpoint -----------------------------------------------------------------------
 
@@ -111,7 +93,6 @@ class SqlReader(BuiltinSaver):
         if checkpoint_id is None:
             decoded.saver_state = found.state  # from now on the run's commits may change it
             found.state.metadata = dict(decoded.metadata)
-            self._watch_state(found.state)
         return decoded
 
     def _find(

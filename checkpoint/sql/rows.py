@@ -114,14 +114,13 @@ class ChannelValue:
     deltas: Sequence[ValueDelta] = ()
 
 
-@dataclass(slots=True, weakref_slot=True)
+@dataclass(slots=True)
 class MaterializedState:
     """The complete state at one checkpoint. It belongs to a run, which changes it in place as it
     advances.
 
     Attributes:
-        id: the id of the checkpoint; empty before the first, and when the rows it was read from
-            have changed.
+        id: the id of the checkpoint; empty before the first.
         distance: how many links it is away from a complete row; -1 before the first checkpoint.
         revision: how many records are beside it.
         metadata: its metadata, whose labels are in the index; None if that is not known.

@@ -116,8 +116,6 @@ class SqlSaver(SqlPruner):
                 must_prune |= is_due(state)
         for commit in commits:
             commit.saver_state = states[commit.checkpoint_ns]
-        for state in states.values():
-            self._watch_state(state)
         if self._retention is not None and must_prune:
             self._prune_by_retention(thread_id)
 
@@ -158,6 +156,8 @@ class SqlSaver(SqlPruner):
         ):
             return None
         known: MaterializedState = state
+        if commit.revision is not None:
+            known.revision = commit.revision
         return known
 
     def _read_state(
@@ -204,16 +204,13 @@ class SqlSaver(SqlPruner):
     def _store_records(
         self, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
     ) -> int:
-        key = self._key(*where)
         with self._session(write=True) as session:
-            namespace = self._lock_namespace(session, key)
+            namespace = self._lock_namespace(session, self._key(*where))
             if expected is not None:
                 head = namespace.head_id
                 if head != expected.head or expected.revision not in (None, namespace.revision):
                     raise CheckpointConflictError(*where, expected.head, head)
-            recorded = self._add_records(session, namespace, writes, counts=expected is not None)
-        self._set_revision(key, namespace.head_id, recorded)
-        return recorded
+            return self._add_records(session, namespace, writes, counts=expected is not None)
 
     def _add_writes(
         self,
@@ -233,12 +230,6 @@ class SqlSaver(SqlPruner):
         if is_head:
             session.run("set_revision", position + 1, namespace.id)
         return position + 1
-
-    def _set_revision(self, key: ThreadKey, head: str | None, revision: int) -> None:
-        """Tell the run that holds the head's state how many records are beside it."""
-        state = self._states.get((key.thread_id, key.checkpoint_ns))
-        if state is not None and state.id == head:
-            state.revision = revision
 
     def _add_records(
         self,
@@ -344,10 +335,10 @@ class SqlSaver(SqlPruner):
             rows = build_rows(state, commit, encoded, self._loads_for_labels)
             if session.rows("by_id", namespace.id, id):
                 self._drop_replaced(session, namespace, id)
+                # So that a run on the replaced head, whose sequence may be given again, notices.
+                self._add_writes(session, replace(namespace, head_id=None), id, ())
             seq = self._insert(session, namespace.id, rows)
             set_head(session, namespace.id, seq, id)  # writes may have been recorded before it
-        # The head was moved from outside the run, so the state that a run holds is outdated.
-        self._outdate_state(thread_id, checkpoint_ns)
         if self._retention is not None and (namespace.size + 1) % EVERY == 0:
             self._prune_by_retention(thread_id)
         return address(thread_id, checkpoint_ns, id)
@@ -372,7 +363,6 @@ class SqlSaver(SqlPruner):
             for namespace in lock_namespaces(session, str(thread_id)):
                 for forget in FORGET:
                     session.run(forget, namespace.id)
-                self._outdate_state(namespace.thread_id, namespace.checkpoint_ns)
             session.run("forget_posts", str(thread_id))
 
     def copy_thread(self, source: str, target: str) -> None:

@@ -115,7 +115,7 @@ STATEMENTS = {
         UPDATE spaces SET head = ?, head_id = ?, stamp = 0, size = size + 1,
             labelled = CASE WHEN labelled IS head THEN ? END
         WHERE id = ?
-            AND head_id = ? AND stamp = ?
+            AND head = ? AND head_id = ? AND stamp = ?
     """,
     "add_post": "INSERT INTO posts (thread_id, data) VALUES (?, ?)",
     "posts": "SELECT id, data FROM posts WHERE thread_id = ? ORDER BY id",

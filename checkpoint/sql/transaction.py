@@ -134,13 +134,6 @@ def transact_in(
     return Transacted(record, saver._add_records(session, namespace, {id: [record]}))
 
 
-def tell_run(saver: Any, place: TransactionPlace, done: Transacted) -> Transacted:
-    """Tell the run that holds the state what was recorded, once it is stored."""
-    thread_id, checkpoint_ns, id = coordinates(place.config)
-    saver._set_revision(saver._key(thread_id, checkpoint_ns), place.head or id, done.revision)
-    return done
-
-
 # -- SQLite ----------------------------------------------------------------------------------------
 
 OWN_TABLES = frozenset({"spaces", "checkpoints", "channel_values", "writes", "labels", "posts"})
@@ -232,8 +225,7 @@ def transact_on_sqlite(
     user = UserFunction(saver, function)
     try:
         with saver._session(write=True) as session:
-            done = transact_in(saver, session, place, lambda: user.call(connection, OWN_TABLES))
-        return tell_run(saver, place, done)
+            return transact_in(saver, session, place, lambda: user.call(connection, OWN_TABLES))
     except Undone:
         pass
     assert user.error is not None

@@ -393,7 +393,7 @@ class LanePosition:
         # A commit that builds on another checkpoint (a branch, a nested graph) has another state;
         # that of the saver would be wrong.
         elif commit.parent_id == self.checkpoint_id:
-            commit.saver_state = self._saver_state
+            commit.saver_state, commit.revision = self._saver_state, self.revision
 
     def move(self, commit: Commit) -> None:
         """A checkpoint has been stored."""
