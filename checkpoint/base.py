@@ -8,14 +8,14 @@ writer wins.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from types import GenericAlias
 from typing import Any, ClassVar
 
 from .errors import CheckpointConflictError
-from .optional import OptionalMethods
+from .opening import Closable
 from .overrides import (
     commit_by_parts,
     drive,
@@ -58,11 +58,13 @@ from .records import (
     RunnableConfig,
     Span,
     TaskWrites,
+    Transacted,
+    TransactionPlace,
     address,
     coordinates,
     write_index,
 )
-from .serde import Serializer
+from .serde import Blob, Serializer
 
 __all__ = [
     "BaseCheckpointSaver", "CHECKPOINT_FORMAT", "CLAIM", "CONTINUES", "CONTROL_WRITES",
@@ -74,7 +76,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class BaseCheckpointSaver(OptionalMethods):
+class BaseCheckpointSaver(Closable):
     """Stores threads and reads them back. Subclass it to store them elsewhere.
 
     Your own saver needs `get_tuple`, `list`, `put`, `put_writes` and `delete_thread`; the async
@@ -98,6 +100,9 @@ class BaseCheckpointSaver(OptionalMethods):
 
     __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
     """Some write `BaseCheckpointSaver[str]`, after the type of their versions."""
+
+    keeps_posts = False
+    """Whether it has `store_post` and `read_posts`, and deletes what a commit has taken."""
 
     def __init__(self, *, serde: Serializer | None = None) -> None:
         self.serde: Serializer = serde or Serializer()
@@ -294,6 +299,32 @@ class BaseCheckpointSaver(OptionalMethods):
         """
         raise NotImplementedError(f"{type(self).__name__} must define copy_thread()")
 
+    # -- optional ----------------------------------------------------------------------------------
+
+    def transact(
+        self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
+    ) -> Transacted:
+        """Call a function with a connection in a transaction on the saver's database, and record
+        what it returns beside the checkpoint of `place` in this same transaction: what it has
+        written and the record are both there, or neither. It counts as recorded beside the head,
+        as with `record`. `runtime.transaction` needs it; a saver may do without.
+
+        Raises:
+            CheckpointConflictError: the head is another than `place` says, or somebody else has
+                recorded something beside it. The function was not called.
+            Exception: whatever the function raised; the transaction was undone.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no transactions of its own")
+
+    def store_post(self, thread_id: str, writes: Sequence[tuple[str, Blob]]) -> None:
+        """Keep what was posted to a thread, which need not exist, until a commit takes it. It
+        conflicts with nobody, and its id is higher than that of all before it."""
+        raise NotImplementedError(f"{type(self).__name__} must define store_post()")
+
+    def read_posts(self, thread_id: str) -> Sequence[Post]:
+        """What was posted to a thread and no commit has taken, in the order of ids."""
+        raise NotImplementedError(f"{type(self).__name__} must define read_posts()")
+
     # -- the same, async ---------------------------------------------------------------------------
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -388,6 +419,20 @@ class BaseCheckpointSaver(OptionalMethods):
         await self._acall(
             partial(self.prune, thread_ids, keep_last=keep_last, older_than=older_than)
         )
+
+    async def atransact(
+        self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
+    ) -> Transacted:
+        """`transact` for coroutines. The function is called on a thread."""
+        return await self._acall(self.transact, place, function)
+
+    async def astore_post(self, thread_id: str, writes: Sequence[tuple[str, Blob]]) -> None:
+        """`store_post` for coroutines."""
+        await self._acall(self.store_post, thread_id, writes)
+
+    async def aread_posts(self, thread_id: str) -> Sequence[Post]:
+        """`read_posts` for coroutines."""
+        return await self._acall(self.read_posts, thread_id)
 
     async def acopy_thread(self, source: str, target: str) -> None:
         """`copy_thread` for coroutines."""

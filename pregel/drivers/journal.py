@@ -68,8 +68,7 @@ class Journal:
         self._lane = threading.Lock()
         # Why an entry was not stored of which the loop does not know.
         self.unreported: BaseException | None = None
-        lane = OriginLanePosition if run.program.starts_ready else LanePosition
-        self._position: LanePosition = lane(run)
+        self._position = LanePosition(run)
         self.broken: BaseException | None = None
 
     def _observe(self, observing: Any) -> None:
@@ -346,10 +345,13 @@ class LanePosition:
     works from what is no longer so.
     """
 
-    __slots__ = ("_counts_records", "_run", "_saver_state", "checkpoint_id", "revision")
+    __slots__ = (
+        "_by_origin", "_counts_records", "_run", "_saver_state", "checkpoint_id", "revision",
+    )  # fmt: skip
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._by_origin: bool = run.program.starts_ready
         self._counts_records = stores_at_once(run.thread.saver)
         self.checkpoint_id: str | None = None
         self.revision: int | None = None
@@ -357,20 +359,21 @@ class LanePosition:
 
     def is_past(self, entry: Entry) -> bool:
         """Whether an entry comes from a call whose superstep is over, so that nobody will look for
-        it."""
+        it. With schedule="ready" it is found beside the origin of its task."""
         self._take_up()
         return (
             entry.of_call
+            and not self._by_origin
             and self.checkpoint_id is not None
             and entry.checkpoint_id != self.checkpoint_id
         )
 
     def counts(self, checkpoint_id: str | None) -> bool:
         """Whether what is recorded beside this checkpoint counts where the lane stands, and it is
-        known how often that has been done."""
+        known how often that has been done. With schedule="ready" all of it does."""
         self._take_up()
-        here = checkpoint_id is not None and checkpoint_id == self.checkpoint_id
-        return here and self.revision is not None
+        here = self._by_origin or checkpoint_id == self.checkpoint_id
+        return here and self.checkpoint_id is not None and self.revision is not None
 
     def expect(self, entry: Entry) -> Expected | None:
         """Return what the saver must find for an entry to be stored, so that of several runs that
@@ -378,7 +381,11 @@ class LanePosition:
         self._take_up()
         if entry.__class__ is Claim:
             return Expected(self._run.position.head, entry.revision)
-        return Expected(self.head, self.revision) if self.counts(entry.checkpoint_id) else None
+        if self.counts(entry.checkpoint_id):
+            return Expected(self.head, self.revision)
+        # Beside an earlier checkpoint with schedule="ready", by a saver that does not count.
+        elsewhere = entry.others or entry.checkpoint_id != self.checkpoint_id
+        return Expected(self.head) if self._by_origin and elsewhere else None
 
     @property
     def head(self) -> str | None:
@@ -414,23 +421,3 @@ class LanePosition:
 
 def _saver_state_of(found: CheckpointTuple | None) -> Any:
     return getattr(found, "saver_state", None)  # a saver of a user's may leave none
-
-
-class OriginLanePosition(LanePosition):
-    """`LanePosition` with schedule="ready": most records stand beside an earlier checkpoint, the
-    origin of their task. All of them count beside the head."""
-
-    __slots__ = ()
-
-    def is_past(self, entry: Entry) -> bool:
-        return False  # it is found beside the origin of its task
-
-    def counts(self, checkpoint_id: str | None) -> bool:
-        self._take_up()
-        return self.checkpoint_id is not None and self.revision is not None
-
-    def expect(self, entry: Entry) -> Expected | None:
-        expected = super().expect(entry)
-        if expected is None and (entry.others or entry.checkpoint_id != self.checkpoint_id):
-            return Expected(self.head)
-        return expected
