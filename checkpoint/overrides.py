@@ -91,31 +91,33 @@ def _stores_at_once(cls: Any) -> bool:
         owners = [owner for owner in cls.__mro__ if name in owner.__dict__]
         if name in PARTS:
             owners.pop()  # the last sync method of all is made of its parts
-        if not owners or any(_overrides(cls, owner, _parts_of(name)) for owner in owners):
+        if not owners or any(_overrides(cls, owner, name) for owner in owners):
             return False
     return True
 
 
-def _parts_of(method: str) -> tuple[str, ...]:
-    if method in PARTS:
-        return PARTS[method]
-    return tuple(f"a{part}" for part in PARTS[method[1:]])
-
-
-def _overrides(cls: type, owner: type, parts: Sequence[str]) -> bool:
-    """Whether a class has other methods than the one whose method asks."""
+def _overrides(cls: type, owner: type, method: str) -> bool:
+    """Whether a class has other parts of a method than the class that defines it."""
+    face = "" if method in PARTS else "a"
+    parts = [face + part for part in PARTS[method.removeprefix(face)]]
     return any(getattr(cls, part) is not getattr(owner, part) for part in parts)
+
+
+def _by_parts(method: str) -> Callable[..., Any]:
+    """A method of a saver, made of its parts."""
+    if method in _LISTING:
+        return _LISTING[method]
+    run, calls = (drive, _CALLS[method]) if method in PARTS else (adrive, _CALLS[method[1:]])
+    return lambda saver, *args, **named: run(saver, calls(saver, *args, **named))
 
 
 def _give_way(owner: type, name: str, own: Any) -> Any:
     """A method that does its own work, or goes by its parts where the saver's class overrides
     one."""
     chosen: dict[type, Any] = {}  # by class: looked up at every commit
-    parts = _parts_of(name)
 
     def choose(cls: type) -> Any:
-        by_parts = _overrides(cls, owner, parts)
-        chosen[cls] = _BY_PARTS[name] if by_parts else own
+        chosen[cls] = _by_parts(name) if _overrides(cls, owner, name) else own
         return chosen[cls]
 
     if inspect.iscoroutinefunction(own):
@@ -153,23 +155,23 @@ def check_head(config: RunnableConfig, head: str | None) -> None:
         raise CheckpointConflictError(*coordinates(config)[:2], expected, head)
 
 
-Calls = Generator[tuple[str, tuple[Any, ...], dict[str, Any]], Any, Any]
-"""Yields (method, arguments, named arguments), and is sent what the method gave."""
+Calls = Generator[tuple[Any, ...], Any, Any]
+"""Yields (method, arguments ...), and is sent what the method gave; of `list`, whose last argument
+has the named ones, the first item."""
 
 
 def drive(saver: Any, calls: Calls) -> Any:
-    """Make calls with the sync methods of a saver. Of a list only the first item is taken."""
+    """Make calls with the sync methods of a saver."""
     result = None
     try:
         while True:
-            name, args, named = calls.send(result)
-            result = getattr(saver, name)(*args, **named)
+            name, *args = calls.send(result)
             if name == "list":
-                result = next(iter(result), None)
+                result = next(iter(saver.list(args[0], **args[1])), None)
+            else:
+                result = getattr(saver, name)(*args)
     except StopIteration as end:
         return end.value
-    finally:
-        calls.close()  # a call has failed: nothing is expected any more
 
 
 async def adrive(saver: Any, calls: Calls) -> Any:
@@ -177,13 +179,13 @@ async def adrive(saver: Any, calls: Calls) -> Any:
     result = None
     try:
         while True:
-            name, args, named = calls.send(result)
-            called = getattr(saver, f"a{name}")(*args, **named)
-            result = await (anext(called, None) if name == "list" else called)
+            name, *args = calls.send(result)
+            if name == "list":
+                result = await anext(saver.alist(args[0], **args[1]), None)
+            else:
+                result = await getattr(saver, f"a{name}")(*args)
     except StopIteration as end:
         return end.value
-    finally:
-        calls.close()
 
 
 def commit_by_parts(saver: Any, commits: Sequence[Commit]) -> Calls:
@@ -192,19 +194,19 @@ def commit_by_parts(saver: Any, commits: Sequence[Commit]) -> Calls:
     for commit in commits:
         thread_id, checkpoint_ns = where = (commit.thread_id, commit.checkpoint_ns)
         for namespace, expected in ((checkpoint_ns, commit.head), *commit.requires):
-            found = yield "head", (address(thread_id, namespace),), {}
+            found = yield "head", address(thread_id, namespace)
             if found != expected:
                 raise CheckpointConflictError(thread_id, namespace, expected, found)
         # Writes before the checkpoint: should the process die in between, the tasks count as
         # finished and the superstep is applied again.
         if commit.parent_id is not None and commit.writes:
-            yield "record", (where, None, {commit.parent_id: commit.writes}), {}
+            yield "record", where, None, {commit.parent_id: commit.writes}
         metadata = CheckpointMetadata(**commit.metadata)  # type: ignore[typeddict-item]
         parent = address(*where, commit.parent_id)
         parent["configurable"][EXPECTED_HEAD] = commit.head
-        yield "put", (parent, commit.whole(), metadata, commit.versions), {}
+        yield "put", parent, commit.whole(), metadata, commit.versions
         if commit.carried:
-            yield "record", (where, None, {commit.id: commit.carried}), {}
+            yield "record", where, None, {commit.id: commit.carried}
 
 
 def record_by_parts(
@@ -214,34 +216,29 @@ def record_by_parts(
     if expected is not None:
         head, revision = None, expected.revision
         if revision is None:
-            head = yield "head", (address(*where),), {}
-        elif found := (yield "get_tuple", (address(*where),), {}):
+            head = yield "head", address(*where)
+        elif found := (yield "get_tuple", address(*where)):
             head, revision = found.checkpoint["id"], found.revision
         if (head, revision) != expected:
             raise CheckpointConflictError(*where, expected.head, head)
     for id, tasks in writes.items():
         for task_id, task_path, pairs, _ in tasks:
             decoded = [(name, saver.serde.loads(blob)) for name, blob in pairs]
-            yield "put_writes", (address(*where, id), decoded, task_id, task_path), {}
+            yield "put_writes", address(*where, id), decoded, task_id, task_path
 
 
 def head_by_parts(saver: Any, config: RunnableConfig) -> Calls:
     """The head's id by `get_tuple`."""
-    thread_id, checkpoint_ns, _ = coordinates(config)
-    found: CheckpointTuple | None = yield "get_tuple", (address(thread_id, checkpoint_ns),), {}
-    if not found:
-        return None
-    return found.checkpoint["id"]
+    found: CheckpointTuple | None = yield "get_tuple", address(*coordinates(config)[:2])
+    return found.checkpoint["id"] if found else None
 
 
 def run_by_parts(saver: Any, config: RunnableConfig, run_id: str) -> Calls:
     """The newest checkpoint of a run by `list`, as `get_tuple` gives it."""
     where = coordinates(config)[:2]
     newest = {"filter": {"run_id": run_id}, "limit": 1}
-    found: CheckpointTuple | None = yield "list", (address(*where),), newest
-    if found is None:
-        return None
-    return (yield "get_tuple", (address(*where, found.checkpoint["id"]),), {})
+    found: CheckpointTuple | None = yield "list", address(*where), newest
+    return found and (yield "get_tuple", address(*where, found.checkpoint["id"]))
 
 
 def namespaces_by_list(saver: Any, thread_id: str) -> list[str]:
@@ -255,23 +252,10 @@ async def _anamespaces(saver: Any, thread_id: str) -> list[str]:
     return [*dict.fromkeys([coordinates(each.config)[1] async for each in found])]
 
 
-def _make_sync(calls: Callable[..., Calls]) -> Callable[..., Any]:
-    return lambda saver, *args, **named: drive(saver, calls(saver, *args, **named))
-
-
-def _make_async(calls: Callable[..., Calls]) -> Callable[..., Any]:
-    return lambda saver, *args, **named: adrive(saver, calls(saver, *args, **named))
-
-
 _CALLS: Mapping[str, Callable[..., Calls]] = {
     "commit": commit_by_parts,
     "record": record_by_parts,
     "head": head_by_parts,
     "run_of": run_by_parts,
 }
-_BY_PARTS: Mapping[str, Callable[..., Any]] = {
-    "namespaces": namespaces_by_list,
-    "anamespaces": _anamespaces,
-    **{name: _make_sync(calls) for name, calls in _CALLS.items()},
-    **{f"a{name}": _make_async(calls) for name, calls in _CALLS.items()},
-}
+_LISTING = {"namespaces": namespaces_by_list, "anamespaces": _anamespaces}
