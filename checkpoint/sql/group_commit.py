@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import StorageError
@@ -44,16 +43,18 @@ class WriteQueue:
     def run(self, function: Callable[..., Result], *args: Any) -> Result:
         """Make a write, together with others that wait, and wait for it. The function may be called
         again if its group was rolled back."""
-        write = _ThreadWrite(function, args)
+        ended = threading.Lock()
+        ended.acquire()
+        write = QueuedWrite(function, args, ended)
         self.waiting.append(write)
         try:
             self._start()
-            write.ended.acquire()
+            ended.acquire()
         except BaseException:  # Ctrl-C: no part of this call may continue after it
             try:
                 self.waiting.remove(write)
             except ValueError:
-                write.ended.acquire()
+                ended.acquire()
             raise
         if write.error is not None:
             raise write.error
@@ -67,7 +68,7 @@ class WriteQueue:
 
         loop = asyncio.get_running_loop()
         future: Future[Result] = loop.create_future()
-        self.waiting.append(_LoopWrite(function, args, loop, future))
+        self.waiting.append(QueuedWrite(function, args, future, loop))
         with self._starting:  # the thread may be about to end
             started = self._started
         if not started:
@@ -185,27 +186,40 @@ class GroupCommit(WriteQueue):
 
 
 class QueuedWrite:
-    """One write, and its outcome."""
+    """One write, and its outcome.
 
-    __slots__ = ("_context", "args", "error", "function", "result")
+    Args:
+        waiter: of a thread, the lock that it waits for; of a coroutine, its future.
+        loop: the event loop of a coroutine.
+    """
 
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    __slots__ = ("args", "error", "function", "loop", "result", "waiter")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        waiter: Any,
+        loop: AbstractEventLoop | None = None,
+    ) -> None:
         self.function: Callable[..., Any] = function
         self.args: tuple[Any, ...] = args
-        self._context = copy_context()
+        self.waiter: Any = waiter
+        self.loop: AbstractEventLoop | None = loop
         self.result: Any = None
         self.error: BaseException | None = None
 
     @property
     def is_awaited(self) -> bool:
         """Whether somebody waits for it."""
-        return True
+        return self.loop is None or not self.waiter.cancelled()
 
     def make(self) -> None:
         """Make the write. This may be a repetition: what was made before has been rolled back."""
         self.result = self.error = None
         try:
-            self.result = self._context.run(self.function, *self.args)
+            if self.is_awaited:
+                self.result = self.function(*self.args)
         except BaseException as error:
             self.error = error
 
@@ -215,48 +229,13 @@ class QueuedWrite:
         self.error.__cause__ = error
 
 
-class _ThreadWrite(QueuedWrite):
-    """A write of a thread, which waits until `ended` is released."""
-
-    __slots__ = ("ended",)
-
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        super().__init__(function, args)
-        self.ended = threading.Lock()
-        self.ended.acquire()
-
-
-class _LoopWrite(QueuedWrite):
-    """A write of a coroutine."""
-
-    __slots__ = ("future", "loop")
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        loop: AbstractEventLoop,
-        future: Future[Any],
-    ) -> None:
-        super().__init__(function, args)
-        self.loop, self.future = loop, future
-
-    @property
-    def is_awaited(self) -> bool:
-        return not self.future.cancelled()
-
-    def make(self) -> None:
-        if self.is_awaited:
-            super().make()
-
-
 def answer(made: list[QueuedWrite]) -> None:
     """Pass the outcomes to all that wait; each event loop is woken once."""
     answers: dict[AbstractEventLoop, list[Answer]] = {}
     for write in made:
-        if isinstance(write, _LoopWrite):
-            answers.setdefault(write.loop, []).append((write.future, write.result, write.error))
-        elif isinstance(write, _ThreadWrite):
-            write.ended.release()
+        if write.loop is None:
+            write.waiter.release()
+        else:
+            answers.setdefault(write.loop, []).append((write.waiter, write.result, write.error))
     for loop, those in answers.items():
         answer_on(loop, those)
