@@ -287,7 +287,8 @@ class PostgresSaver(SqlSaver):
         state = self._known_state(first) if not several else None
         if state is None:
             ns = first.checkpoint_ns
-            if first.head is not None or not all(
+            is_first = first.head is None and first.parent_id is None
+            if not is_first or not all(
                 each.is_plain and each.checkpoint_ns == ns for each in commits
             ):
                 return None

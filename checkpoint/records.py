@@ -242,19 +242,17 @@ class TransactionPlace(NamedTuple):
     """Where a transaction of `transact` is recorded, and what must be so then.
 
     Attributes:
-        config: names the checkpoint beside which the record stands.
-        revision: how often something is recorded beside the head; None if that is not known.
+        checkpoint_id: of the checkpoint beside which the record stands.
+        expected: the head, which may be a later checkpoint (schedule="ready").
         record_id: of the record. If it is there, the function is not called.
         isolation: of the transaction, where the database lets one choose.
-        head: the id of the head, where that may be a later checkpoint (schedule="ready"); None: it
-            is the checkpoint of `config`.
     """
 
-    config: RunnableConfig
-    revision: int | None
+    where: Place
+    checkpoint_id: str
+    expected: Expected
     record_id: str
     isolation: str | None = None
-    head: str | None = None
 
 
 class Transacted(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..checkpoint.base import RETURN, CheckpointConflictError, TaskWrites, address
-from ..checkpoint.records import Transacted, TransactionPlace
+from ..checkpoint.base import RETURN, CheckpointConflictError, TaskWrites
+from ..checkpoint.records import Expected, Transacted, TransactionPlace
 from .asserts import assert_raises, assert_same, assert_that
 from .conformance import register_check
 from .harness import Harness
@@ -28,7 +28,7 @@ def _transact(
     function: Callable[[Any], TaskWrites],
     head: str | None = None,
 ) -> Transacted:
-    place = TransactionPlace(address("t", "", id), revision, "effect", head=head)
+    place = TransactionPlace(("t", ""), id, Expected(head or id, revision), "effect")
     done: Transacted = harness.call("transact", place, function)
     return done
 
@@ -65,7 +65,7 @@ def a_transaction_is_recorded_where_its_task_has_started(harness: Harness) -> No
     )
     again = _transact(harness, "1", None, _returning(harness, 8, calls), head="2")
     assert_same(again.record.task_id, "effect", "the record that was there")
-    other = TransactionPlace(address("t", "", "1"), 0, "another", head="2")
+    other = TransactionPlace(("t", ""), "1", Expected("2", 0), "another")
     late = _returning(harness, 9, calls)
     assert_raises(
         CheckpointConflictError, "another's record", harness.call, "transact", other, late

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..builtin import BuiltinSaver
 from ..errors import CheckpointConflictError, StorageError
-from ..records import TaskWrites, Transacted, TransactionPlace, coordinates
+from ..records import TaskWrites, Transacted, TransactionPlace
 from .queries import SqlSession
 from .read_rows import read_writes
-from .rows import NamespaceRow, ThreadKey
 
 if TYPE_CHECKING:
     import sqlite3
@@ -52,29 +51,6 @@ def check_methods(saver: Any) -> None:
                 f"{cls.__name__} overrides {name}(), which a transaction would pass by: override "
                 "transact() as well, or give the transaction a database of your own with on="
             )
-
-
-def find_record(
-    session: SqlSession, namespace: NamespaceRow, key: ThreadKey, place: TransactionPlace
-) -> TaskWrites | None:
-    """Return the existing record of a transaction, if any. The namespace is locked.
-
-    Raises:
-        CheckpointConflictError: the head has moved, or another run has recorded something.
-    """
-    thread_id, checkpoint_ns, id = coordinates(place.config)
-    head = place.head or id
-    if id is None or namespace.head_id != head:
-        raise CheckpointConflictError(thread_id, checkpoint_ns, head, namespace.head_id)
-    if namespace.revision == place.revision:
-        return None  # nothing was recorded that the run does not know
-    rows = [data for _, data in session.rows("writes", namespace.id, [id])]
-    for task in read_writes(key, id, rows, None):
-        if task.task_id == place.record_id:
-            return task
-    if place.revision is not None:
-        raise CheckpointConflictError(thread_id, checkpoint_ns, head, head)
-    return None
 
 
 class UserFunction:
@@ -119,18 +95,26 @@ def transact_in(
     Args:
         session: the session of the transaction.
         call: calls the function.
+
+    Raises:
+        CheckpointConflictError: the head has moved, or another run has recorded something.
     """
-    thread_id, checkpoint_ns, id = coordinates(place.config)
-    key = saver._key(thread_id, checkpoint_ns)
+    where, id, (head, revision), record_id, _ = place
+    key = saver._key(*where)
     namespace = saver._lock_namespace(session, key)
-    known = find_record(session, namespace, key, place)
-    if known is not None:
-        # If the caller itself made the record and the answer was lost, nothing else has changed. If
-        # another run made it, the caller does not know what else that run has recorded.
-        counted = namespace.revision if place.revision is None else place.revision + 1
-        return Transacted(known, counted)
+    if namespace.head_id != head:
+        raise CheckpointConflictError(*where, head, namespace.head_id)
+    if namespace.revision != revision:  # something was recorded that the run does not know
+        rows = [data for _, data in session.rows("writes", namespace.id, [id])]
+        for known in read_writes(key, id, rows, None):
+            if known.task_id == record_id:
+                # If the caller itself made the record and the answer was lost, nothing else has
+                # changed. If another run made it, the caller does not know what else that run has
+                # recorded.
+                return Transacted(known, namespace.revision if revision is None else revision + 1)
+        if revision is not None:
+            raise CheckpointConflictError(*where, head, head)
     record = call()
-    assert id is not None  # otherwise `find_record` has raised
     return Transacted(record, saver._add_records(session, namespace, {id: [record]}))
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from sys import modules
 from typing import Any
 
-from ...checkpoint.base import CheckpointTuple, Commit, Expected, RunnableConfig
+from ...checkpoint.base import CheckpointTuple, Commit, Expected, Place, RunnableConfig
 from ...checkpoint.overrides import stores_at_once
 from ...checkpoint.records import TransactionPlace
 from ...checkpoint.threads import call_on_thread
@@ -53,6 +53,7 @@ class Journal:
         saver = run.thread.saver
         assert saver is not None
         self._run = run
+        self._where: Place = (run.thread.thread_id or "", run.ns)
         # The saver's methods by which this journal stores.
         self._commit: Any = getattr(saver, f"{self.face}commit")
         self._record: Any = getattr(saver, f"{self.face}record")
@@ -211,9 +212,8 @@ class Journal:
             return
         position, id = self._position, asked.checkpoint_id
         counted = position.counts(id)
-        head, revision = (position.checkpoint_id, position.revision) if counted else (None, None)
-        at = self._run.thread.config_of(id)
-        place = TransactionPlace(at, revision, asked.record_id, asked.isolation, head)
+        expected = Expected(position.head, position.revision) if counted else Expected(id)
+        place = TransactionPlace(self._where, id, expected, asked.record_id, asked.isolation)
         done = yield self._transaction_method()(place, asked.function)
         if counted:
             position.revision = done.revision
@@ -307,7 +307,7 @@ class Journal:
         return entries
 
     def _store_records(self, entry: Entry) -> Steps[None]:
-        run, position = self._run, self._position
+        position = self._position
         if entry.inside:
             self._require(entry.inside, position.head)
             yield self._commit(entry.inside)
@@ -317,8 +317,8 @@ class Journal:
             return
         if position.is_past(entry):
             return
-        where, expected = (run.thread.thread_id or "", run.ns), position.expect(entry)
-        revision = self._record(where, expected, records)
+        expected = position.expect(entry)
+        revision = self._record(self._where, expected, records)
         if self.face:
             revision = yield revision
         if expected is not None:
