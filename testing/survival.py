@@ -181,9 +181,9 @@ class Storage(InMemorySaver):
         self, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
     ) -> int | None:
         """Record tasks or an answer, and do what is wanted there."""
-        tasks = [task for each in writes.values() for task in each]
-        channels = [channel for task in tasks for channel, _ in task.writes]
-        what = "the record of an answer" if CLAIM in channels else "a record of tasks"
+        first = next((task for tasks in writes.values() for task in tasks), None)
+        claims = first is not None and CLAIM in dict(first.writes)
+        what = "the record of an answer" if claims else "a record of tasks"
         return self._store(what, super().record, where, expected, writes)
 
 
