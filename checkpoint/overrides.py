@@ -139,7 +139,7 @@ def _give_way(owner: type, name: str, own: Any) -> Any:
 
 # -- the methods, made of their parts: written once, driven by sync and async methods --------------
 
-EXPECTED_HEAD = "expected_head"
+EXPECTED_HEAD = "__expected_head__"
 """In the config with which `put` is called for a commit: the head that it names. `put` of a shipped
 saver checks it in its own transaction, where one writer wins."""
 

@@ -206,8 +206,8 @@ class SqliteSaver(SqlSaver):
                     seq = execute(STATEMENTS["add_row"], row).lastrowid
                     # Compare-and-swap: no row is touched if the head, or what is recorded beside
                     # it, is not what this commit was built on.
-                    at = (space, state.seq, state.id, state.revision)
-                    moved = (seq, rows.checkpoint_id, seq, *at)
+                    old = (space, state.seq, state.id, state.revision)
+                    moved = (seq, rows.checkpoint_id, seq, *old)
                     if execute(STATEMENTS["move_head"], moved).rowcount != 1:
                         database.roll_back()
                         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 
