@@ -1,4 +1,4 @@
-"""The benchmark keeps running: every case works with our engine, has a row in the table, and is judged rightly."""
+"""The benchmark keeps running: every case works with our engine, has a row in the table, and is evaluated correctly."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_case_gives_a_number(name: str, tiny: Any) -> None:
     assert value > 0 or name in rest or name.startswith("M-")
 
 
-def test_commits_are_counted_whoever_opens_the_database(tiny: Any) -> None:
+def test_commits_are_counted_in_any_process(tiny: Any) -> None:
     """Three tasks may end apart on a busy machine; then a superstep takes two commits (PERFORMANCE P16)."""
     few, many = (everything.stored.commits(tiny, steps, 1) for steps in (2, 5))
     assert many - few == 3 * 2  # one for the task, one for `again`
@@ -139,7 +139,7 @@ def test_a_close_floor_is_part_of_some_goals() -> None:
 # -- showing ------------------------------------------------------------------------------------------------------
 
 
-def test_the_table_stands_without_a_peer_and_names_what_failed() -> None:
+def test_the_table_is_complete_without_a_peer_and_names_failures() -> None:
     samples = {"P1": {"ours": [8e-6, 9e-6, 1e-5], "floor": [2e-6]}}
     text = table.markdown(table.rows(samples, {"P1": {"peer": "took longer than 60 s"}}))
     cells = [cell.strip() for cell in text.splitlines()[2].split("|")]
@@ -147,13 +147,13 @@ def test_the_table_stands_without_a_peer_and_names_what_failed() -> None:
     assert table.told({"P1": {"peer": "took longer than 60 s"}}) == "- P1, peer: took longer than 60 s\n"
 
 
-def test_a_case_that_another_engine_wins_is_told() -> None:
+def test_a_case_won_by_another_engine_is_reported() -> None:
     lines = list(table.lost({"P1": {"ours": [9e-6], "peer": [200e-6], "burr": [8e-6]}}))
     assert lines[0] == "- **P1** (superstep: self-loop with a router): Burr needs 8.00 µs, we 9.00.\n"
     assert lines[1].startswith("- **P1**") and "reaches the must, not the aim" in lines[1] and len(lines) == 2
 
 
-def test_only_what_stands_between_the_marks_is_replaced() -> None:
+def test_only_text_between_the_marks_is_replaced() -> None:
     text = "before\n<!-- a -->\nold\n<!-- /a -->\nafter\n"
     assert table.put(text, "a", "new\n") == "before\n<!-- a -->\nnew\n<!-- /a -->\nafter\n"
 
@@ -203,7 +203,7 @@ def go(record: Any, names: list[str], repeat: int) -> None:
             record.take(name, engine, quick=True)
 
 
-def test_a_failing_case_is_asked_once_and_the_rest_goes_on(told: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_case_runs_once_and_the_others_continue(told: Any, capsys: pytest.CaptureFixture[str]) -> None:
     record = run.Record(["P1", "P2"])
     go(record, ["P1", "P2"], 2)
     once = [("P1", "ours"), ("P1", "peer"), ("P2", "ours")]
@@ -212,7 +212,7 @@ def test_a_failing_case_is_asked_once_and_the_rest_goes_on(told: Any, capsys: py
     assert "P2, peer: failed: no such luck" in capsys.readouterr().err
 
 
-def test_a_run_that_was_cut_goes_on_where_it_was(told: Any, tmp_path: Path) -> None:
+def test_an_interrupted_benchmark_resumes(told: Any, tmp_path: Path) -> None:
     file = tmp_path / "unfinished.json"
     go(run.Record(["P1", "P2"], file), ["P1"], 1)
     told.clear()

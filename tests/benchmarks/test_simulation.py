@@ -1,4 +1,4 @@
-"""The fleet on paper: benchmarks/simulation.py reads what was measured, and its tables say what a reader would expect."""
+"""The simulated fleet: benchmarks/simulation.py reads measured values, and its tables are plausible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_larger_fleet_asks_for_more_of_everything() -> None:
     assert all(large[name] > small[name] for name in small)
 
 
-def test_a_transaction_held_open_for_each_job_needs_the_most_connections() -> None:
+def test_a_transaction_open_for_each_job_needs_the_most_connections() -> None:
     load = simulation.Load(1000)
     asked = {way: simulation.demands(load, COSTS, SERVER, way)["connections"] for way in ("held", "locked", "named")}
     assert asked["held"] > 4 * asked["named"] == 4 * asked["locked"]

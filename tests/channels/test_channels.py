@@ -163,7 +163,7 @@ def test_a_used_channel_gives_a_fresh_one_too(channel: Any) -> None:
 
 
 @pytest.mark.parametrize("name", TRACKED)
-def test_checkpoint_comes_back(name: str) -> None:
+def test_a_checkpoint_restores_the_channel(name: str) -> None:
     made = MAKERS[name]()
     made.update([good(made)])
     again = MAKERS[name]().from_checkpoint(made.checkpoint())
@@ -284,7 +284,7 @@ def test_last_value_after_finish_shows_itself_once_at_the_end() -> None:
     assert made.finish() is False
 
 
-def test_after_finish_comes_back_from_any_pair() -> None:
+def test_after_finish_is_restored_from_any_pair() -> None:
     assert LastValueAfterFinish(int).from_checkpoint([5, True]).get() == 5
     back = NamedBarrierValueAfterFinish(str, NAMES).from_checkpoint([NAMES, True])
     assert back.is_available()
@@ -515,7 +515,7 @@ def test_copying_a_reducer_channel_shares_the_value() -> None:
 # --- topics ---------------------------------------------------------------------------------------------
 
 
-def test_a_topic_holds_the_items_of_the_last_step() -> None:
+def test_a_topic_has_the_items_of_the_last_step() -> None:
     made = Topic(int)
     assert made.update([1, 2])
     assert made.update([[3], (4, 5)])  # a list is opened, one level; a tuple is an item
@@ -525,7 +525,7 @@ def test_a_topic_holds_the_items_of_the_last_step() -> None:
     assert made.update([]) is False
 
 
-def test_an_accumulating_topic_holds_all_items() -> None:
+def test_an_accumulating_topic_has_all_items() -> None:
     made = Topic(int, accumulate=True)
     assert made.update([1, [2, [3]]])
     assert made.update([]) is False
@@ -560,7 +560,7 @@ def test_an_overwrite_replaces_all_items(accumulate: bool) -> None:
     assert not made.is_available()
 
 
-def test_what_a_topic_hands_out_is_not_its_own() -> None:
+def test_a_topic_returns_copies() -> None:
     made = Topic(int)
     made.update([1])
     made.get().append(2)
@@ -640,7 +640,7 @@ def test_a_barrier_without_names_is_open_and_cannot_be_consumed() -> None:
 
 
 @pytest.mark.parametrize("kind", BARRIERS)
-def test_what_a_barrier_hands_out_is_not_its_own(kind: Any) -> None:
+def test_a_barrier_returns_copies(kind: Any) -> None:
     made = kind(str, NAMES)
     made.update(["a"])
     stored = made.checkpoint()

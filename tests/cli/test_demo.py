@@ -1,4 +1,4 @@
-"""The demo as its user meets it: in a pipe and at a terminal, on folders large and small."""
+"""The demo in a pipe and at a terminal, on folders large and small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stategraph doctor` and `completion`: what is installed, which database can be used, and nothing secret."""
+"""`stategraph doctor` and `completion`: what is installed, which database is usable, and no secrets."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_database_that_cannot_be_used_is_a_fault_without_a_password(
     assert not Path("none.db").exists()
 
 
-def test_graphviz_is_looked_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphviz_is_detected(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     code, shown = examine(capsys)
     assert code == 0 and "missing" in line_of(shown, "dot")

@@ -1,4 +1,4 @@
-"""`python -m stategraph draw`: which graph is meant, what is written where, and sentences for what cannot be."""
+"""`python -m stategraph draw`: which graph is drawn, what is written where, and its errors."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_done_is_said(capsys: pytest.CaptureFixture[str], words: 
     assert complaint in shown.err and "Traceback" not in shown.err
 
 
-def test_a_builder_beside_its_graph_does_not_count(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_builder_of_a_compiled_graph_is_ignored(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (
         "from stategraph import START, StateGraph\n"
         "graph = StateGraph(dict).add_node('a', print).add_edge(START, 'a')\n"

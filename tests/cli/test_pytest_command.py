@@ -86,7 +86,7 @@ def test_it_writes_a_test_that_passes(word: str, tmp_path: Path, capsys: pytest.
     assert "step 2, node 'end': the list of keys that it wrote differs" in done.stdout
 
 
-def test_it_writes_over_nothing_unless_it_is_told_to(
+def test_existing_files_are_overwritten_only_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = store(tmp_path)

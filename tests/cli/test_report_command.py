@@ -55,7 +55,7 @@ def test_a_stored_thread_becomes_a_page(shop: Path, capsys: pytest.CaptureFixtur
     assert "wrap it?" in page
 
 
-def test_by_default_the_page_is_report_html_and_the_only_graph_is_taken(shop: Path) -> None:
+def test_the_default_page_is_report_html_and_the_only_graph_is_reported(shop: Path) -> None:
     assert main(["report", "--db", "shop.db", "--thread", "7", "corner_shop"]) == 0
     assert (shop / "report.html").is_file()
 

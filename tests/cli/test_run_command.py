@@ -1,4 +1,4 @@
-"""`stategraph run` and `resume`: results and chunks as JSON, questions at a terminal, exit codes, the way on."""
+"""`stategraph run` and `resume`: results and chunks as JSON, questions at a terminal, exit codes, and how to resume."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_result_is_json(call: Any) -> None:
     assert (done.code, done.result, done.err) == (0, {"n": 3, "log": [3]}, "")
 
 
-def test_the_input_may_come_from_a_file_or_from_stdin(call: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_input_may_be_read_from_a_file_or_stdin(call: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "input.json").write_text('{"n": 4}')
     assert call("run", "shop:app", "--input", "@input.json").result["n"] == 4
     monkeypatch.setattr(sys, "stdin", io.StringIO('{"n": 5}'))
@@ -141,7 +141,7 @@ def test_an_answer_that_is_no_json_is_text(call: Any) -> None:
     assert call("resume", *place, "--answer", "12").result["log"] == [0, "yes, please", 12]
 
 
-def test_a_failed_run_shows_the_users_lines_and_goes_on_later(call: Any, here: Path) -> None:
+def test_a_failed_run_shows_the_users_lines_and_resumes_later(call: Any, here: Path) -> None:
     failed = call("run", "shop:fails", "--db", "t.db", "--thread", "7")
     assert (failed.code, failed.out) == (1, "")
     assert "no \\x1b[2J here" in failed.err and 'raise ValueError("no' in failed.err
@@ -151,12 +151,12 @@ def test_a_failed_run_shows_the_users_lines_and_goes_on_later(call: Any, here: P
     assert call("resume", "shop:fails", "--db", "t.db", "--thread", "7").result["log"] == [0, "mended"]
 
 
-def test_a_new_thread_is_told(call: Any) -> None:
+def test_a_new_thread_id_is_printed(call: Any) -> None:
     told = call("run", "shop:app", "--db", "t.db").err
     assert told.startswith("thread ") and told.endswith(" in t.db\n")
 
 
-def test_without_a_place_a_paused_thread_is_lost_and_that_is_said(call: Any) -> None:
+def test_without_a_database_a_paused_thread_is_lost_with_a_warning(call: Any) -> None:
     assert "--db FILE stores it" in call("run", "shop:asks").err
 
 
@@ -217,7 +217,7 @@ def test_the_end_of_input_at_a_terminal_leaves_the_thread_paused(here: Path) -> 
 # -- the command line as a whole -------------------------------------------------------------------
 
 
-def test_the_version_is_told(call: Any) -> None:
+def test_the_version_is_printed(call: Any) -> None:
     assert call("--version").out == f"stategraph {__version__}\n"
 
 

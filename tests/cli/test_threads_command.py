@@ -1,4 +1,4 @@
-"""`python -m stategraph threads|history|show|prune`: a stored thread is seen, and pruned, from a terminal."""
+"""`python -m stategraph threads|history|show|prune`: stored threads are listed, shown and pruned from a terminal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(capsys: Any, *words: str) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_threads_are_listed_with_how_they_stand(db: str, capsys: Any) -> None:
+def test_threads_are_listed_with_their_status(db: str, capsys: Any) -> None:
     lines = run(capsys, "threads", "--db", db)
     assert [line.split("\t")[0] for line in lines] == ["failed", "asking", "done"]
     failed, asking, done = (line.split("\t")[-1] for line in lines)
@@ -69,7 +69,7 @@ def test_a_question_inside_a_task_is_printed_once(tmp_path: Path, capsys: Any) -
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_started_some_checkpoints_ago_is_told(tmp_path: Path, capsys: Any, fails: bool) -> None:
+def test_a_task_started_some_checkpoints_ago_is_shown(tmp_path: Path, capsys: Any, fails: bool) -> None:
     """With schedule="ready", its questions and errors are recorded beside the checkpoint at which it started."""
     file = str(tmp_path / "threads.db")
     config: Any = {"configurable": {"thread_id": "t"}}
@@ -99,7 +99,7 @@ def test_what_started_some_checkpoints_ago_is_told(tmp_path: Path, capsys: Any, 
     assert "next: a, long, other; " in before
 
 
-def test_a_running_task_whose_values_cannot_be_loaded_is_told_without_its_node(tmp_path: Path) -> None:
+def test_a_running_task_whose_values_cannot_be_loaded_is_shown_without_its_node(tmp_path: Path) -> None:
     code = """
 import sys
 from dataclasses import dataclass
@@ -157,7 +157,7 @@ def test_a_file_of_another_kind_is_refused_in_a_sentence(tmp_path: Path, capsys:
     assert "cannot be opened as an SQLite database" in capsys.readouterr().err
 
 
-def test_looking_makes_no_file(tmp_path: Path, capsys: Any) -> None:
+def test_read_commands_create_no_file(tmp_path: Path, capsys: Any) -> None:
     with pytest.raises(SystemExit):
         main(["threads", "--db", str(tmp_path / "none.db")])
     assert "there is no file" in capsys.readouterr().err
@@ -172,7 +172,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("words", [["threads"], ["history", "--thread", "done"], ["show", "--thread", "done"]])
-def test_looking_changes_no_byte(db: str, capsys: Any, words: list[str]) -> None:
+def test_read_commands_change_no_byte(db: str, capsys: Any, words: list[str]) -> None:
     before = contents(Path(db).parent)
     run(capsys, words[0], "--db", db, *words[1:])
     assert contents(Path(db).parent) == before

@@ -96,7 +96,7 @@ def test_each_mention_of_a_page_names_one_that_is_there() -> None:
     assert not gone
 
 
-def test_nobody_is_told_to_install_from_an_index() -> None:
+def test_no_page_says_to_install_from_an_index() -> None:
     """There is no package on any; errors take their words from `extras.install_command`."""
     wrong = re.compile(r"""pip install ["']?stategraph(?![-\w])""")
     ours = (path for path in own_files() if path.suffix in (".py", ".md", ".ipynb", ".toml"))

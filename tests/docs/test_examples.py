@@ -1,4 +1,4 @@
-"""Every program in examples/ runs by itself and prints what it says it prints."""
+"""Every program in examples/ runs and prints what its docstring says."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_approval_takes_the_wishes_of_both(tmp_path: Path) -> None:
     assert "\npublished: About tea, draft 2, shorter, a joke\n" in shown
 
 
-def test_approval_asks_again_whom_it_did_not_understand(tmp_path: Path) -> None:
+def test_approval_repeats_a_question_after_an_invalid_answer(tmp_path: Path) -> None:
     lines = run("approval", "--answers", "maybe", "approve", "reject", cwd=tmp_path).splitlines()
     assert [line[:6] for line in lines[:2]] == ["editor", "lawyer"]
     assert lines[2] == "  not understood: Input should be 'approve', 'reject' or 'edit'"
@@ -121,7 +121,7 @@ def test_functional_with_other_cities(tmp_path: Path) -> None:
 # -- research -------------------------------------------------------------------------------------------------
 
 
-def test_research_goes_on_through_what_goes_wrong(tmp_path: Path) -> None:
+def test_research_continues_after_failures(tmp_path: Path) -> None:
     lines = run("research", cwd=tmp_path).splitlines()
     said = [line.removeprefix("  study / ") for line in lines if line.startswith("  ")]
     assert [line for line in said if line.startswith("tides")] == [
@@ -211,7 +211,7 @@ def test_tool_agent_asks_a_server_that_streams(tmp_path: Path) -> None:
     ]
 
 
-def test_tool_agent_tells_the_model_of_its_mistakes(tmp_path: Path) -> None:
+def test_tool_agent_returns_errors_to_the_model(tmp_path: Path) -> None:
     asked = {"name": "fly", "arguments": "{}"}
     calls = [{"id": "c1", "function": asked}, {"id": "c2", "function": {"name": "calculate", "arguments": "["}}]
     answers = [whole({"content": None, "tool_calls": calls}), whole({"content": "I cannot."})]

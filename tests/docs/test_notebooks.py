@@ -1,4 +1,4 @@
-"""The notebooks run as they are kept: from top to bottom, and what they show is what a reader sees on the web."""
+"""The notebooks run from top to bottom, and show what their stored outputs show."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_notebooks_are_those_that_the_first_one_leads_to() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_kept_outputs_have_no_error_and_tell_nothing_of_the_machine(name: str) -> None:
+def test_stored_outputs_have_no_errors_and_no_machine_names(name: str) -> None:
     for cell in code_cells(stored(name)):
         for output in cell["outputs"]:
             assert output["output_type"] != "error" and output.get("name") != "stderr", cell["id"]

@@ -1,4 +1,4 @@
-"""What is Dask's own, and one run on a cluster. The whole suite of executors: `test_dask_suite.py`."""
+"""What is specific to Dask, and one run on a cluster. The whole suite of executors: `test_dask_suite.py`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_closed_client_says_so(drive: Drive, client: Any) -> None:
             drive.invoke(row(where, executor=other), {"log": ["x" * size]})
 
 
-def test_a_trace_goes_on_in_its_workers(drive: Drive, executor: Any) -> None:
+def test_a_trace_continues_in_its_workers(drive: Drive, executor: Any) -> None:
     pytest.importorskip("opentelemetry.sdk")
     from kit import otel_nodes
 

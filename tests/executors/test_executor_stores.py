@@ -1,4 +1,4 @@
-"""The graph's store where nodes run on executors: which can be opened there, when, how often, and how it ends."""
+"""The graph's store where nodes run on executors: which can be opened there, when, how often, and how it is closed."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_an_embed_function_that_cannot_be_pickled_is_named(one: ProcessExecutor,
         row(remembers, executor=one, store=store)
 
 
-def test_without_cloudpickle_what_the_script_defines_is_told(one: ProcessExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cloudpickle_definitions_of_the_script_are_an_error(one: ProcessExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickling, "_cloudpickle", lambda: None)
     monkeypatch.setattr("stategraph.executors.stores.dump_function", lambda opens, **_: b"c__main__\nembed")
     found = dump_opener(Noted("log"), one)
@@ -187,12 +187,12 @@ def tells_its_connection(state: State, store: Any) -> State:
         return {"log": wire.rows("SELECT pg_backend_pid()")}
 
 
-def test_it_is_opened_for_those_who_use_it(drive: Drive, one: ProcessExecutor, log: Path) -> None:
+def test_a_store_is_opened_only_for_nodes_that_use_it(drive: Drive, one: ProcessExecutor, log: Path) -> None:
     assert drive.invoke(row(only_looks, executor=one, store=Noted(log)), {})["log"] == ["only looked"]
     assert not log.exists()
 
 
-def test_a_store_that_cannot_be_opened_is_told_with_the_node(drive: Drive, one: ProcessExecutor, tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_opened_is_reported_with_the_node(drive: Drive, one: ProcessExecutor, tmp_path: Path) -> None:
     app = row(opens_its_store, executor=one, store=Noted(tmp_path / "nowhere" / "log"))
     with pytest.raises(ShippingError, match=r"'opens_its_store'.*: the store: cannot be opened in process \d+: FileNotFoundError"):
         drive.invoke(app, {})
@@ -200,7 +200,7 @@ def test_a_store_that_cannot_be_opened_is_told_with_the_node(drive: Drive, one: 
     assert drive.invoke(app, {})["log"] == ["Noted"], "it is tried again"
 
 
-def test_a_file_that_is_gone_is_told_and_not_made_anew(drive: Drive, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_and_not_created(drive: Drive, tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with ProcessExecutor(1) as fresh, SqliteStore.from_conn_string(str(path)) as store:
         app = row(opens_and_reads, executor=fresh, store=store)

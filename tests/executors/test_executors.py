@@ -1,4 +1,6 @@
-"""Executors: what crosses and what does not, on processes of our own, on pools of the user's, on their threads."""
+"""Executors: what can be sent to a worker and what cannot, on our processes, on pools of the user's, on their
+threads.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +172,7 @@ class WithAHint(KeyError):
      UnicodeDecodeError("utf-8", b"x", 0, 1, "y"), subprocess.CalledProcessError(1, ["a"], b"o"),
      WorkerLostError("n", "e", 3, "r"), InvalidGraphError(["a", "b"]), ImportError("no", name="m")],
 )  # fmt: skip
-def test_an_error_comes_back_as_it_was(error: BaseException) -> None:
+def test_an_error_is_raised_unchanged(error: BaseException) -> None:
     error.add_note("a note")
     found = pickling.unpack_error(pickling.pack_error(error))
     held = ("args", "code", "errno", "filename", "value", "start", "name")
@@ -178,7 +180,7 @@ def test_an_error_comes_back_as_it_was(error: BaseException) -> None:
     assert [getattr(found, name, None) for name in held] == [getattr(error, name, None) for name in held]
 
 
-def test_an_error_that_cannot_come_is_told_in_words() -> None:
+def test_an_unpicklable_error_is_raised_as_text() -> None:
     error = Oops(1)
     error.lock = threading.Lock()  # type: ignore[attr-defined]
     found = pickling.unpack_error(pickling.pack_error(error))
@@ -199,7 +201,7 @@ def test_a_task_may_die_three_times_in_each_run(processes: Any, drive: Drive, tm
     assert (tmp_path / "tries").read_text() == "xxxxxx"
 
 
-def test_pools_that_come_and_go_leave_no_thread_and_no_file_behind(drive: Drive, pool: Any) -> None:
+def test_stopped_pools_leave_no_thread_and_no_file_behind(drive: Drive, pool: Any) -> None:
     app = row(speaks)
 
     def listen(pool: Any) -> tuple[int, int]:
@@ -270,7 +272,7 @@ def test_a_script_needs_no_guard(tmp_path: Path, way: str) -> None:
     assert (done.stdout.split("\n"), done.stderr) == (["{'n': 2}", "oops", ""], "")
 
 
-def test_what_a_function_of_a_script_uses_and_cannot_take_along_is_told_at_compile() -> None:
+def test_unpicklable_globals_of_a_scripts_function_are_reported_at_compile() -> None:
     code = (
         "from stategraph import START, StateGraph\nimport threading\n"
         "lock = threading.Lock()\n"
@@ -292,7 +294,7 @@ def speaks_of_what_is_only_there(state: State) -> None:
     stategraph.get_stream_writer()(module.Thing())
 
 
-def test_an_event_that_the_driver_cannot_load_says_whose_it_is(drive: Drive, far: Any) -> None:
+def test_an_event_that_the_driver_cannot_load_names_its_node(drive: Drive, far: Any) -> None:
     why = "node 'speaks_of_what_is_only_there' .* an event: cannot be loaded by the driver: .*No module named 'only_there'"
     with pytest.raises(ShippingError, match=why):
         drive.stream(row(speaks_of_what_is_only_there, executor=far), {}, stream_mode="custom")
@@ -319,14 +321,14 @@ def lets_it_tell(state: State) -> None:
     stategraph.get_stream_writer()("of this call")
 
 
-def test_what_a_call_tells_after_its_end_is_not_taken_for_another_runs(tmp_path: Path) -> None:
+def test_late_messages_of_a_call_are_not_taken_for_another_runs(tmp_path: Path) -> None:
     with ProcessExecutor(1) as one:
         for node, heard in ((tells_later, []), (lets_it_tell, ["of this call"])):
             app = row(node, executor=one)
             assert list(app.stream({"texts": [str(tmp_path)]}, stream_mode="custom")) == heard
 
 
-def test_what_is_nested_too_deep_is_named_in_few_words(processes: Any) -> None:
+def test_a_value_nested_too_deep_is_named_briefly(processes: Any) -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -353,7 +355,7 @@ def test_there_are_no_more_processes_than_wanted(drive: Drive) -> None:
         ProcessExecutor(0)
 
 
-def test_waiting_for_a_worker_is_not_held_against_a_node(drive: Drive) -> None:
+def test_waiting_for_a_worker_does_not_count_for_a_timeout(drive: Drive) -> None:
     with ProcessExecutor(1) as processes:
         graph = StateGraph(State).add_node(takes_its_time, timeout=1.2)
         graph.add_conditional_edges(START, lambda state: [Send("takes_its_time", {})] * 4, ["takes_its_time"])
@@ -497,7 +499,7 @@ def test_a_child_of_a_fork_has_workers_of_its_own(processes: Any) -> None:
     assert app.invoke({})["log"] == [ours], "the parent keeps its own"
 
 
-def test_the_word_means_one_pool_for_all(drive: Drive) -> None:
+def test_the_name_of_an_executor_means_one_shared_pool(drive: Drive) -> None:
     assert resolve_executor("processes") is resolve_executor("processes")
     assert drive.invoke(row(where, executor="processes"), {})["log"] != [os.getpid()]
 
@@ -532,7 +534,7 @@ class Inline(stategraph.executors.Executor):
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_a_place_of_ones_own(drive: Drive, story: str) -> None:
+def test_a_custom_executor(drive: Drive, story: str) -> None:
     assert play(drive, story, executor=Inline()) == play(drive, story)
 
 
@@ -557,7 +559,7 @@ def test_mail_that_is_none_ends_its_line_and_no_other(sent: bytes, drive: Drive,
     assert drive.stream(row(speaks, executor=pool), {"n": 0}, stream_mode="custom")[-1] == "last"
 
 
-def test_a_node_by_hand(drive: Drive) -> None:
+def test_a_raw_node_runs_on_an_executor(drive: Drive) -> None:
     inline = Inline()
     node = NodeBuilder().subscribe_only("a").do(str).do(len).set_executor(inline).write_to("b")
     app = Pregel(nodes={"n": node}, channels={"a": LastValue(int), "b": LastValue(int)}, input_channels="a", output_channels="b")
@@ -577,7 +579,7 @@ def test_only_the_keys_that_a_node_names_go_along(drive: Drive) -> None:
     assert inline.shared == [] and len(inline.calls[0].payload) < 3_000
 
 
-def test_bytes_go_as_they_are(drive: Drive) -> None:
+def test_bytes_are_not_pickled(drive: Drive) -> None:
     """They are not pickled, neither apart nor in the payload; pickled ones are not taken for them."""
 
     class Blobs(TypedDict):
@@ -629,7 +631,7 @@ def is_free(path: Path) -> bool:
         return True
 
 
-def test_another_driver_goes_on_where_one_was_killed(processes: Any, drive: Drive, tmp_path: Path) -> None:
+def test_another_driver_resumes_after_a_kill(processes: Any, drive: Drive, tmp_path: Path) -> None:
     code = f"from kit import executor_graphs; executor_graphs.be_a_driver({str(tmp_path)!r})"
     driver = subprocess.Popen([sys.executable, "-c", code])
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:

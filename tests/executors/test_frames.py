@@ -1,4 +1,4 @@
-"""Frames: what was put is received whole or not at all, and only under its call's id."""
+"""Frames: a message is received whole or not at all, and only under its call's id."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_is_no_frame_of_this_call_is_never_received(ends: tuple[socket.sock
             frames.receive(ID)
 
 
-def test_memory_is_taken_as_bytes_come_whatever_a_frame_says(ends: tuple[socket.socket, Frames]) -> None:
+def test_memory_grows_with_received_bytes_and_not_with_the_announced_size(ends: tuple[socket.socket, Frames]) -> None:
     there, frames = ends
     there.sendall(HEAD.pack(MARK, ID, ANSWER, LONGEST) + b"a little")
     with pytest.raises(TimeoutError):

@@ -1,4 +1,6 @@
-"""Sub-interpreters as workers: the suite of `test_executors.py` on Python's own pool of them, and what is theirs alone."""
+"""Sub-interpreters as workers: the suite of `test_executors.py` on Python's own pool of them, and what is specific to
+them.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ def test_a_run_is_equal_to_the_local_one_event_by_event(drive: Drive, executor: 
     assert play(drive, story, executor=executor) == play(drive, story)
 
 
-def test_interpreters_are_not_taken_for_threads(pool: Any) -> None:
+def test_an_interpreter_pool_is_not_taken_for_a_thread_pool(pool: Any) -> None:
     assert isinstance(resolve_executor(pool), InterpreterExecutor)
     assert resolve_executor(pool) is resolve_executor(pool)
 
@@ -147,7 +149,7 @@ def late(pool: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             sys.modules.pop(name, None)
 
 
-def test_a_function_is_found_on_the_drivers_paths_as_they_are_now(drive: Drive, pool: Any, late: Any) -> None:
+def test_a_function_is_imported_by_the_drivers_current_path(drive: Drive, pool: Any, late: Any) -> None:
     assert drive.invoke(row(late.which, executor=pool), {})["log"] != [get_main().id]
 
 

@@ -1,4 +1,4 @@
-"""Processes of our own: an answer belongs to its call, whoever else writes; a worker that is lost is noticed at once."""
+"""Our worker processes: a response belongs to its call, whoever else writes; a lost worker is detected at once."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_each_call_gets_its_own_answer_from_its_worker_though_nodes_fork(drive: 
     assert not pids or {worker.process.pid for worker in one._workers} == pids, "the worker is kept"
 
 
-def test_an_error_of_a_child_is_shown_and_its_words_are_its_last(capfd: Any) -> None:
+def test_the_error_of_a_child_is_shown_with_its_last_output(capfd: Any) -> None:
     with ProcessExecutor(1) as processes:
         app = graph_of(hostile_nodes.child_speaks_at_last, executor=processes)
         assert app.invoke({"token": "t"})["answers"] == [("t", True, 1)]
@@ -114,7 +114,7 @@ THREE_TIMES = [pytest.param(act, id=act.__name__, marks=[pytest.mark.trial] * (a
 
 
 @pytest.mark.parametrize("act", THREE_TIMES)
-def test_what_is_no_answer_is_told_after_three_workers(two: Any, tmp_path: Path, act: Any) -> None:
+def test_an_invalid_response_is_an_error_after_three_workers(two: Any, tmp_path: Path, act: Any) -> None:
     always = {"token": f"{act.__name__} True", "folder": str(tmp_path)}
     with pytest.raises(WorkerLostError, match=f"'hostile' lost its worker on 2 processes 3 times: {HOSTILE[act]}"):
         within_patience(lambda: graph_of(hostile_nodes.hostile, executor=two).invoke(always))
@@ -153,7 +153,7 @@ def sentinel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delattr(os, "pidfd_open")
 
 
-def test_a_worker_that_dies_is_noticed_though_a_child_of_its_holds_the_pipe(drive: Drive, sentinel: None, tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_detected_though_its_child_keeps_the_pipe_open(drive: Drive, sentinel: None, tmp_path: Path) -> None:
     with ProcessExecutor(1) as one:
         app = graph_of(forking_nodes.dies_beside_a_child, executor=one)
         found = within_patience(lambda: drive.invoke(app, {"token": "t", "folder": str(tmp_path)}))
@@ -220,7 +220,7 @@ signal.pause()
 """
 
 
-def test_a_worker_ends_with_its_driver_though_a_child_of_the_driver_holds_the_pipe() -> None:
+def test_a_worker_ends_with_its_driver_though_a_child_of_the_driver_keeps_the_pipe_open() -> None:
     command = [sys.executable, "-c", DRIVER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None

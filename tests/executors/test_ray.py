@@ -78,7 +78,7 @@ def test_the_module_means_its_cluster(executor: Any) -> None:
     assert resolve_executor(executor) is resolve_executor(executor)
 
 
-def test_a_trace_goes_on_in_its_workers(drive: Drive, executor: Any) -> None:
+def test_a_trace_continues_in_its_workers(drive: Drive, executor: Any) -> None:
     pytest.importorskip("opentelemetry.sdk")
     from kit import otel_nodes
 

@@ -29,13 +29,13 @@ def processes() -> Iterator[Processes]:
 
 @pytest.mark.trial
 @pytest.mark.parametrize("trial", [pytest.param(TRIALS[name], id=IDS[name]) for name in IDS if name not in LONG])
-def test_every_promise_holds_in_one_round(trial: Trial, processes: Processes) -> None:
+def test_every_guarantee_holds_in_one_round(trial: Trial, processes: Processes) -> None:
     holds(trial, min(trial.rounds(QUICK), 1), processes)
 
 
 @pytest.mark.trial
 @EACH
-def test_every_promise_holds_at_the_quick_size(trial: Trial, processes: Processes) -> None:
+def test_every_guarantee_holds_at_the_quick_size(trial: Trial, processes: Processes) -> None:
     holds(trial, trial.rounds(QUICK), processes)
 
 
@@ -46,7 +46,7 @@ def holds(trial: Trial, rounds: int, processes: Processes) -> None:
         pytest.skip(record.skipped or "only at full size: make chaos")
 
 
-def test_a_campaign_goes_on_where_it_was_stopped(tmp_path) -> None:
+def test_a_stopped_campaign_resumes(tmp_path) -> None:
     done = []
     trial = Trial("R0", "counts", "", 3, 9, lambda round: done.append(round.number))
     path = tmp_path / "counts.json"
@@ -70,7 +70,7 @@ def test_a_round_is_a_function_of_its_seed_and_number() -> None:
     assert drawn[0] == drawn[2] != drawn[1]
 
 
-def test_a_planted_bug_is_gone_afterwards() -> None:
+def test_a_planted_bug_is_removed_afterwards() -> None:
     bug = BUGS["fork_reuses_keys"]
     run_trial(TRIALS[bug.caught_by], range(1), bug="fork_reuses_keys")
     assert not run_trial(TRIALS[bug.caught_by], range(1)).failures

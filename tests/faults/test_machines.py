@@ -1,4 +1,6 @@
-"""Machines with a real network between them: whatever is cut off, for a while or for good, nothing is lost or doubled."""
+"""Machines with a real network between them: whatever is cut off, for a while or permanently, nothing is lost or done
+twice.
+"""
 
 from __future__ import annotations
 
@@ -217,7 +219,7 @@ def suppressed(opened: Any) -> Iterator[Any]:
 
 
 @pytest.mark.trial
-def test_jobs_of_machines_of_which_nobody_hears_go_on_elsewhere_after_half_a_minute(story: Story) -> None:
+def test_jobs_of_silent_machines_are_resumed_elsewhere_after_half_a_minute(story: Story) -> None:
     assert NOTICED - 10 < story.elsewhere < NOTICED + SLACK
     assert [(each.status, each.attempts) for each in story.moved] == [("done", 2)] * 4
 
@@ -230,12 +232,12 @@ def test_a_machine_that_is_back_too_late_changes_nothing_and_works_on(story: Sto
 
 
 @pytest.mark.trial
-def test_a_machine_that_is_back_keeps_the_jobs_that_nobody_took(story: Story) -> None:
+def test_a_machine_that_is_back_keeps_jobs_that_no_other_claimed(story: Story) -> None:
     assert [(each.status, each.attempts) for each in story.kept] == [("done", 1)] * 4
 
 
 @pytest.mark.trial
-def test_a_machine_that_vanished_holds_no_lock_and_no_connection_for_longer(story: Story) -> None:
+def test_a_machine_that_vanished_keeps_no_lock_and_no_connection_for_longer(story: Story) -> None:
     assert story.unlocked < NOTICED + SLACK
     assert story.unseen < NOTICED + SLACK
 
@@ -288,7 +290,7 @@ def test_on_a_slow_line_that_loses_some_of_what_passes_every_step_is_exact(site:
 
 
 @pytest.mark.trial
-def test_who_is_cut_off_from_the_queue_is_told_in_time_and_asks_again(site: Site) -> None:
+def test_a_worker_cut_off_from_the_queue_gets_an_error_in_time_and_polls_again(site: Site) -> None:
     with Queue.from_conn_string(site.schema(), counting, timeout=1) as queue:
         run_id = queue.submit("t", five())
         threading.Timer(0.3, site.desk.pull).start()
@@ -354,7 +356,7 @@ def test_what_was_given_up_is_not_done_later(site: Site) -> None:
 
 
 @pytest.mark.trial
-def test_a_run_that_is_cut_off_ends_in_time_and_goes_on_where_it_was(drive: Any, site: Site) -> None:
+def test_a_run_that_is_cut_off_ends_in_time_and_resumes(drive: Any, site: Site) -> None:
     with PostgresSaver.from_conn_string(site.schema(), timeout=1) as saver:
         app = counting.copy({"checkpointer": saver})
         drive.invoke(app, {"log": [], "left": 1}, config("idle"))
@@ -372,7 +374,7 @@ def test_a_run_that_is_cut_off_ends_in_time_and_goes_on_where_it_was(drive: Any,
 
 
 @pytest.mark.trial
-def test_a_server_that_lost_its_power_is_found_again(site: Site) -> None:
+def test_a_server_that_lost_its_power_is_reconnected(site: Site) -> None:
     """Nobody heard that the connections had ended; the idle ones in a pool look as if they were alive."""
     with PostgresSaver.from_conn_string(site.schema(), timeout=20) as saver:
         app = counting.copy({"checkpointer": saver})

@@ -1,4 +1,6 @@
-"""Every kind of class as the contract of a state: what nodes see, what is written, what is refused and how it is told."""
+"""Every kind of class as the schema of a state: what nodes see, what is written, what is refused and with which
+error.
+"""
 
 from __future__ import annotations
 
@@ -286,7 +288,7 @@ def test_a_strict_class_converts_nothing(schema: Any, place: Any, drive: Drive) 
     assert "'3' for the key 'n', which does not fit: Input should be a valid integer" in refused(drive, app, given)
 
 
-def test_the_config_of_a_class_holds_for_what_is_written(drive: Drive) -> None:
+def test_the_config_of_a_class_applies_to_writes(drive: Drive) -> None:
     class Stripped(BaseModel):
         model_config = ConfigDict(str_strip_whitespace=True, str_max_length=5)
         text: str = ""
@@ -341,7 +343,7 @@ def test_a_validator_sees_what_was_written_with_its_value(drive: Drive) -> None:
     assert text == "node 'node' wrote 'b' for the key 'again', which does not fit: Value error, again must be the name"
 
 
-def test_what_a_validator_raises_besides_tells_where(drive: Drive) -> None:
+def test_other_exceptions_of_a_validator_name_the_node(drive: Drive) -> None:
     with pytest.raises(KeyError) as caught:
         drive.invoke(one(Validated, lambda state: {"again": "b"}, validate="writes"), {"name": "x"}, CONFIG)
     assert "in a validator, called for what node 'node' wrote for 'again'" in caught.value.__notes__

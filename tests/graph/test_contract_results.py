@@ -1,4 +1,4 @@
-"""What comes out of a graph whose state is a class: instances with `version="v2"`, aliases where the class wants them."""
+"""The results of a graph whose state is a class: instances with `version="v2"`, aliases where the class has them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_makes_no_instance_yet_is_shown_as_a_dict(drive: Drive) -> None:
 
 
 @CLASSES
-def test_get_state_holds_an_instance_of_the_state_if_asked_for(schema: Any, drive: Drive) -> None:
+def test_get_state_returns_an_instance_of_the_state_on_request(schema: Any, drive: Drive) -> None:
     app = counting(schema, output_schema=Typed).compile(InMemorySaver())
     drive.invoke(app, {"n": 1}, CONFIG)
     assert drive.get_state(app, CONFIG).values == {"n": 2, "log": ["counted"]}
@@ -186,7 +186,7 @@ def camel(**options: Any) -> StateGraph[Any]:
     return StateGraph(Camel, **options).add_node("rename", rename).add_edge(START, "rename")
 
 
-def test_a_class_that_serializes_by_alias_comes_out_under_aliases(drive: Drive) -> None:
+def test_a_class_that_serializes_by_alias_is_returned_with_aliases(drive: Drive) -> None:
     app = camel().compile(InMemorySaver())
     assert drive.invoke(app, {"userName": "anne"}, CONFIG) == {"userName": "Anne", "userAge": 3}
     assert drive.stream(app, {"user_name": "ben"}, CONFIG, stream_mode="values") == [
@@ -206,7 +206,7 @@ def test_inside_keys_have_the_names_of_fields(drive: Drive) -> None:
     drive.update_state(app, CONFIG, found)
 
 
-def test_what_comes_out_may_go_in_again(drive: Drive) -> None:
+def test_an_output_is_a_valid_input(drive: Drive) -> None:
     app = camel().compile()
     once = drive.invoke(app, {"userName": "anne"})
     assert drive.invoke(app, once) == once
@@ -227,7 +227,7 @@ def test_a_nested_graph_gives_its_parent_keys_not_aliases(drive: Drive) -> None:
     assert {tuple(chunk) for _, chunk in shown} == {("userName", "userAge")}
 
 
-def test_a_paused_call_keeps_its_questions_beside_aliases(drive: Drive) -> None:
+def test_a_paused_call_returns_interrupts_with_aliases(drive: Drive) -> None:
     class Asking(Camel):
         answer: str = ""
 

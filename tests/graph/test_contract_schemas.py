@@ -1,4 +1,6 @@
-"""The JSON schemas of a graph say what it takes: a value fits the schema if, and only if, `validate="input"` takes it."""
+"""The JSON schemas of a graph describe its input: a value fits the schema if, and only if, `validate="input"` accepts
+it.
+"""
 
 from __future__ import annotations
 
@@ -201,7 +203,7 @@ def fitting(described: dict[str, Any], whole: dict[str, Any]) -> st.SearchStrate
 @pytest.mark.filterwarnings("ignore:the input has the unknown key")
 @settings(deadline=None)
 @given(data=st.data())
-def test_an_input_fits_its_json_schema_if_and_only_if_it_is_taken(schema: Any, data: st.DataObject) -> None:
+def test_an_input_fits_its_json_schema_if_and_only_if_it_is_accepted(schema: Any, data: st.DataObject) -> None:
     app = GRAPHS[schema]
     described = app.get_input_jsonschema()
     value = data.draw(inputs(described))
@@ -228,7 +230,7 @@ def test_an_optional_key_without_a_default_is_required_and_may_be_null() -> None
         assert described["properties"]["maybe"]["anyOf"] == [{"type": "integer"}, {"type": "null"}], schema
 
 
-def test_an_output_is_described_as_it_comes_out() -> None:
+def test_an_output_is_described_as_it_is_returned() -> None:
     class Camel(BaseModel):
         model_config = ConfigDict(alias_generator=str.upper, serialize_by_alias=True)
         n: int
@@ -262,7 +264,7 @@ def test_texts_of_fields_are_shown() -> None:
     assert shown == {"n": {"title": "Number", "description": "how many", "examples": [3], "default": 2, "type": "integer"}}
 
 
-def test_what_json_has_no_word_for_may_be_anything() -> None:
+def test_types_without_a_json_schema_accept_anything() -> None:
     class Locked(BaseModel):
         model_config = ConfigDict(arbitrary_types_allowed=True)
         n: int
@@ -306,7 +308,7 @@ def schema_of(schema: Any) -> Any:
 @pytest.mark.parametrize("schema", [int | None, list[int], Model, Aliased, Generic_[int], Data, Typed, Partial, Cat | Dog], ids=str)
 @settings(deadline=None)
 @given(data=st.data())
-def test_an_answer_fits_the_schema_of_its_question_if_and_only_if_it_is_taken(schema: Any, data: st.DataObject) -> None:
+def test_an_answer_fits_the_schema_of_its_interrupt_if_and_only_if_it_is_accepted(schema: Any, data: st.DataObject) -> None:
     def ask(state: State) -> State:
         interrupt("?", response_schema=schema)
         return {"result": 1}

@@ -1,4 +1,4 @@
-"""States that are contracts: defaults that count, validated values, models that come back as they were meant."""
+"""States with a contract: defaults that apply, validated values, models that are restored with their types."""
 
 from __future__ import annotations
 

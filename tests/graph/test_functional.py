@@ -1,4 +1,4 @@
-"""The functional API: what an entrypoint is and takes, what a task is, what a resume repeats and what it does not."""
+"""The functional API: what an entrypoint is and accepts, what a task is, what a resume repeats and what it does not."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_previous_is_what_the_last_run_of_the_thread_returned(drive: Drive) -> N
     assert drive.invoke(total, 1, {"configurable": {"thread_id": "2"}}) == 1
 
 
-def test_final_tells_the_callers_value_from_the_one_kept(drive: Drive) -> None:
+def test_final_separates_the_returned_value_from_the_stored_one(drive: Drive) -> None:
     @entrypoint(checkpointer=InMemorySaver())
     def flow(x: int, previous: Any) -> entrypoint.final[int | None, int]:
         return entrypoint.final(value=previous, save=2 * x)
@@ -164,7 +164,7 @@ def test_final_may_be_none_on_both_sides(drive: Drive) -> None:
         entrypoint.final[int]
 
 
-def test_update_state_sets_what_comes_next(drive: Drive) -> None:
+def test_update_state_sets_the_next_previous_value(drive: Drive) -> None:
     @entrypoint(checkpointer=InMemorySaver())
     def total(x: int, previous: Any) -> int:
         return x + (previous or 0)
@@ -403,7 +403,7 @@ def test_replay_in_every_durability(drive: Drive, durability: str) -> None:
 VALUES = [None, False, 0, "", [], {}, (1, (2, 3)), {"a": (1,)}, {1, 2}, b"x", 2**80]
 
 
-def test_stored_results_come_back_equal_and_of_their_type(drive: Drive) -> None:
+def test_stored_results_are_restored_equal_and_of_their_type(drive: Drive) -> None:
     log: list[int] = []
 
     @task

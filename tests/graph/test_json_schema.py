@@ -1,4 +1,4 @@
-"""The schemas of a graph as JSON schemas: every kind of schema, what is left out, and what JSON has no word for."""
+"""The schemas of a graph as JSON schemas: every kind of schema, what is left out, and types without a JSON schema."""
 
 import operator
 import threading
@@ -97,7 +97,7 @@ def test_a_state_without_keys_is_its_type() -> None:
     }  # fmt: skip
 
 
-def test_what_json_has_no_word_for_may_be_anything() -> None:
+def test_types_without_a_json_schema_accept_anything() -> None:
     odd = TypedDict("odd", {"lock": threading.Lock, "_x": int, "copy": str, "model_config": int})  # type: ignore[misc]
     found = app_of(odd).get_input_jsonschema()["properties"]
     assert found["lock"] == {"title": "Lock"}

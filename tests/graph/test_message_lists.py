@@ -64,7 +64,7 @@ def change(messages: list[Any], how: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), WRITES, IN_PLACE, st.booleans()), max_size=10))
-def test_a_channel_with_an_index_holds_what_the_reducer_gives(steps: Any) -> None:
+def test_a_channel_with_an_index_returns_what_the_reducer_returns(steps: Any) -> None:
     """Any channel made so far goes on, as in forks and after supersteps that failed; previews come in between."""
     channels = [MESSAGES.from_checkpoint(MISSING)]
     for which, writes, how, previewed in steps:
@@ -85,7 +85,7 @@ def test_a_channel_with_an_index_holds_what_the_reducer_gives(steps: Any) -> Non
         channels.append(updated)
 
 
-def test_an_overwrite_is_indexed_anew() -> None:
+def test_an_overwrite_rebuilds_the_index() -> None:
     channel = MESSAGES.from_checkpoint([says("1")])
     channel.update([says("2")])
     channel.update([Overwrite([says("2", "other")])])
@@ -120,7 +120,7 @@ def test_routers_on_several_threads_may_preview_one_channel() -> None:
 
 @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, lambda channel: pickle.loads(pickle.dumps(channel))])
 @pytest.mark.parametrize("reducer", [add_messages, add_messages(format="openai")])
-def test_a_channel_that_was_copied_or_pickled_goes_on(make: Any, reducer: Any) -> None:
+def test_a_copied_or_pickled_channel_continues(make: Any, reducer: Any) -> None:
     channel = BinaryOperatorAggregate(list, reducer)
     channel.update([says("1")])
     other = make(channel)

@@ -305,7 +305,7 @@ def test_a_kept_index_is_not_used_for_another_list(long: list[Any]) -> None:
     assert len(add_messages(changed, says("5"))) == 1002
 
 
-def test_who_changes_a_result_does_not_change_what_is_kept(long: list[Any]) -> None:
+def test_changing_a_result_does_not_change_the_stored_value(long: list[Any]) -> None:
     long[3] = says("other")
     assert add_messages(long, says("3", "new"))[-1] == says("3", "new")
     long.pop(0)
@@ -331,7 +331,7 @@ def test_messages_that_cannot_be_compared_are_indexed_again(long: list[Any]) -> 
     assert len(add_messages(again, says("new"))) == 1002
 
 
-def test_nothing_is_kept_of_a_list_that_is_gone() -> None:
+def test_a_collected_list_is_released() -> None:
     message = Plain("hi", "1")
     alive = weakref.ref(message)
     channel = MESSAGES.from_checkpoint([message])
@@ -353,7 +353,7 @@ def test_a_reducer_that_wraps_add_messages_is_called() -> None:
     assert ids(channel.get()) == ["2", "3"]
 
 
-def test_removals_are_stored_under_the_name_they_always_had() -> None:
+def test_removals_are_stored_under_a_stable_name() -> None:
     assert b"stategraph.graph.messages:RemoveMessage" in Serializer().dumps(CLEAR)[1]
 
 
@@ -552,7 +552,7 @@ def test_nostream_sends_no_tokens_but_what_is_pushed(drive: Drive) -> None:
     assert [m for m, _ in got] == [says("p")]
 
 
-def test_a_nested_graph_is_heard_where_it_is_asked_for(drive: Drive) -> None:
+def test_a_nested_graph_is_streamed_on_request(drive: Drive) -> None:
     app = graph(graph(telling("he", "llo")))
     assert "he" not in contents(seen(drive, app))
     heard = drive.stream(app, {"messages": []}, stream_mode="messages", subgraphs=True)
@@ -597,7 +597,7 @@ def asking(model: Any, drive: Drive) -> Any:
 
 
 @pytest.mark.parametrize("chunk_id", ["m", None])
-def test_a_model_is_streamed_if_somebody_listens(drive: Drive, chunk_id: str | None) -> None:
+def test_a_model_is_streamed_if_messages_are_requested(drive: Drive, chunk_id: str | None) -> None:
     model = FakeModel(chunk_id)
     got = drive.stream(asking(model, drive), {"messages": "hi"}, stream_mode=["messages", "values"])
     chunks = [data[0] for mode, data in got if mode == "messages"][:2]
@@ -607,7 +607,7 @@ def test_a_model_is_streamed_if_somebody_listens(drive: Drive, chunk_id: str | N
     assert type(answer) is Model and answer.content == "hello"
 
 
-def test_a_model_is_invoked_if_nobody_listens(drive: Drive) -> None:
+def test_a_model_is_invoked_if_messages_are_not_requested(drive: Drive) -> None:
     model = FakeModel()
     answer = drive.invoke(asking(model, drive), {"messages": "hi"})["messages"][-1]
     assert model.calls == ["invoke"] and type(answer) is Model and answer.content == "hello"
@@ -702,7 +702,7 @@ def test_a_table_with_columns_named_like_a_message_is_none() -> None:
 # -- late words ------------------------------------------------------------------------------------------------
 
 
-def test_an_abandoned_attempt_speaks_no_more() -> None:
+def test_an_abandoned_attempt_emits_no_more() -> None:
     task = FakeTask()
     emit = emitter(task)
     assert emit is not None

@@ -1,4 +1,4 @@
-"""A compiled graph is pickled and copied if its functions are; what cannot be is named, with the way out."""
+"""A compiled graph can be pickled and copied if its functions can; an error names what cannot be, with the way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From annotations to channels, and from channel values to what a node is given and a caller gets."""
+"""From annotations to channels, and from channel values to a node's input and a call's output."""
 
 # No `from __future__ import annotations` here: schemas made inside tests must keep real types beside string ones.
 
@@ -568,7 +568,7 @@ class PartialReducer(TypedDict):
     a: Annotated[int, functools.partial(lambda c, a, b: a, 1)]
 
 
-def test_a_plain_key_beside_a_reduced_one_is_the_reduced_one() -> None:
+def test_the_reducer_of_a_key_wins_over_a_plain_declaration() -> None:
     assert type(StateGraph(Summed, input_schema=Plain).channels["a"]) is BinaryOperatorAggregate
 
 
@@ -710,7 +710,7 @@ def test_managed_values_count_the_steps_that_the_call_may_still_take(drive: Any)
     assert seen == [{"a": 1, "left": 2, "last": False}, {"a": 1, "left": 1, "last": True}]
 
 
-def test_managed_values_are_not_taken_from_input(drive: Any) -> None:
+def test_managed_values_are_not_accepted_as_input(drive: Any) -> None:
     seen = Seen()
     with pytest.warns(GraphWarning, match="'left', which is computed; dropped"):
         drive.invoke(app_of(Counted, seen.node), {"a": 1, "left": 77}, {"recursion_limit": 3})

@@ -297,7 +297,7 @@ def test_output_is_the_state_when_no_node_wrote_anything(drive: Any) -> None:
     assert drive.invoke(app, {}) == {"log": []}
 
 
-def test_output_is_none_if_no_output_key_holds_a_value(drive: Any) -> None:
+def test_output_is_none_if_no_output_key_has_a_value(drive: Any) -> None:
     class Out(TypedDict):
         a: int
 
@@ -367,7 +367,7 @@ def test_a_node_that_nothing_leads_to_is_named() -> None:
     assert "destinations" in said, "it says what to do"
 
 
-def test_breakpoints_do_not_make_the_advice_come_twice() -> None:
+def test_breakpoints_do_not_repeat_the_advice() -> None:
     graph = chain("x").add_node("lost", logs("lost"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

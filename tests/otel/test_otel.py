@@ -196,7 +196,7 @@ def test_depth_and_age_of_a_queue_are_gauges(traced: Traced, postgres: str) -> N
         assert traced.points("stategraph.queue.jobs") == []
 
 
-def test_the_trace_goes_on_in_another_process(drive: Drive, traced: Traced) -> None:
+def test_the_trace_continues_in_another_process(drive: Drive, traced: Traced) -> None:
     with ProcessExecutor(1) as executor:
         app = one(otel_nodes.elsewhere).compile(executor=executor, observer=traced.observer)
         ((seen,),) = drive.invoke(app, {"x": []}).values()

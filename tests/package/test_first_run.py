@@ -1,4 +1,4 @@
-"""What a program of one node loads (PERFORMANCE P26)."""
+"""Which modules a program of one node loads (PERFORMANCE P26)."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def test_a_first_run_loads_nothing_heavy() -> None:
     assert not loaded(FIRST.replace("SqliteSaver, ", "")) & {*HEAVY, "hashlib", "json", "pickle", "sqlite3"}
 
 
-def test_nor_does_one_that_is_stored_in_sqlite() -> None:
+def test_a_graph_stored_in_sqlite_loads_only_what_it_needs() -> None:
     assert not loaded(FIRST + STORED) & HEAVY

@@ -1,4 +1,4 @@
-"""The house keeps its order: imports point one way, every file has its rule on its door.
+"""The layers of the package: imports point one way, and every file begins with its rule.
 
 Reads the source with `ast`; imports nothing of the package. Modules are named from the root: `.pregel.run.loop`.
 """

@@ -77,7 +77,7 @@ def test_a_reserved_name_is_spelled_in_one_file() -> None:
     assert not wrong, "\n".join(["import these from pregel/names.py:", *wrong])
 
 
-def test_a_namespace_is_taken_apart_in_one_file() -> None:
+def test_namespaces_are_parsed_in_one_file() -> None:
     """Text methods with the separators of namespaces belong into names.py. The `module:name` of a command line is none."""
     parsing = {"split", "rsplit", "partition", "rpartition", "join", "startswith", "endswith", "isdigit"}
     wrong = []
@@ -109,7 +109,7 @@ def test_a_node_named_like_a_number_may_hold_a_graph_with_a_history(name: str, d
     assert drive.invoke(app, Command(resume=2), config) == {"n": 3}
 
 
-def test_a_name_like_a_number_that_would_be_taken_for_one_is_refused(drive: Any) -> None:
+def test_a_name_that_would_be_parsed_as_a_number_is_refused(drive: Any) -> None:
     inner: Any = StateGraph(Count).add_node("a", lambda state: None).add_edge(START, "a").compile(checkpointer=True)
     middle: Any = StateGraph(Count).add_node("7", inner).add_edge(START, "7").compile(checkpointer=True)
     app = StateGraph(Count).add_node("m", middle).add_edge(START, "m").compile(checkpointer=InMemorySaver())

@@ -1,4 +1,4 @@
-"""What pyproject.toml says of the package agrees with the package."""
+"""The metadata in pyproject.toml agrees with the package."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_required_package_has_a_lowest_version() -> None:
     assert all(re.fullmatch(r"[\w-]+>=[\d.]+", line) for line in PROJECT["dependencies"])
 
 
-def test_the_sdist_holds_what_tests_need() -> None:
+def test_the_sdist_contains_what_tests_need() -> None:
     lines = (ROOT / "MANIFEST.in").read_text().splitlines()
     grafted = {line.split()[1] for line in lines if line.startswith("graft ")}
     assert {"tests", "docs", "notebooks", "benchmarks", "changes", ".ci"} == grafted

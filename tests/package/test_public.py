@@ -1,4 +1,6 @@
-"""The public face: what can be imported, is it explained, do its examples run, and what it does not load."""
+"""The public API: what can be imported, whether it is documented, whether its examples run, and what it does not
+load.
+"""
 
 from __future__ import annotations
 

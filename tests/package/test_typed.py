@@ -1,4 +1,4 @@
-"""What type checkers say of right and of wrong programs: tests/package/typed/."""
+"""What type checkers report for correct and for wrong programs: tests/package/typed/."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_server_that_does_not_stream_is_understood(drive: Drive, monkeypatch: 
     assert [message["content"] for message, _ in chunks] == ["Hi."]
 
 
-def test_the_usage_that_a_last_chunk_tells_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_usage_in_a_last_chunk_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     kind, body = events([{"content": "Hi."}])
     usage = json.dumps({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}})
     with server([(kind, body.replace(b"data: [DONE]", f"data: {usage}\n\ndata: [DONE]".encode()))]) as (url, requests):
@@ -104,7 +104,7 @@ def test_the_usage_that_a_last_chunk_tells_is_kept(monkeypatch: pytest.MonkeyPat
     assert requests[0][2]["stream_options"] == {"include_usage": True}
 
 
-def test_clients_of_ones_own_are_used() -> None:
+def test_a_custom_client_is_used() -> None:
     import openai
 
     with server([named("stop", "Hi."), named("stop", "Ho.")]) as (url, requests):

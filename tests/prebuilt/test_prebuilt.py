@@ -198,7 +198,7 @@ WRONG = [tool_call("fly"), tool_call("double", x="many"), tool_call("double")]
 
 
 @pytest.mark.parametrize("call", WRONG)
-def test_the_mistakes_of_a_model_are_told_to_it(drive: Drive, call: Any) -> None:
+def test_errors_of_a_models_calls_are_returned_to_it(drive: Drive, call: Any) -> None:
     message = call_tools(drive, ToolNode([double]), call)["messages"][-1]
     assert message["status"] == "error"
     assert message["content"].startswith(f"error in {call['function']['name']}: ")
@@ -221,7 +221,7 @@ def test_an_error_of_a_tool_ends_the_run_by_default(drive: Drive) -> None:
         (OSError, None),
     ],
 )
-def test_which_errors_are_told_to_the_model_is_said_once(drive: Drive, policy: Any, told: str | None) -> None:
+def test_errors_returned_to_the_model_are_configured_once(drive: Drive, policy: Any, told: str | None) -> None:
     node = ToolNode([fail], handle_tool_errors=policy)
     if told is None:
         with pytest.raises(KeyError):
@@ -290,7 +290,7 @@ def test_the_state_may_be_an_object_and_its_messages_have_another_key() -> None:
     assert tools_condition(Record([]), "talk") == END
 
 
-def test_names_are_looked_at_when_the_node_is_made() -> None:
+def test_names_are_checked_when_the_node_is_made() -> None:
     with pytest.raises(ValueError, match="two tools have the name 'double'"):
         ToolNode([double, Tool(fail, name="double")])
     with pytest.raises(ValueError, match="approve names no tool: 'dubble'; did you mean 'double'"):
@@ -507,7 +507,7 @@ def test_what_apis_refuse_is_stripped_and_nothing_given_is_changed() -> None:
     assert strip_messages([foreign]) == [foreign]
 
 
-def test_a_script_says_when_it_is_over_and_raises_what_it_holds() -> None:
+def test_an_exhausted_script_raises_and_scripted_errors_are_raised() -> None:
     model = ScriptedModel([OSError("no network")])
     with pytest.raises(OSError, match="no network"):
         model.invoke([])
@@ -515,7 +515,7 @@ def test_a_script_says_when_it_is_over_and_raises_what_it_holds() -> None:
         model.invoke([])
 
 
-def test_a_loop_written_by_hand_is_drawn_as_one() -> None:
+def test_a_handwritten_loop_is_drawn_as_one() -> None:
     graph = StateGraph(MessagesState)
     graph.add_node("think", lambda state: None).add_node("tools", ToolNode([double]))
     graph.add_edge(START, "think").add_edge("tools", "think").add_conditional_edges("think", tools_condition)

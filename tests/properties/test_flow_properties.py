@@ -1,4 +1,4 @@
-"""What joins promise, on random graphs: once in a wave, the same in both worlds and after any stop."""
+"""Laws of joins, on random graphs: once per wave, the same sync and async and after any stop."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(text: str, script: Script, drive: Any) -> list[tuple[int, str]]:
 
 
 @given(joins())
-def test_a_join_runs_once_if_enough_have_come_and_names_them(drive: Any, made: Any) -> None:
+def test_a_join_runs_once_if_enough_sources_arrived_and_names_them(drive: Any, made: Any) -> None:
     text, script, sources, kind = made
     log = run(text, script, drive)
     ran = [name for name in sources if any(entry == name for _, entry in log)]
@@ -89,7 +89,7 @@ def loops(draw: Any) -> tuple[str, Script]:
 
 
 @given(loops())
-def test_both_worlds_run_the_same_and_come_to_an_end(made: Any) -> None:
+def test_sync_and_async_run_the_same_supersteps_and_end(made: Any) -> None:
     import asyncio
 
     text, script = made
@@ -127,14 +127,14 @@ def told(text: str) -> set[str]:
 
 
 @given(acyclic(routers=False, defer=True))
-def test_what_is_told_to_run_more_than_once_does(drive: Any, made: Any) -> None:
+def test_nodes_reported_to_run_more_than_once_do(drive: Any, made: Any) -> None:
     text, script = made
     runs = Counter(entry for _, entry in run(text, script, drive))
     assert all(runs[name] > 1 for name in told(text)), (text, runs)
 
 
 @given(acyclic(routers=False))
-def test_where_nothing_is_told_every_node_runs_once(drive: Any, made: Any) -> None:
+def test_without_a_report_every_node_runs_once(drive: Any, made: Any) -> None:
     text, script = made
     if not told(text):
         assert set(Counter(entry for _, entry in run(text, script, drive)).values()) <= {1}, text

@@ -1,4 +1,4 @@
-"""What holds for every graph, in both worlds: stopping, storing, watching and failing never change what comes out.
+"""Laws of every graph, sync and async: stopping, storing, observing and failing never change the result.
 
 The graphs are random; `described` says what they are made of. `pytest --hypothesis-profile=full` looks longer.
 """
@@ -49,7 +49,7 @@ def ended(found: list[Any]) -> set[str]:
 
 @look()
 @given(graph=graphs(failures=True), bodies_async=st.booleans())
-def test_sync_and_async_tell_the_same_story(graph: Described, bodies_async: bool) -> None:
+def test_sync_and_async_have_the_same_history(graph: Described, bodies_async: bool) -> None:
     """Supersteps, updates, values, errors, the history of the thread, the result."""
     sync_story = whole_story(graph, stategraph, is_async=False)
     assert whole_story(graph, stategraph, is_async=True, bodies_async=bodies_async) == sync_story
@@ -114,7 +114,7 @@ def test_a_run_stopped_at_breakpoints_is_resumed_as_if_never_stopped(
     failing=st.sets(st.integers(1, 12), min_size=1, max_size=3),
     durability=DURABILITIES,
 )
-def test_a_run_whose_nodes_fail_is_resumed_as_if_they_had_not(
+def test_a_run_whose_nodes_fail_is_resumed_to_the_same_end(
     drive: Drive, graph: Described, failing: set[int], durability: str
 ) -> None:
     """Finished siblings are not called again, the failed ones are."""

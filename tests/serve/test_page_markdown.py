@@ -102,7 +102,7 @@ def test_html_in_a_text_stays_text(browser: Browser, text: str) -> None:
     assert browser.run("window.hacked") is None
 
 
-def test_words_that_look_like_an_address_do_not_hide_where_a_link_leads(browser: Browser) -> None:
+def test_link_texts_that_look_like_an_address_do_not_hide_the_target(browser: Browser) -> None:
     draw(browser, "[https://bank.org](https://evil.org/x) [bank.org](https://evil.org) [](https://evil.org) [bank](https://evil.org) [evil.org](https://evil.org)")
     shown = browser.run("document.querySelector('main').innerText")
     assert shown == "https://bank.org (evil.org) bank.org (evil.org) (evil.org) bank evil.org"

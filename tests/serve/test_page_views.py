@@ -109,7 +109,7 @@ def test_threads_are_read_off_the_event_loop(stack: ExitStack, monkeypatch: pyte
     assert [name.rpartition("_")[0] for name in names] == ["stategraph-views"]
 
 
-def test_a_saver_without_sync_methods_is_told(stack: ExitStack) -> None:
+def test_a_saver_without_sync_methods_is_an_error(stack: ExitStack) -> None:
     class Async(InMemorySaver):
         def list(self, *args: Any, **kwargs: Any) -> Any:
             raise NotImplementedError("use alist")
@@ -208,7 +208,7 @@ def test_the_state_after_a_step_is_read_whole_when_it_is_unfolded(show: Show) ->
 
 
 @needs_chromium
-def test_tasks_of_nested_graphs_stand_below_those_that_ran_them(show: Show) -> None:
+def test_tasks_of_nested_graphs_are_listed_below_those_that_ran_them(show: Show) -> None:
     reader = show(threads.nested()[0])
     reader.until("document.querySelectorAll('.task-name').length === 4")
     names = reader.browser.texts(".task-name")
@@ -216,7 +216,7 @@ def test_tasks_of_nested_graphs_stand_below_those_that_ran_them(show: Show) -> N
 
 
 @needs_chromium
-def test_the_graph_marks_how_each_node_stands_and_a_node_shows_its_steps(show: Show) -> None:
+def test_the_graph_marks_the_state_of_each_node_and_a_node_shows_its_steps(show: Show) -> None:
     reader = show(threads.asked()[0], "graph")
     reader.sees("The marks cover 2 steps. Choose a node to see its steps.", within=".graph-side")
     assert [classes(reader, node) for node in ("draft", "ask", "check", "publish")] == [
@@ -239,7 +239,7 @@ def test_the_graph_marks_the_nodes_of_nested_graphs_and_counts_tasks(show: Show)
 
 
 @needs_chromium
-def test_a_run_is_seen_as_it_goes_on(chromium: Browser, stack: ExitStack) -> None:
+def test_a_run_is_shown_while_it_continues(chromium: Browser, stack: ExitStack) -> None:
     gates = Gates()
     app = make_flow(gates).copy({"checkpointer": InMemorySaver()})
     client = serve_thread(stack, app)
@@ -309,7 +309,7 @@ def test_what_runs_is_shown_as_running_by_every_view(chromium: Browser, stack: E
 
 
 @needs_chromium
-def test_an_open_step_is_not_spoken_of_as_if_it_had_ended(show: Show) -> None:
+def test_an_open_step_is_not_described_as_ended(show: Show) -> None:
     reader = show(threads.asked()[0])
     reader.sees("State so far (1 key)", "its checkpoint is stored when the step ends", within=".step-detail")
     reader.misses("no checkpoint yet")
@@ -340,7 +340,7 @@ def test_a_task_that_was_answered_was_not_attempted_again(show: Show) -> None:
 
 
 @needs_chromium
-def test_the_ends_of_a_running_fan_out_are_counted_as_they_come(chromium: Browser, stack: ExitStack) -> None:
+def test_the_finished_tasks_of_a_fan_out_are_counted_live(chromium: Browser, stack: ExitStack) -> None:
     gates = Gates()
 
     async def first(state: Any) -> Any:
@@ -381,7 +381,7 @@ def test_a_column_of_the_timeline_leads_to_its_step(show: Show) -> None:
 
 
 @needs_chromium
-def test_the_timeline_of_a_long_thread_comes_in_parts(show: Show) -> None:
+def test_the_timeline_of_a_long_thread_is_loaded_in_parts(show: Show) -> None:
     reader = show(threads.long(300)[0], "timeline")
     assert reader.browser.texts(".timeline-bar .sub") == ["242 to 301 of 301 steps"]
     reader.press_button("\u2039 Older")
@@ -392,7 +392,7 @@ def test_the_timeline_of_a_long_thread_comes_in_parts(show: Show) -> None:
 
 
 @needs_chromium
-def test_two_branches_stand_side_by_side_and_lead_to_their_steps(show: Show) -> None:
+def test_two_branches_are_shown_side_by_side_with_links_to_their_steps(show: Show) -> None:
     reader = show(threads.forked()[0], "branches")
     assert reader.browser.texts(".branch-name b") == ["branch 2", "branch 1"]
     reader.browser.click('[aria-label="Branch 2 as A"]')

@@ -98,7 +98,7 @@ def test_a_question_is_asked_and_answered(client: Any) -> None:
     assert client.threads.get(thread)["status"] == "idle"
 
 
-def test_a_failure_is_told(client: Any) -> None:
+def test_a_failure_is_reported(client: Any) -> None:
     thread = new_thread(client)
     found = events(client.runs.stream(thread, "flow", input={"topic": "fail"}, stream_mode="updates"))
     assert found[1:] == [("updates", {"a": {"log": ["a"]}}), ("error", {"error": "ValueError", "message": "boom"})]
@@ -108,7 +108,7 @@ def test_a_failure_is_told(client: Any) -> None:
         client.runs.wait(thread, "flow", input={"topic": "fail"})
 
 
-def test_a_state_is_edited_and_gone_on_from(client: Any) -> None:
+def test_a_state_is_edited_and_the_run_resumed(client: Any) -> None:
     thread = new_thread(client)
     client.runs.wait(thread, "flow", input={"log": []})
     client.threads.update_state(thread, {"log": ["edited"]}, as_node="a")
@@ -154,7 +154,7 @@ def test_threads_are_searched(client: Any) -> None:
     assert oldest[0] == {"thread_id": ann}
 
 
-def test_a_client_reads_the_parts_of_a_thread_that_it_wants(client: Any) -> None:
+def test_a_client_selects_fields_of_a_thread(client: Any) -> None:
     thread = client.threads.create()["thread_id"]
     client.runs.wait(thread, "flow", input={"log": ["x"], "topic": "t"})
     at = client.threads.get_state(thread)["checkpoint"]
@@ -279,7 +279,7 @@ def test_a_rolled_back_run_leaves_the_thread_as_it_was(client: Any, gates: Gates
     assert again["log"] == [*before, "2", "a", "b"]
 
 
-def test_a_reader_comes_back_where_it_left_off(client: Any, gates: Gates) -> None:
+def test_a_reconnected_reader_continues_after_its_last_event(client: Any, gates: Gates) -> None:
     thread = new_thread(client)
     gates.close("slow")
     run = client.runs.create(thread, "flow", input={"topic": "slow"}, stream_mode="updates")["run_id"]
@@ -364,7 +364,7 @@ def test_other_sites_and_long_bodies_are_turned_away(memory_url: str) -> None:
     assert status(content=b"[" * 100_000) == 422
 
 
-def test_a_fault_of_the_server_tells_no_secrets(gates: Gates, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_server_error_reveals_no_secrets(gates: Gates, capfd: pytest.CaptureFixture[str]) -> None:
     class Broken(InMemoryStore):
         async def alook_up(self, lookup: Any) -> Any:
             if lookup.filter == {"metadata": {"break": "it"}}:
@@ -447,7 +447,7 @@ def test_each_user_sees_its_own(gates: Gates) -> None:
         assert json.loads(httpx.get(f"{url}/ok").text) == {"ok": True}
 
 
-def test_a_run_begins_later_and_holds_nobody_up(client: Any) -> None:
+def test_a_delayed_run_blocks_no_other_run(client: Any) -> None:
     thread = new_thread(client)
     late = client.runs.create(thread, "flow", input={"log": ["late"]}, after_seconds=3)["run_id"]
     never = client.runs.create(thread, "flow", input={"log": ["never"]}, after_seconds=60)["run_id"]
@@ -458,7 +458,7 @@ def test_a_run_begins_later_and_holds_nobody_up(client: Any) -> None:
     assert client.runs.join(thread, late)["log"] == ["now", "a", "b", "late", "a", "b"]
 
 
-def test_runs_are_begun_in_a_batch(client: Any) -> None:
+def test_runs_are_created_in_a_batch(client: Any) -> None:
     one, two = new_thread(client), new_thread(client)
     made = client.runs.create_batch(
         [{"assistant_id": "flow", "thread_id": each, "input": {"log": ["x"]}} for each in (one, two)]

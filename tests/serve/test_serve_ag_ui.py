@@ -116,7 +116,7 @@ def test_a_message_that_the_user_has_edited_replaces_the_old_one(url: str) -> No
     check_agreement(page)
 
 
-def test_a_page_that_comes_without_a_history_is_told_it(url: str) -> None:
+def test_a_page_without_history_receives_it(url: str) -> None:
     page = Page(url)
     page.run("weather")
     other = Page(url, thread=page.thread)
@@ -189,7 +189,7 @@ def test_a_question_that_is_abandoned_is_answered_with_none(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_an_answer_is_taken_after_a_restart(
+def test_an_answer_is_accepted_after_a_restart(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, gates: Gates
 ) -> None:
     is_file = kind == "sqlite"
@@ -212,7 +212,7 @@ def test_an_answer_is_taken_after_a_restart(
     assert page is not None and page.said()[-1] == ("assistant", "Done: True")
 
 
-def test_a_server_that_stops_goes_on_in_the_next(tmp_path: Path, gates: Gates) -> None:
+def test_runs_of_a_stopped_server_continue_in_the_next(tmp_path: Path, gates: Gates) -> None:
     place, page = str(tmp_path / "served.db"), Page("")
     gates.close("weather")
     for is_first in (True, False):
@@ -257,7 +257,7 @@ def test_tools_of_the_page_reach_the_graph_and_are_called_by_the_page(url: str) 
     check_agreement(page)
 
 
-def test_a_failure_is_told(url: str) -> None:
+def test_a_failure_is_reported(url: str) -> None:
     page = Page(url)
     end = page.run("fail")
     assert (end.type.value, end.code, end.message) == ("RUN_ERROR", "ValueError", "boom")
@@ -311,7 +311,7 @@ def auth(request: Any) -> str | None:
     return {"Bearer ann": "ann", "Bearer bob": "bob"}.get(request.headers.get("authorization"))
 
 
-def test_how_long_an_answer_takes_does_not_tell_of_other_users(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_response_times_reveal_nothing_of_other_users(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[str] = []
 
     async def wait(_: Any, thread_id: str) -> None:

@@ -106,7 +106,7 @@ def test_a_run_is_found_in_its_own_thread_only() -> None:
     with_two_users(check)
 
 
-def test_who_joins_a_run_gets_no_state_of_a_later_thread_with_the_same_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joining_a_run_returns_no_state_of_a_later_thread_with_the_same_id(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its thread is deleted while its end is awaited, and another user makes one with the same id."""
 
     async def check(ann: Client, bob: Client) -> None:
@@ -150,7 +150,7 @@ def test_an_event_id_that_no_database_counts_to_is_refused(last: str) -> None:
     with_two_users(check)
 
 
-def test_a_user_whose_id_has_dots_gets_items() -> None:
+def test_a_user_id_with_dots_can_store_items() -> None:
     async def check(ann: Client, _: Client) -> None:
         for user in ("a@b.c", "a@b", "a@b.c.d"):
             him = Client(ann._client, user)
@@ -266,7 +266,7 @@ def test_an_assistant_with_a_malformed_config_is_refused() -> None:
     "namespace",
     [[], [""], ["*"], ["*", "notes"], [ROOT], [ROOT, "threads"], ["bob"], ["bob", "notes"], ["ann.notes"], ["%62ob"]],
 )
-def test_a_namespace_of_somebody_else_is_neither_read_nor_written(user: str, namespace: list[str]) -> None:
+def test_a_namespace_of_another_user_is_neither_read_nor_written(user: str, namespace: list[str]) -> None:
     store = InMemoryStore()
     store.put(("bob", "notes"), "k", {"text": "of bob"})
 

@@ -1,4 +1,4 @@
-"""What `auth` may return: a user's id or None. Anything else is a fault of the server, and lets nobody in."""
+"""What `auth` may return: a user's id or None. Anything else is a server error, and the request is refused."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_a_text_is_a_user(returned: str) -> None:
 
 
 @pytest.mark.parametrize("returned", [None, ""])
-def test_nobody_is_told_that_auth_does_not_know_who_asks(returned: str | None) -> None:
+def test_a_request_unknown_to_auth_gets_401(returned: str | None) -> None:
     refused = ask_with(returned)
     assert refused.status_code == 401
     assert refused.json() == {"detail": "auth does not know the sender of this request"}
 
 
 @pytest.mark.parametrize("returned", [{"identity": "ann"}, 7, ("ann", "bob"), True, False, {}, 0, b"ann"])
-def test_what_is_no_text_lets_nobody_in(returned: Any) -> None:
+def test_an_invalid_user_id_from_auth_is_a_server_error(returned: Any) -> None:
     answered = ask_with(returned)
     assert answered.status_code == 500 and "ann" not in answered.text
 

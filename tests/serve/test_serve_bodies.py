@@ -1,4 +1,4 @@
-"""Whatever JSON a client sends to a route of runs, it is answered, and never with a fault of the server."""
+"""Any JSON body sent to a route of runs is answered, and never with a server error."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ BODIES = st.lists(st.sampled_from(FIELDS), max_size=3, unique=True).flatmap(
 )
 
 
-def test_a_field_whose_name_is_almost_that_of_a_known_one_is_refused() -> None:
+def test_a_misspelt_field_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ValueError, match="no field 'inputs'; did you mean 'input'"):
         RunBody.model_validate({"assistant_id": "flow", "inputs": {}})
     RunBody.model_validate({"assistant_id": "flow", "checkpoint_during": True, "what_newer_clients_send": 1})

@@ -86,7 +86,7 @@ def check(value: Any, *ids: str) -> None:
     assert {*ids} <= {each["id"] for each in found}
 
 
-def test_messages_of_dicts_go_out_with_a_type_and_come_in_with_a_role(client: httpx.Client) -> None:
+def test_dict_messages_are_sent_with_a_type_and_received_with_a_role(client: httpx.Client) -> None:
     modes = ["values", "updates", "messages-tuple", "messages", "tasks", "checkpoints"]
     sent = {"assistant_id": "chat", "input": {"messages": [SENT]}, "stream_mode": modes}
     thread = client.post("/threads", json={}).json()["thread_id"]

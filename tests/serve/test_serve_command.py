@@ -34,7 +34,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-def test_a_server_that_is_told_to_stop_ends_well(db: list[str], tmp_path: Path, end: signal.Signals) -> None:
+def test_a_server_stops_gracefully_on_a_signal(db: list[str], tmp_path: Path, end: signal.Signals) -> None:
     """Its status is 0, and it leaves nothing open: Python's development mode would say so."""
     with served(tmp_path, db) as (running, client, log):
         client.runs.wait(None, "flow", input={"log": [], "pace": 0.01})
@@ -158,7 +158,7 @@ def test_the_only_compiled_graph_is_served(flows: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["app", "builder"])
-def test_a_graph_of_langgraph_is_told_apart(flows: Path, name: str) -> None:
+def test_a_graph_of_langgraph_gets_an_error(flows: Path, name: str) -> None:
     """In a process of its own, where nothing has put this engine in LangGraph's place."""
     if not [*importlib.metadata.Distribution.discover(name="langgraph")]:
         pytest.skip("needs langgraph: make compat")

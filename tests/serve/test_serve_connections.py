@@ -1,4 +1,4 @@
-"""Connections whose requests are too long, or do not come to their end."""
+"""Connections whose requests are too long or never end."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_headers_that_trickle_in_are_not_waited_for(talk: Any) -> None:
     talk(session)
 
 
-def test_a_second_request_must_come_in_time_as_well(talk: Any) -> None:
+def test_a_second_request_must_arrive_in_time_as_well(talk: Any) -> None:
     async def session(wire: Wire) -> None:
         await wire.send(OK + b"\r\n")
         assert wire.sent.endswith(b"ok") and wire.is_open
@@ -125,7 +125,7 @@ def test_a_second_request_must_come_in_time_as_well(talk: Any) -> None:
 
 
 @pytest.mark.parametrize("method", [b"POST", b"GET"])
-def test_a_body_that_does_not_come_to_its_end_is_not_waited_for(talk: Any, method: bytes) -> None:
+def test_a_body_that_never_ends_times_out(talk: Any, method: bytes) -> None:
     async def session(wire: Wire) -> None:
         await wire.send(method + OK[3:] + b"Content-Length: 10\r\n\r\n123")
         wire.pass_time(listening.REQUEST_SECONDS - 1)
@@ -137,7 +137,7 @@ def test_a_body_that_does_not_come_to_its_end_is_not_waited_for(talk: Any, metho
     talk(session)
 
 
-def test_a_request_that_has_come_may_take_its_time(talk: Any) -> None:
+def test_a_complete_request_may_take_its_time(talk: Any) -> None:
     async def session(wire: Wire) -> None:
         await wire.send(b"POST" + OK[3:] + b"Content-Length: 10\r\n\r\n123")
         await wire.send(b"4567890")

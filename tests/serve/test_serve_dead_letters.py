@@ -114,7 +114,7 @@ def test_a_dead_letter_is_dropped_and_the_next_run_begins(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("end", ["retry", "drop"])
-def test_the_receiver_of_a_webhook_is_told_that_a_run_is_parked(
+def test_a_webhook_reports_that_a_run_is_parked(
     postgres: str, receiver: Receiver, end: str
 ) -> None:
     with served(postgres, 0, [receiver.place]) as url, httpx.Client(base_url=url, timeout=30, headers=ANN) as client:

@@ -1,4 +1,4 @@
-"""Values as JSON: none fails a run."""
+"""Encoding values as JSON: no value fails a run."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ for _ in range(MAX_DEPTH * 10):
         (Model, str(Model)),
     ],
 )  # fmt: skip
-def test_what_json_has_no_form_for_is_told_nevertheless(value: Any, expected: Any) -> None:
+def test_values_without_a_json_form_are_encoded(value: Any, expected: Any) -> None:
     assert decoded(value) == expected
 
 
-def test_what_is_too_deep_or_has_no_end_is_told_as_text() -> None:
+def test_values_too_deep_or_endless_are_encoded_as_text() -> None:
     found, depth = decoded(deep), 0
     while isinstance(found, list):
         [found] = found
@@ -104,7 +104,7 @@ def test_what_is_too_deep_or_has_no_end_is_told_as_text() -> None:
 
 
 @pytest.mark.parametrize("value", [{"n": [1.5, "ü"]}, 2**63, [10**400, "x"], [10**5000], math.nan])
-def test_what_is_told_can_be_read(value: Any) -> None:
+def test_encoded_values_can_be_decoded(value: Any) -> None:
     assert decode(encode(value)) == decoded(value)
     assert decode(encode(["\ud800ü", value])) == ["?ü", decoded(value)]
 
@@ -143,5 +143,5 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
-def test_what_is_json_comes_back_as_it_was(value: Any) -> None:
+def test_json_values_are_encoded_unchanged(value: Any) -> None:
     assert decoded(value) == value

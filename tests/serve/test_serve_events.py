@@ -1,4 +1,4 @@
-"""The stream mode `events`: what LangChain's callbacks are told of a served run, as the official client reads it."""
+"""The stream mode `events`: LangChain callback events of a served run, as the official client reads them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_events_of_a_run_are_those_of_astream_events(client: Any) -> None:
     assert client.threads.get_state(thread)["values"] == {"log": ["x", "a", "b"]}
 
 
-def test_events_stand_among_the_chunks_of_other_modes(client: Any) -> None:
+def test_events_are_interleaved_with_chunks_of_other_modes(client: Any) -> None:
     modes = ["events", "updates", "custom"]
     parts = told(client.runs.stream(new_thread(client), "flow", input={"log": []}, stream_mode=modes))
     assert parts.index("custom") < parts.index(("on_chain_end", "a")) < parts.index("updates")

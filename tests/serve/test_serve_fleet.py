@@ -40,7 +40,7 @@ def ids(parts: list[Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("joins", [False, True])
-def test_a_reader_goes_on_at_the_next_server_after_a_kill(url: str, tmp_path: Path, joins: bool) -> None:
+def test_a_reader_continues_at_the_next_server_after_a_kill(url: str, tmp_path: Path, joins: bool) -> None:
     """The official client comes back by itself, with the id of the last event; so may anybody."""
     port = free_port()
     with ExitStack() as stack:
@@ -83,7 +83,7 @@ def test_a_reader_does_not_notice_that_a_worker_was_killed(url: str, tmp_path: P
         assert client.threads.get_state(thread)["values"]["log"] == STEPS
 
 
-def test_two_servers_tell_the_same_of_every_run(url: str, tmp_path: Path) -> None:
+def test_two_servers_report_the_same_of_every_run(url: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         stack.enter_context(worker(tmp_path, url))
         _, one = stack.enter_context(server(tmp_path, url))
@@ -142,7 +142,7 @@ def test_a_reader_that_has_seen_the_error_of_a_run_does_not_get_it_again(url: st
                 assert [*client.runs.join_stream(thread, run, last_event_id=part.id)] == seen[n:]
 
 
-def test_a_reader_who_leaves_is_no_fault(postgres: str) -> None:
+def test_a_disconnected_reader_is_no_server_error(postgres: str) -> None:
     """When a client disconnects, Starlette cancels the request again and again until it has ended."""
 
     async def read(queue: Queue, record: Any, begun: anyio.Event) -> None:
@@ -165,7 +165,7 @@ def test_a_reader_who_leaves_is_no_fault(postgres: str) -> None:
     asyncio.run(leave())
 
 
-def test_sigterm_ends_a_server_whose_database_is_gone(tmp_path: Path) -> None:
+def test_sigterm_ends_a_server_whose_database_is_unreachable(tmp_path: Path) -> None:
     """Readers have left meanwhile, whose runs cannot be cancelled."""
     database = cluster.Cluster(cluster.programs() or pytest.skip("no Postgres server"))
     port = free_port()

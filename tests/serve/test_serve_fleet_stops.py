@@ -121,7 +121,7 @@ def test_a_rollback_that_is_refused_because_the_run_has_ended_changes_nothing(
     assert thread.log() == ["in", "a", "b"]
 
 
-def test_a_run_that_ends_while_a_rollback_is_asked_for_is_taken_back(
+def test_a_run_that_ends_during_a_rollback_is_rolled_back(
     thread: Thread, postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = thread.begin_slow(gates, "in")
@@ -137,7 +137,7 @@ def test_a_run_that_ends_while_a_rollback_is_asked_for_is_taken_back(
     assert thread.status(run) == 404 and not thread.log()
 
 
-def test_no_run_begins_from_what_is_being_taken_back(
+def test_no_run_starts_from_a_state_that_is_being_rolled_back(
     thread: Thread, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def nothing(*_: Any) -> None:
@@ -230,7 +230,7 @@ def test_a_stop_that_a_server_stored_before_it_died_is_carried_out(
 # -- care ------------------------------------------------------------------------------------------
 
 
-def test_a_run_whose_outcome_is_damaged_ends_and_so_does_every_other_one(
+def test_a_run_with_a_damaged_outcome_ends_and_so_do_all_others(
     thread: Thread, postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Thread(thread.client)
@@ -250,7 +250,7 @@ def test_a_run_whose_outcome_is_damaged_ends_and_so_does_every_other_one(
     assert [each.status(run) for each, run in zip((thread, other), runs, strict=True)] == ["error", "success"]
 
 
-def test_the_receiver_of_a_webhook_is_told_of_a_run_that_could_not_be_submitted(
+def test_a_webhook_reports_a_run_that_could_not_be_submitted(
     postgres: str, gates: Gates, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its server died before, and its thread has become busy since."""
@@ -341,7 +341,7 @@ def test_the_record_of_a_replaced_run_is_deleted_also_if_another_server_has_reco
 
 
 @pytest.mark.parametrize("what", ["outcome", "chunk"])
-def test_a_run_ends_whose_results_no_server_can_read(
+def test_a_run_whose_results_no_server_can_read_ends(
     thread: Thread, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """They hold a type that the server does not know."""

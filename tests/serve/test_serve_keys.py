@@ -134,7 +134,7 @@ def texts_of(kind: str, place: Path, conninfo: str) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_with_keys_no_word_of_users_or_nodes_is_stored_in_clear(kind: str, tmp_path: Path, postgres: str) -> None:
+def test_with_keys_no_text_of_users_or_nodes_is_stored_in_plaintext(kind: str, tmp_path: Path, postgres: str) -> None:
     words = {name: f"canary{uuid4().hex}" for name in (*HIDDEN, *CLEAR)}
     place = tmp_path / "served.db"
     with opened(kind, place if kind.startswith("sqlite") else postgres) as options:

@@ -107,7 +107,7 @@ def test_a_tool_gives_the_output_of_its_graph(url: str, mode: str) -> None:
     assert call(url, mode, "double", {"input": 4}).structured_content == {"result": 8}
 
 
-def test_an_agent_with_tools_goes_on_with_its_thread(url: str, mode: str) -> None:
+def test_an_agent_with_tools_continues_its_thread(url: str, mode: str) -> None:
     said = [{"role": "user", "content": "weather"}]
     first = call(url, mode, "desk", {"messages": said})
     assert first.structured_content["order"] == {"items": ["sunny"]}
@@ -118,7 +118,7 @@ def test_an_agent_with_tools_goes_on_with_its_thread(url: str, mode: str) -> Non
     ]  # fmt: skip
 
 
-def test_supersteps_are_told_as_progress(url: str, mode: str) -> None:
+def test_supersteps_are_reported_as_progress(url: str, mode: str) -> None:
     told: list[Any] = []
 
     async def hear(done: float, total: float | None, message: str | None) -> None:
@@ -163,7 +163,7 @@ def test_a_question_without_elicitation_is_the_result_and_is_answered_by_a_tool(
     assert again.is_error and "open: none" in text(again)
 
 
-def test_a_question_whose_answer_fits_no_form_is_the_result(url: str, mode: str) -> None:
+def test_an_interrupt_whose_answer_fits_no_form_is_the_result(url: str, mode: str) -> None:
     person = Person()
     result = call(url, mode, "an_order", {"item": "tea"}, person)
     [question] = result.structured_content["__interrupt__"]
@@ -192,7 +192,7 @@ async def stopped_after(path: str, gates: Gates) -> AsyncIterator[str]:
         yield url
 
 
-def test_an_answer_is_taken_after_a_restart(tmp_path: Path, gates: Gates) -> None:
+def test_an_answer_is_accepted_after_a_restart(tmp_path: Path, gates: Gates) -> None:
     path, given = str(tmp_path / "served.db"), {"topic": "ask"}
 
     async def session() -> None:
@@ -301,7 +301,7 @@ def test_what_cannot_be_stored_is_refused(url: str, value: Any) -> None:
     assert result["isError"] and "body" in result["content"][0]["text"]
 
 
-def test_graphs_whose_names_are_the_same_as_tools() -> None:
+def test_graphs_whose_tool_names_collide_get_unique_names() -> None:
     tools = make_tools({"a b": double, "a/b": double, "x" * 100: double})
     assert [*tools] == ["a_b", "a_b_", "x" * 64]
     assert [each.graph_id for each in tools.values()] == ["a b", "a/b", "x" * 100]

@@ -1,4 +1,4 @@
-"""Each public method of the official client's classes: it works, or is refused with a sentence.
+"""Each public method of the official client's classes works, or is refused with an error.
 
 The methods and their parameters are those of the installed package, so a new one fails here until it is looked at.
 """
@@ -222,7 +222,7 @@ def test_it_is_refused_with_a_sentence_that_the_guide_has(scene: Scene, method: 
     assert word in GUIDE.partition("## What is not offered")[2]
 
 
-def test_each_method_of_the_client_is_looked_at() -> None:
+def test_each_method_of_the_client_is_tested() -> None:
     client = get_client(url="http://localhost")
     found = {
         f"{name}.{method}"

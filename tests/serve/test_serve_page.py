@@ -1,4 +1,4 @@
-"""The page about the server: its programs run, those of the official clients too."""
+"""The docs page about the server: its programs run, those of the official clients too."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_a_checkpoint_that_cannot_be_is_refused_with_a_sentence(place: str, chec
     assert answered.status_code < 500
 
 
-def test_an_assistant_whose_graph_is_not_served_any_more_says_so() -> None:
+def test_an_assistant_whose_graph_is_no_longer_served_is_an_error() -> None:
     async def ask(store: YieldingStore) -> Any:
         graphs = {"flow": make_flow(Gates()), "gone": make_flow(Gates())}
         async with asking(create_app(graphs, store=store)) as client:
@@ -194,7 +194,7 @@ def test_an_assistant_whose_graph_is_not_served_any_more_says_so() -> None:
     assert all("'gone' is not served any more" in each.json()["detail"] for each in refused)
 
 
-def test_what_was_made_without_users_is_nobodys_once_there_are_users() -> None:
+def test_records_made_without_users_belong_to_no_user() -> None:
     async def ask(store: YieldingStore) -> Any:
         flow = {"flow": make_flow(Gates())}
         async with asking(create_app(flow, store=store)) as client:
@@ -306,7 +306,7 @@ def test_a_search_by_ids_reads_those_records_and_no_list() -> None:
 
 
 @pytest.mark.parametrize("pages", [1, 3, 7, 20, 5000])
-def test_a_sorted_search_looks_at_all_records_some_at_a_time(monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
+def test_a_sorted_search_reads_all_records_in_pages(monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
     monkeypatch.setattr(records, "PAGE", pages)
 
     async def find() -> None:
@@ -379,7 +379,7 @@ def test_the_page_finds_texts_of_threads_not_the_names_of_their_fields() -> None
     assert len(found["threads"]) == 1 and found["searched"] == 2
 
 
-def test_a_thread_tells_after_each_run_whether_something_is_left_to_do() -> None:
+def test_the_status_of_a_thread_says_after_each_run_whether_work_is_pending() -> None:
     async def run(options: dict[str, Any]) -> str:
         async with asking(app_of()) as client:
             place = f"/threads/{await new_thread(client)}"
@@ -391,7 +391,7 @@ def test_a_thread_tells_after_each_run_whether_something_is_left_to_do() -> None
     assert [asyncio.run(run(each)) for each in stops] == ["idle", "interrupted", "interrupted", "idle"]
 
 
-def test_all_questions_of_a_step_are_told_beside_what_has_ended() -> None:
+def test_all_interrupts_of_a_superstep_are_reported_with_finished_tasks() -> None:
     def ask(state: Log) -> Log:
         return {"log": [interrupt(f"{state['topic']}?")]}
 

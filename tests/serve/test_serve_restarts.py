@@ -1,4 +1,4 @@
-"""A server that is killed or stopped loses no run: the next one on the same database goes on with each."""
+"""A server that is killed or stopped loses no run: the next one on the same database continues each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_runs_go_on_in_the_next_server(db: str, tmp_path: Path, end: signal.Signals) -> None:
+def test_runs_continue_in_the_next_server(db: str, tmp_path: Path, end: signal.Signals) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     begun: list[tuple[str, str]] = []
@@ -62,7 +62,7 @@ class Noting(Observer):
 """
 
 
-def test_an_observer_of_the_command_line_is_told_of_all_runs(tmp_path: Path) -> None:
+def test_an_observer_of_the_command_line_gets_all_runs(tmp_path: Path) -> None:
     (tmp_path / "watching.py").write_text(OBSERVER)
     port = free_port()
     more = ["--observer", "watching:Noting"]
@@ -72,7 +72,7 @@ def test_an_observer_of_the_command_line_is_told_of_all_runs(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("how", ["interrupt", "rollback", "cancel", "cancel and roll back"])
-def test_a_stopped_run_does_not_go_on_after_a_crash(tmp_path: Path, how: str) -> None:
+def test_a_cancelled_run_does_not_continue_after_a_crash(tmp_path: Path, how: str) -> None:
     db, port = str(tmp_path / "served.db"), free_port()
     with process(tmp_path, db, port) as first, get_sync_client(url=f"http://127.0.0.1:{port}") as client:
         thread = client.threads.create()["thread_id"]
@@ -103,7 +103,7 @@ def test_a_stopped_run_does_not_go_on_after_a_crash(tmp_path: Path, how: str) ->
         assert statuses.get(old) == (None if "roll" in how else "interrupted")
 
 
-def test_sigterm_ends_open_streams_and_their_runs_go_on(tmp_path: Path) -> None:
+def test_sigterm_ends_open_streams_and_their_runs_continue_later(tmp_path: Path) -> None:
     db, port = str(tmp_path / "served.db"), free_port()
     url = f"http://127.0.0.1:{port}"
     with process(tmp_path, db, port) as first, get_sync_client(url=url) as client:

@@ -84,7 +84,7 @@ def test_a_run_that_could_not_be_stored_does_not_begin(gates: Gates) -> None:
 
 
 @pytest.mark.parametrize("tries", [1, 100])
-def test_an_end_that_cannot_be_stored_holds_nobody_up(
+def test_an_outcome_that_cannot_be_stored_blocks_no_other_run(
     gates: Gates, tries: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("stategraph.serve.runs.in_process.PAUSES", (0.01,))
@@ -142,7 +142,7 @@ def test_a_run_that_has_ended_is_not_rolled_back(gates: Gates) -> None:
         assert client.threads.get_state(thread)["values"]["log"] == ["a", "b"]
 
 
-def test_a_state_that_json_cannot_tell_ends_its_run() -> None:
+def test_a_state_that_cannot_be_encoded_ends_its_run() -> None:
     def node(state: Log) -> Log:
         return {"log": [10**5000]}  # type: ignore[list-item]
 
@@ -176,7 +176,7 @@ def test_a_failure_that_cannot_be_stored_as_it_is_ends_its_run() -> None:
     asyncio.run(asyncio.wait_for(run(), 10))
 
 
-def test_a_run_whose_result_cannot_be_told_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_result_cannot_be_encoded_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(value: Any) -> bytes:
         if ERROR not in value:
             raise RecursionError("too deep")
@@ -190,7 +190,7 @@ def test_a_run_whose_result_cannot_be_told_ends(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("thread", ["日本", "a?b#c d", "50%25", "ü;=@"])
-def test_the_address_of_a_run_holds_any_id_of_a_thread(thread: str) -> None:
+def test_the_url_of_a_run_may_contain_any_thread_id(thread: str) -> None:
     async def run() -> None:
         async with asking(create_app({"flow": make_flow(Gates())})) as client:
             begins = {"assistant_id": "flow", "input": {"log": ["x"]}, "if_not_exists": "create"}
@@ -233,7 +233,7 @@ def test_runs_of_a_graph_that_is_not_served_stay_pending(gates: Gates, caplog: p
         assert client.runs.join(thread, run)["log"] == ["a", "b"]
 
 
-def test_a_run_of_a_graph_that_is_not_served_is_deleted_for_good(gates: Gates) -> None:
+def test_a_run_of_a_graph_that_is_not_served_is_deleted_permanently(gates: Gates) -> None:
     store, saver = InMemoryStore(), InMemorySaver()
 
     def app(*names: str) -> Any:
@@ -330,7 +330,7 @@ def test_the_events_of_one_users_live_runs_are_bounded() -> None:
     asyncio.run(run())
 
 
-def test_an_ended_run_holds_neither_the_frames_of_its_nodes_nor_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ended_run_references_neither_frames_of_its_nodes_nor_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
     class Large: ...
 
     monkeypatch.setattr(logging.getLogger("stategraph.serve"), "disabled", True)  # pytest holds what is logged

@@ -1,4 +1,4 @@
-"""What somebody tries who wants more of the server than is theirs."""
+"""Denial of service and abuse: requests that try to take more of the server than they may."""
 
 from __future__ import annotations
 
@@ -167,14 +167,14 @@ async def call(app: Any, parts: list[Any], path: str = "/threads") -> list[Any]:
     return sent
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_never_arrives_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "BODY_SECONDS", 0.01)
     begun = [{"type": "http.request", "body": b"{", "more_body": True}]
     sent = asyncio.run(asyncio.wait_for(call(app_of(), begun), 20))
     assert sent[0]["status"] == 408
 
 
-def test_a_client_that_goes_before_its_body_has_come_is_no_fault_of_the_server() -> None:
+def test_a_client_that_disconnects_before_its_body_is_complete_is_no_server_error() -> None:
     begun = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
     assert asyncio.run(call(app_of(), begun))[0]["status"] == 400
 
@@ -257,7 +257,7 @@ ANYTHING = ("metadata", "input", "config", "context", "value", "values", "filter
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_shape_that_nobody_expects_is_stored_or_refused(shape: str) -> None:
+def test_unexpected_json_shapes_are_stored_or_refused(shape: str) -> None:
     async def ask() -> None:
         async with asking(app_of()) as client:
             thread = (await client.post("/threads", json={})).json()["thread_id"]
@@ -274,7 +274,7 @@ def test_a_shape_that_nobody_expects_is_stored_or_refused(shape: str) -> None:
     asyncio.run(asyncio.wait_for(ask(), 60))
 
 
-def test_a_reader_who_does_not_read_costs_one_piece_and_is_sent_away_when_far_behind() -> None:
+def test_a_slow_reader_buffers_one_chunk_and_is_disconnected_when_far_behind() -> None:
     async def read() -> None:
         log = EventLog(most_bytes=4 * PIECE_BYTES)
         reader = log.read()
@@ -292,7 +292,7 @@ def test_a_reader_who_does_not_read_costs_one_piece_and_is_sent_away_when_far_be
 
 
 @pytest.mark.parametrize("start", [10**30, 7])
-def test_a_reader_who_names_an_event_that_is_not_there_yet_reads_nothing(start: int) -> None:
+def test_a_reader_that_names_a_future_event_reads_nothing(start: int) -> None:
     async def read() -> list[bytes]:
         log = EventLog()
         log.add("custom", 1)
@@ -366,7 +366,7 @@ def test_a_request_compares_a_limited_number_of_names(path: str, body: Any, monk
         ("/threads/search", {"extract": {str(n): 1 for n in range(9000)}}),
     ],
 )
-def test_a_refusal_tells_few_of_many_mistakes(path: str, body: Any) -> None:
+def test_a_refusal_lists_few_of_many_mistakes(path: str, body: Any) -> None:
     async def send() -> tuple[int, int]:
         async with asking(app_of()) as client:
             answered = await client.post(path, json=body)
@@ -377,7 +377,7 @@ def test_a_refusal_tells_few_of_many_mistakes(path: str, body: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [[1] * 6000, {str(n): 1 for n in range(6000)}, [[]] * 6000, ["[,"] * 6000])
-def test_a_body_holds_a_limited_number_of_values(value: Any) -> None:
+def test_a_body_may_contain_a_limited_number_of_values(value: Any) -> None:
     async def send(most_bytes: int) -> int:
         async with asking(app_of(most_bytes=most_bytes)) as client:
             return (await client.post("/threads", json={"metadata": {"v": value}})).status_code
@@ -386,7 +386,7 @@ def test_a_body_holds_a_limited_number_of_values(value: Any) -> None:
     assert asyncio.run(send(400_000)) == 200
 
 
-def test_strings_count_once_whatever_they_hold() -> None:
+def test_strings_count_once_whatever_they_contain() -> None:
     text = 'a,b:[{"\\' * 30_000
     assert service.read_json(json.dumps({"text": text}).encode()) == {"text": text}
 

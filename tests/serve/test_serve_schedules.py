@@ -1,4 +1,4 @@
-"""Schedules: each planned time begins one run, whatever fails in between."""
+"""Schedules: each planned time starts one run, whatever fails in between."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Clock(datetime):
 
 
 @pytest.mark.parametrize("years", [10, -10])
-def test_a_schedule_goes_on_within_a_minute_once_the_clock_is_right_again(
+def test_a_schedule_resumes_within_a_minute_once_the_clock_is_right_again(
     years: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedules, "datetime", Clock)
@@ -166,7 +166,7 @@ def test_a_schedule_goes_on_within_a_minute_once_the_clock_is_right_again(
     asyncio.run(jump(WatchedStore()))
 
 
-def test_a_planned_time_that_has_begun_a_run_begins_none_when_the_clock_is_put_back(
+def test_a_planned_time_starts_no_second_run_when_the_clock_is_set_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(schedules, "datetime", Clock)

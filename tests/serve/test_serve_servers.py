@@ -1,4 +1,4 @@
-"""Several servers on one database: whichever of them a request comes to, no change is lost, and nothing is done twice."""
+"""Several servers on one database: whichever gets a request, no change is lost, and nothing is done twice."""
 
 from __future__ import annotations
 

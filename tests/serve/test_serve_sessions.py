@@ -119,7 +119,7 @@ def run(url: str, work: Callable[[Any], Any]) -> Any:
     return asyncio.run(main())
 
 
-def test_a_run_is_begun_and_its_states_are_read(url: str) -> None:
+def test_a_run_is_started_and_its_states_are_read(url: str) -> None:
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="flow") as session:
             begun = await session.run.start(input={"log": ["x"]}, metadata={"by": "ann"})
@@ -172,7 +172,7 @@ def test_an_input_on_a_thread_that_asks_is_the_answer(memory_url: str) -> None:
     run(memory_url, work)
 
 
-def test_a_failure_is_told(url: str) -> None:
+def test_a_failure_is_reported(url: str) -> None:
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="flow") as session:
             await session.run.start(input={"topic": "fail"})
@@ -182,7 +182,7 @@ def test_a_failure_is_told(url: str) -> None:
     run(url, work)
 
 
-def test_messages_come_as_they_grow_with_their_calls_and_what_they_cost(url: str) -> None:
+def test_messages_are_streamed_with_their_tool_calls_and_usage(url: str) -> None:
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="chat") as session:
             await session.run.start(input={"messages": [{"role": "user", "content": "1+2?"}]})
@@ -196,7 +196,7 @@ def test_messages_come_as_they_grow_with_their_calls_and_what_they_cost(url: str
     run(url, work)
 
 
-def test_calls_of_tools_come_with_their_results(url: str) -> None:
+def test_tool_calls_are_streamed_with_their_results(url: str) -> None:
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="chat") as session:
             await session.run.start(input={"messages": [{"role": "user", "content": "1+2?"}]})
@@ -329,7 +329,7 @@ def read_before_a_run(wire: Wire, **asked: Any) -> list[dict[str, Any]]:
 RUN = ["running", "values", "values", "values", "completed"]
 
 
-def test_a_reader_who_comes_back_at_any_event_misses_none_and_gets_none_twice(wire: Wire) -> None:
+def test_a_reconnected_reader_at_any_event_misses_none_and_gets_none_twice(wire: Wire) -> None:
     before = wire.command("run.start", assistant_id="flow", input={"log": []})["meta"]["applied_through_seq"]
     first = wire.read()
     wire.command("run.start", assistant_id="flow", input={"log": []})
@@ -343,7 +343,7 @@ def test_a_reader_who_comes_back_at_any_event_misses_none_and_gets_none_twice(wi
         assert [e["seq"] for e in rest] == numbers[place + 1 :]
 
 
-def test_a_reader_who_comes_back_amid_many_questions_misses_none() -> None:
+def test_a_reconnected_reader_among_many_interrupts_misses_none() -> None:
     graph = StateGraph(Said).add_node("ask", lambda n: {"log": [interrupt(n)]})
     graph.add_conditional_edges(START, lambda state: [Send("ask", n) for n in range(400)], ["ask"])
     with serving(create_app({"asks": graph.compile()})) as url:
@@ -365,7 +365,7 @@ def test_without_a_place_a_reader_gets_the_last_run(wire: Wire) -> None:
     assert names(events) == RUN and events[1]["params"]["data"]["topic"] == "last"
 
 
-def test_a_reader_who_comes_back_before_a_run_that_is_put_off_gets_those_that_begin_sooner(wire: Wire) -> None:
+def test_a_reconnected_reader_gets_runs_that_start_before_a_delayed_one(wire: Wire) -> None:
     wire.command("run.start", assistant_id="flow", input={"log": []})
     last = wire.read()[-1]["seq"]
     later = {"assistant_id": "flow", "input": {"log": []}, "after_seconds": 3600}
@@ -451,7 +451,7 @@ def test_numbers_and_moments_are_made_of_one_another() -> None:
     assert first_seq(2_850_000_000_000_000) < 2**53  # in 2060
 
 
-def test_events_come_over_a_websocket(url: str) -> None:
+def test_events_are_sent_over_a_websocket(url: str) -> None:
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="flow", transport="websocket") as session:
             await session.run.start(input={"topic": "ask"})
@@ -501,7 +501,7 @@ def test_a_websocket_answers_what_cannot_be_with_errors(memory_url: str) -> None
     assert heard[-1]["error"] == "invalid_argument" and "at most 32 subscriptions" in heard[-1]["message"]
 
 
-def test_websockets_of_other_sites_of_nobody_and_beyond_the_limits_are_refused(gates: Gates) -> None:
+def test_cross_site_unauthenticated_and_excess_websockets_are_refused(gates: Gates) -> None:
     def auth(request: Any) -> str | None:
         return request.headers.get("x-user")
 
@@ -532,7 +532,7 @@ class Failing(InMemoryStore):
 
 
 @pytest.mark.parametrize("refused", [SearchOp, GetOp])
-def test_a_websocket_that_fails_is_closed_so_that_its_client_comes_back(
+def test_a_websocket_that_fails_is_closed_so_that_its_client_reconnects(
     gates: Gates, refused: type, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By a subscription that cannot look for the next run, or by a command that cannot be done."""

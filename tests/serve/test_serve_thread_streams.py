@@ -1,4 +1,4 @@
-"""The stream of a whole thread: every event of every run, once, also for a reader who comes back."""
+"""The stream of a whole thread: every event of every run, once, also for a reader that reconnects."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def scene(database: dict[str, Any]) -> Iterator[Scene]:
         yield Scene(url, client, gates)
 
 
-def test_a_thread_tells_all_its_runs_in_order(scene: Scene) -> None:
+def test_a_thread_stream_has_all_its_runs_in_order(scene: Scene) -> None:
     runs = [scene.run() for _ in range(3)]
     parts = scene.read(12, last_event_id="-1")
     assert names(parts) == RUN * 3 and runs_of(parts) == runs
@@ -79,7 +79,7 @@ def test_a_thread_tells_all_its_runs_in_order(scene: Scene) -> None:
     assert len({each.id for each in parts}) == 12
 
 
-def test_a_reader_who_comes_back_at_any_event_misses_none_and_gets_none_twice(scene: Scene) -> None:
+def test_a_reconnected_reader_at_any_event_misses_none_and_gets_none_twice(scene: Scene) -> None:
     for _ in range(2):
         scene.run()
     parts = scene.read(8, last_event_id="-1")
@@ -123,7 +123,7 @@ def until(lines: Iterator[str], event: str, number: int) -> list[str]:
         (["run_modes", "lifecycle", "state_update"], [*RUN[:3], "state_update", "run_done"]),
     ],
 )
-def test_a_mode_says_what_is_told(scene: Scene, modes: Any, told: list[str]) -> None:
+def test_a_stream_mode_selects_the_events(scene: Scene, modes: Any, told: list[str]) -> None:
     for _ in range(2):
         scene.run()
     parts = scene.read(2 * len(told), last_event_id="-1", stream_mode=modes)
@@ -135,7 +135,7 @@ def test_a_mode_says_what_is_told(scene: Scene, modes: Any, told: list[str]) -> 
         assert rest == parts[len(told) :]
 
 
-def test_a_failed_and_a_stopped_run_tell_their_end(scene: Scene) -> None:
+def test_a_failed_and_a_cancelled_run_have_an_end_event(scene: Scene) -> None:
     scene.run("fail")
     scene.gates.close("slow")
     stopped = scene.begin("slow")
@@ -146,7 +146,7 @@ def test_a_failed_and_a_stopped_run_tell_their_end(scene: Scene) -> None:
     assert "error" in names(scene.read(5, last_event_id="-1"))
 
 
-def test_a_run_that_is_taken_back_does_not_end_the_stream(scene: Scene) -> None:
+def test_a_run_that_is_rolled_back_does_not_end_the_stream(scene: Scene) -> None:
     scene.gates.close("slow")
     scene.begin("slow")
     assert scene.gates.reached["slow"].wait(10)
@@ -156,7 +156,7 @@ def test_a_run_that_is_taken_back_does_not_end_the_stream(scene: Scene) -> None:
     assert runs_of(parts)[-1] == after
 
 
-def test_a_run_that_begins_later_is_told_when_it_has_begun(scene: Scene) -> None:
+def test_a_delayed_run_is_streamed_once_it_has_started(scene: Scene) -> None:
     later = scene.begin(after_seconds=0.5)
     now = scene.run()
     assert runs_of(scene.read(8, last_event_id="-1")) == [now, later]
@@ -209,7 +209,7 @@ def test_an_id_leads_to_no_run_of_another_thread(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("seen", [0, 1])
-def test_a_stream_ends_when_the_thread_belongs_to_somebody_else(seen: int) -> None:
+def test_a_stream_ends_when_the_thread_belongs_to_another_user(seen: int) -> None:
     """The reader has deleted the thread, and another user has made one with the same id."""
 
     async def read() -> str:
@@ -265,7 +265,7 @@ GONE, TOLD = frame(None, "error", {"error": "TooSlow"}), frame(7, "updates", {})
 
 
 @pytest.mark.parametrize("reads", [[[GONE], [TOLD, GONE], [TOLD, GONE], [TOLD]], [[GONE], [GONE], [GONE], []]])
-def test_who_is_too_slow_again_and_again_still_gets_the_end(
+def test_a_reader_that_is_repeatedly_too_slow_still_gets_the_end(
     reads: list[list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(thread_runs, "SECONDS_BETWEEN_LOOKS", 0.001)
@@ -279,7 +279,7 @@ def test_who_is_too_slow_again_and_again_still_gets_the_end(
     assert parts == expected and isinstance(end, Ended) and end.status == "success"
 
 
-def test_a_run_that_goes_on_without_events_does_not_hold_its_readers() -> None:
+def test_a_running_run_without_events_does_not_block_its_readers() -> None:
     async def read() -> list[Any]:
         runs: Any = ThreadRuns(Records(InMemoryStore()), Slow([[], [TOLD]]), ThreadNews(), "t")  # type: ignore[arg-type]
         return [part async for part in runs.read({"run_id": "r"}, None)]
@@ -330,7 +330,7 @@ def test_the_runs_of_a_long_thread_are_searched_once() -> None:
     assert found == [str(number) for number in range(600)] and searches < 12
 
 
-def test_a_run_that_ends_while_the_next_one_is_looked_for_is_told_first() -> None:
+def test_a_run_that_ends_during_the_search_for_the_next_is_streamed_first() -> None:
     async def follow() -> list[str]:
         store = Counting()
         records = Records(store)
@@ -349,7 +349,7 @@ def test_a_run_that_ends_while_the_next_one_is_looked_for_is_told_first() -> Non
     assert asyncio.run(asyncio.wait_for(follow(), 30)) == ["0", "1"]
 
 
-def test_a_thread_is_told_by_any_server_also_after_a_restart(postgres: str, tmp_path: Path) -> None:
+def test_a_thread_is_streamed_by_any_server_also_after_a_restart(postgres: str, tmp_path: Path) -> None:
     """Of a server that never saw the runs begin, and of the next one, where the reader has stopped."""
     url = as_url(postgres)
     with ExitStack() as stack:

@@ -60,7 +60,7 @@ def clients(urls: list[str]) -> Iterator[list[httpx.Client]]:
         yield [stack.enter_context(httpx.Client(base_url=url, timeout=60)) for url in urls]
 
 
-def test_no_change_is_lost_while_runs_begin_and_end(clients: list[httpx.Client]) -> None:
+def test_no_change_is_lost_while_runs_start_and_end(clients: list[httpx.Client]) -> None:
     place = f"/threads/{clients[0].post('/threads', json={}).json()['thread_id']}"
 
     def change(n: int) -> int:
@@ -80,7 +80,7 @@ def test_no_change_is_lost_while_runs_begin_and_end(clients: list[httpx.Client])
     assert [each["status"] for each in clients[1].get(f"{place}/runs").json()] == ["success"] * 6
 
 
-def test_a_run_is_begun_read_joined_and_cancelled_at_either(clients: list[httpx.Client], gates: Gates) -> None:
+def test_a_run_is_started_read_joined_and_cancelled_at_either_server(clients: list[httpx.Client], gates: Gates) -> None:
     one, other = clients
     place = f"/threads/{one.post('/threads', json={}).json()['thread_id']}"
     gates.close("slow")
@@ -202,7 +202,7 @@ def test_a_run_that_is_deleted_where_its_graph_is_not_served_never_begins(
         assert store.search((ROOT, "unfinished")) == []
 
 
-def test_a_thread_is_free_of_a_run_whose_record_is_gone(clients: list[httpx.Client], postgres: str) -> None:
+def test_a_thread_is_idle_if_the_record_of_its_run_is_missing(clients: list[httpx.Client], postgres: str) -> None:
     """Servers of before could leave a pointer to such a run."""
     one, _ = clients
     place = idle_thread(one)
@@ -219,7 +219,7 @@ def test_a_thread_is_free_of_a_run_whose_record_is_gone(clients: list[httpx.Clie
     assert one.get(place).json()["status"] == "idle" and one.delete(place).status_code == 204
 
 
-def test_who_waits_for_a_run_whose_server_died_before_it_submitted_the_job_gets_its_end(
+def test_a_waiting_client_gets_the_end_of_a_run_whose_server_died_before_submitting_its_job(
     postgres: str, gates: Gates
 ) -> None:
     with ExitStack() as stack:
@@ -258,7 +258,7 @@ def test_both_look_at_the_schedules_and_each_is_fired_once(postgres: str, gates:
     assert sorted(runs) == sorted(each["cron_id"] for each in crons)
 
 
-def test_a_chat_goes_on_at_the_other_server(urls: list[str]) -> None:
+def test_a_chat_continues_at_the_other_server(urls: list[str]) -> None:
     page = Page(urls[0])
     for text, url in (("weather", urls[0]), ("hello", urls[1]), ("weather", urls[0])):
         page.address = f"{url}/ag-ui/desk"

@@ -227,7 +227,7 @@ def test_one_of_two_questions_is_answered_and_what_is_typed_for_the_other_stays(
     assert open_question["value"]["question"] == "Buy tea?"
 
 
-def test_an_answer_that_does_not_fit_is_told_and_can_be_given_again(page: Reader, client: httpx.Client) -> None:
+def test_an_answer_that_does_not_fit_is_reported_and_can_be_corrected(page: Reader, client: httpx.Client) -> None:
     order(client, "one")
     page.go("#/inbox")
     page.press_button("as JSON")
@@ -325,7 +325,7 @@ def test_a_title_that_says_more_than_the_name_is_the_label(page: Reader) -> None
 
 
 @pytest.mark.parametrize("url", ["here", "workers"], indirect=True)
-def test_a_message_is_sent_and_its_answer_comes_token_by_token(page: Reader, client: httpx.Client, speech: Speech) -> None:
+def test_a_message_is_sent_and_its_answer_is_streamed_by_token(page: Reader, client: httpx.Client, speech: Speech) -> None:
     client.post("/threads", json={"thread_id": "chat", "metadata": {"assistant_id": "chat", "graph_id": "chat"}})
     page.go("#/thread/chat")
     page.sees("No messages yet")
@@ -345,7 +345,7 @@ def test_a_message_is_sent_and_its_answer_comes_token_by_token(page: Reader, cli
     assert page.browser.texts("details.tool > summary") == ['weather {"city":"Rome"}', 'tool · weather {"sky": "clear"}']
 
 
-def test_a_question_stands_behind_the_newest_message_and_yes_or_no_is_a_button(browser: Browser) -> None:
+def test_an_interrupt_is_shown_after_the_newest_message_with_yes_and_no_buttons(browser: Browser) -> None:
     def model(state: MessagesState) -> dict[str, Any]:
         return {"messages": [{"role": "assistant", "content": "A long draft.\n\n" + "- line\n" * 80}]}
 
@@ -421,7 +421,7 @@ def test_a_run_can_be_cancelled(page: Reader, client: httpx.Client, speech: Spee
     page.sees("It is sunny in Rome.", "idle")
 
 
-def test_a_page_that_nobody_looks_at_reads_no_stream_and_joins_it_again(page: Reader, client: httpx.Client, speech: Speech) -> None:
+def test_a_hidden_page_leaves_its_stream_and_joins_it_again(page: Reader, client: httpx.Client, speech: Speech) -> None:
     client.post("/threads", json={"thread_id": "chat", "metadata": {"assistant_id": "chat", "graph_id": "chat"}})
     page.go("#/thread/chat")
     page.write("[aria-label=Message]", "hello")
@@ -458,7 +458,7 @@ def test_a_thread_runs_again_with_another_input(page: Reader, client: httpx.Clie
 # -- state -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_state_is_edited_and_gone_on_from(page: Reader, client: httpx.Client) -> None:
+def test_a_state_is_edited_and_the_run_resumed(page: Reader, client: httpx.Client) -> None:
     order(client, "one", "bomb")
     assert answer(client, "one")["__error__"]["error"] == "ValueError"
     page.go("#/thread/one/state")
@@ -541,7 +541,7 @@ def test_a_schedule_is_made_paused_and_deleted(page: Reader, client: httpx.Clien
     page.sees("There are no schedules")
 
 
-def test_the_queue_shows_what_is_at_work(page: Reader, client: httpx.Client, speech: Speech) -> None:
+def test_the_queue_shows_running_jobs(page: Reader, client: httpx.Client, speech: Speech) -> None:
     page.go("#/queue")
     page.sees("Runs take place in this server", "No run is under way.")
     client.post("/threads", json={"thread_id": "chat"})
@@ -660,7 +660,7 @@ def test_errors_are_sentences(page: Reader) -> None:
 # -- safety ------------------------------------------------------------------------------------------------------------
 
 
-def test_texts_stay_texts_wherever_they_are(page: Reader, client: httpx.Client, speech: Speech) -> None:
+def test_hostile_texts_are_never_interpreted_as_html(page: Reader, client: httpx.Client, speech: Speech) -> None:
     id = "<b onclick=alert(1)>id\"'"
     client.post("/threads", json={"thread_id": id, "metadata": {HOSTILE: HOSTILE}}).raise_for_status()
     place = "/threads/" + httpx.QueryParams({"": id}).__str__()[1:].replace("+", "%20")
@@ -796,7 +796,7 @@ CONTRASTS = """
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_texts_stand_out_from_what_is_behind_them(page: Reader, client: httpx.Client, speech: Speech, theme: str) -> None:
+def test_texts_have_contrast_to_their_background(page: Reader, client: httpx.Client, speech: Speech, theme: str) -> None:
     order(client, "asks")
     order(client, "failed", "bomb")
     answer(client, "failed")

@@ -1,4 +1,4 @@
-"""Who the user is, the server says: a graph learns it on every route, and never from the client."""
+"""The user of a request is set by the server: a graph sees it on every route, and no client can change it."""
 
 from __future__ import annotations
 
@@ -196,13 +196,13 @@ def check(heard: list[Any], user: str | None) -> None:
             assert context == {"user_id": user, "mine": "kept"} and config["mine"] == "kept"
 
 
-def test_the_server_says_who_the_user_is_on_every_route(served: tuple[httpx.Client, Any], told: Told) -> None:
+def test_every_route_gets_the_user_from_the_server(served: tuple[httpx.Client, Any], told: Told) -> None:
     for send in ROUTES:
         send(served[0])
         check(told.take(), "ann")
 
 
-def test_a_schedule_runs_for_the_user_who_made_it(served: tuple[httpx.Client, Any], told: Told) -> None:
+def test_a_schedule_runs_for_its_creator(served: tuple[httpx.Client, Any], told: Told) -> None:
     client, store = served
     if store is None:
         pytest.skip("the planned time is moved in a store that the test knows")

@@ -1,4 +1,4 @@
-"""Webhooks: the end of a run is sent to addresses that whoever started the server has allowed, and to no others."""
+"""Webhooks: the end of a run is sent to addresses that the operator has allowed, and to no others."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_end_of_a_run_is_sent_with_its_values(receiver: Receiver) -> None:
     assert ended["webhook"] == {"status": "delivered", "tries": 1}
 
 
-def test_a_state_that_json_cannot_tell_is_sent_as_far_as_it_can(receiver: Receiver) -> None:
+def test_a_state_that_cannot_be_encoded_is_sent_in_part(receiver: Receiver) -> None:
     def node(state: Log) -> Log:
         return {"log": [10**400, "\ud800"]}  # type: ignore[list-item]
 
@@ -144,7 +144,7 @@ class CountingStore(InMemoryStore):
         return await super().asearch(namespace, *args, **options)
 
 
-def test_a_server_looks_when_there_is_something_to_send_and_seldom_otherwise(
+def test_a_server_polls_often_only_if_webhooks_are_due(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhooks, "SECONDS_BETWEEN_LOOKS", 60)
@@ -304,7 +304,7 @@ OFFERED = Allowed(["https://hooks.example/run", "http://127.0.0.1:8000/"])
         "http://127.0.0.1:8000/any/thing",
     ],
 )
-def test_an_address_below_an_allowed_one_is_taken(url: str) -> None:
+def test_an_address_below_an_allowed_one_is_allowed(url: str) -> None:
     OFFERED.check(url)
 
 

@@ -1,4 +1,4 @@
-"""The task-result cache, and the keys by which a result is found again."""
+"""The cache of task results, and the keys by which a result is found."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_set_without_ttl_lifts_the_one_before(cache, clock):
     assert cache.get([key]) == {key: TWO}
 
 
-def test_expired_entries_go_even_if_nobody_asks(clock):
+def test_expired_entries_are_removed_without_a_read(clock):
     memory = InMemoryCache(clock=clock)
     with closing(SqliteCache(":memory:", clock=clock)) as sqlite:
         for n in range(1000):
@@ -174,7 +174,7 @@ def test_many_threads(cache):
     assert not failures
 
 
-def test_a_cache_of_ones_own():
+def test_a_custom_cache():
     class Own(BaseCache):
         def get(self, keys):
             return dict.fromkeys(keys, ONE)
@@ -555,7 +555,7 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-def test_functions_are_told_apart():
+def test_functions_have_different_keys():
     identities = {name: function_identity(build()) for name, build in FUNCTIONS.items()}
     assert len(set(identities.values())) == len(FUNCTIONS)
     assert identities == {name: function_identity(build()) for name, build in FUNCTIONS.items()}
@@ -588,7 +588,7 @@ def test_calling_does_not_change_an_identity():
         lambda: local_class(1)().run,
     ],
 )
-def test_refuses_functions_it_cannot_tell_apart(build):
+def test_indistinguishable_functions_are_refused(build):
     with pytest.raises(TypeError, match="key_func or a namespace"):
         function_identity(build())
 

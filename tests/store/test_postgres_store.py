@@ -160,7 +160,7 @@ def server() -> Cluster:
     return cluster.shared()
 
 
-def test_reads_survive_a_lost_answer_and_writes_say_that_it_is_not_known(server: Cluster, postgres: str) -> None:
+def test_reads_survive_a_lost_response_and_writes_raise_that_the_outcome_is_unknown(server: Cluster, postgres: str) -> None:
     proxy = Proxy(server.port)
     try:
         with PostgresStore.from_conn_string(proxy.address(postgres), pool_size=1) as store:
@@ -327,7 +327,7 @@ def test_a_batch_of_deletes_and_one_of_puts_are_each_done_whole(store: PostgresS
     assert found_keys(store) in ([], ["z", "a"])
 
 
-def test_single_puts_come_before_or_after_a_batch(store: PostgresStore, postgres: str) -> None:
+def test_single_puts_are_before_or_after_a_batch(store: PostgresStore, postgres: str) -> None:
     """The first that is put is not kept where the second is deleted."""
     store.put(("a",), "m", {})
     with psycopg.connect(postgres, autocommit=True) as watch, ThreadPoolExecutor(2) as pool:

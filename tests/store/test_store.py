@@ -174,7 +174,7 @@ def test_times_are_utc_and_created_at_stays(store, clock):
     assert item.created_at.tzinfo is UTC
 
 
-def test_a_deleted_item_starts_anew(store, clock):
+def test_a_deleted_item_starts_again(store, clock):
     store.put(("a",), "k", {})
     store.delete(("a",), "k")
     clock.wait(5)
@@ -243,7 +243,7 @@ def test_a_value_within_itself_is_refused(store):
 @each_case(
     "value", [{}, {"": 0}, {"a": 10**4000}, {"a": -0.0}, {"a": 5e-324}, {"a": deep(MAX_DEPTH - 1)}]
 )
-def test_odd_json_comes_back_the_same(store, value):
+def test_unusual_json_is_returned_unchanged(store, value):
     store.put(("a",), "k", value)
     found = store.get(("a",), "k").value
     assert found == value
@@ -310,7 +310,7 @@ def test_hostile_names_are_plain_names(store):
     assert store.list_namespaces() == sorted((segment,) for segment in HOSTILE)
 
 
-def test_namespaces_exist_while_they_hold_items(store, clock):
+def test_namespaces_exist_while_they_have_items(store, clock):
     store.get(("phantom",), "k")
     store.put(("a",), "k", {})
     store.put(("b",), "k", {}, ttl=1)
@@ -406,7 +406,7 @@ def test_a_batch_is_whole_or_nothing(store):
     assert store.search(()) == []
 
 
-def test_a_batch_is_written_only_if_items_are_as_they_were_read(store):
+def test_a_batch_is_written_only_if_items_are_unchanged_since_they_were_read(store):
     space = ("a",)
     store.batch([UnchangedOp(space, "1", None), PutOp(space, "1", {"n": [1, 1.5]})])
     for wrong in (None, {"n": [1]}, {"n": [1, 1.5], "m": 0}):
@@ -427,7 +427,7 @@ def test_a_batch_takes_only_ops(store):
 # -- order and paging -----------------------------------------------------------------------------------------------
 
 
-def test_what_was_put_last_comes_first(store):
+def test_the_last_put_is_listed_first(store):
     for key in "abc":
         store.put(("n",), key, {})
     store.put(("n",), "a", {})
@@ -647,7 +647,7 @@ def test_paths_that_cannot_be_read(path):
 # -- time to live ---------------------------------------------------------------------------------------------------
 
 
-def test_an_expired_item_is_gone_everywhere(make, clock):
+def test_an_expired_item_is_invisible_everywhere(make, clock):
     store = make(ttl={"refresh_on_read": False})
     store.put(("a",), "k", {}, ttl=1.5)
     clock.wait(1.4)
@@ -660,7 +660,7 @@ def test_an_expired_item_is_gone_everywhere(make, clock):
     assert store.sweep_ttl() == 0
 
 
-def test_default_ttl_and_none_for_ever(make, clock):
+def test_default_ttl_and_no_ttl(make, clock):
     store = make(ttl={"default_ttl": 1, "refresh_on_read": False})
     store.put(("a",), "default", {})
     store.put(("a",), "longer", {}, ttl=10)
@@ -680,7 +680,7 @@ def test_a_put_restarts_the_time(make, clock):
     assert store.get(("a",), "k") is not None
 
 
-def test_reads_refresh_by_default_and_as_told(store, clock):
+def test_reads_refresh_the_ttl_by_default_and_on_request(store, clock):
     for key in ("get", "search", "quiet"):
         store.put(("a",), key, {"key": key}, ttl=2)
     updated = store.get(("a",), "get").updated_at
@@ -714,7 +714,7 @@ def test_only_the_page_that_was_read_is_refreshed(store, clock):
     assert keys(store.search(("n",))) == ["b"]
 
 
-def test_an_expired_item_starts_anew(store, clock):
+def test_an_expired_item_starts_again(store, clock):
     store.put(("a",), "k", {}, ttl=1)
     clock.wait(1)
     store.put(("a",), "k", {})
@@ -732,7 +732,7 @@ def test_puts_sweep_now_and_then(make, clock):
     assert store.sweep_ttl() == 0
 
 
-def test_an_emptied_memory_holds_nothing(clock):
+def test_an_emptied_store_keeps_no_memory(clock):
     store = InMemoryStore(clock=clock)
     store.put(("a",), "k", {}, ttl=1)
     store.put(("b",), "k", {})
@@ -789,7 +789,7 @@ def semantic(request, make):
     return make(index={"dims": 2, "embed": request.param, "fields": ["text"]})
 
 
-def test_the_nearest_come_first_and_the_unscored_last(semantic):
+def test_results_are_sorted_by_similarity_and_unscored_ones_are_last(semantic):
     semantic.put(("n",), "plain", {"no": "text"})
     for word in ["dog", "cat", "anti", "both", "nothing", "kitten"]:
         semantic.put(("n",), word, {"text": word})
@@ -800,7 +800,7 @@ def test_the_nearest_come_first_and_the_unscored_last(semantic):
     assert scores[-1] is None
 
 
-def test_paging_comes_after_ranking(semantic):
+def test_paging_is_applied_after_ranking(semantic):
     semantic.batch([PutOp(("n",), word, {"text": word, "len": len(word)}) for word in WORDS])
     semantic.put(("n",), "plain", {"len": 3})
     whole = semantic.search(("n",), query="dog", limit=100)
@@ -988,7 +988,7 @@ def test_gathered_calls(backend):
     close_store(store)
 
 
-def test_a_store_of_ones_own_needs_only_batch():
+def test_a_custom_store_needs_only_batch():
     class Own(BaseStore):
         def batch(self, ops):
             return [inner.batch([op])[0] for op in ops]
@@ -1243,7 +1243,7 @@ def test_what_is_not_in_a_file_is_only_here():
     assert InMemoryStore().reopen() is None and BaseStore().reopen() is None
 
 
-def test_another_file_by_the_same_name_is_not_taken_for_it(tmp_path):
+def test_a_replaced_file_of_the_same_name_is_another_store(tmp_path):
     path = tmp_path / "a.db"
     with closing(SqliteStore(path)) as store:
         opens = store.reopen()
@@ -1345,7 +1345,7 @@ def test_what_a_score_is(make, distance, expected):
     assert [(item.key, item.score) for item in store.search(("a",), query=query)] == [*expected, ("none", None)]
 
 
-def test_stores_score_alike(clock, backend):
+def test_stores_compute_the_same_scores(clock, backend):
     rng = Random(1)
     points = [f"{rng.uniform(-9, 9)} {rng.uniform(-9, 9)}" for _ in range(30)]
     for distance in ("cosine", "inner_product", "l2"):
@@ -1404,7 +1404,7 @@ def test_a_sweeper_sweeps_until_it_is_stopped(clock, backend):
     store.stop_ttl_sweeper()
 
 
-def test_a_sweeper_goes_on_after_an_error(clock, caplog):
+def test_a_sweeper_continues_after_an_error(clock, caplog):
     store = InMemoryStore(ttl={"default_ttl": 1}, clock=clock)
     tries = []
     gone = threading.Event()

@@ -1,4 +1,4 @@
-"""It is measured which nodes, edges and answers of routers of a graph have run."""
+"""Graph coverage: which nodes, edges and answers of routers of a graph have run."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_a_function_is_called_as_the_node_was(drive: Drive) -> None:
     assert drive.invoke(replace(APP, model=fake), {"log": ["x"]}, context="c")["log"] == ["x", "1 c", "end"]
 
 
-def test_an_async_function_may_stand_for_a_sync_one() -> None:
+def test_an_async_function_may_replace_a_sync_one() -> None:
     import asyncio
 
     async def fake(state: State) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def test_an_exception_is_raised_and_meets_the_policies_of_the_node(drive: Drive)
         drive.invoke(replace(APP, model=TimeoutError("slow")), {})
 
 
-def test_an_error_handler_may_be_left_as_it_is_beside_other_fakes(drive: Drive) -> None:
+def test_an_error_handler_may_be_kept_with_other_fakes(drive: Drive) -> None:
     def handle(state: State, error: NodeError) -> Command:
         return Command(update={"log": ["handled"]}, goto="end")
 
@@ -144,7 +144,7 @@ def test_debug_watches_fakes(drive: Drive) -> None:
         drive.invoke(replace(graph.compile(debug=True), model=careless), {"log": []})
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     with pytest.raises(ValueError, match="has no node 'modle'; did you mean 'model'"):
         replace(APP, modle={})
     with pytest.raises(ValueError, match="holds no graph"):

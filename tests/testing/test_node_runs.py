@@ -1,4 +1,4 @@
-"""One node of a graph runs alone, with what the test gives it, and stops behind it."""
+"""`run_node`: one node of a graph runs alone, with given input, and stops after it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_node_is_given_the_state_and_shows_what_it_did(drive: Drive) -> None:
     assert (done.goto, done.questions, done.events) == (("approve",), (), ())
 
 
-def test_the_state_is_taken_as_it_is_without_its_reducers(drive: Drive) -> None:
+def test_the_state_is_used_without_its_reducers(drive: Drive) -> None:
     def fold(old: int, new: int) -> int:
         return old - new
 
@@ -197,7 +197,7 @@ def test_async_nodes_run_in_an_async_test() -> None:
     assert asyncio.run(arun_node(graph_of(wait), "node", {})).update == {"log": ["waited"]}
 
 
-def test_neither_the_saver_nor_the_graph_is_changed() -> None:
+def test_saver_and_graph_are_unchanged() -> None:
     from stategraph import InMemorySaver
 
     saver = InMemorySaver()
@@ -208,7 +208,7 @@ def test_neither_the_saver_nor_the_graph_is_changed() -> None:
     assert list(saver.list(None)) == []
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     with pytest.raises(ValueError, match="has no node 'prise'; did you mean 'price'"):
         run_node(APP, "prise", {})
     with pytest.raises(ValueError, match="node 'price' of graph 'StateGraph' holds no graph"):

@@ -139,7 +139,7 @@ def test_a_run_is_recorded_and_replayed(folder: pytest.Pytester) -> None:
     )
 
 
-def test_the_plugin_loads_nothing_that_nobody_uses() -> None:
+def test_the_plugin_loads_only_what_is_used() -> None:
     program = (
         "import sys; before = set(sys.modules); import stategraph.pytest_plugin\n"
         "print(*sorted(name for name in sys.modules if name.startswith('stategraph.') and name not in before))"

@@ -29,7 +29,7 @@ def clock(postgres: str) -> Iterator[QueueClock]:
         yield opened
 
 
-def test_schedules_and_delays_are_due_when_the_clock_has_come_to_them(clock: QueueClock, postgres: str) -> None:
+def test_schedules_and_delays_are_due_when_the_clock_reaches_them(clock: QueueClock, postgres: str) -> None:
     pytest.importorskip("cronsim")
     with Queue.from_conn_string(clock.url, counting) as queue, working(counting, clock.url):
         queue.schedule("daily", "30 7 * * *", ONE, missed="all")

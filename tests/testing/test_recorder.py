@@ -1,4 +1,4 @@
-"""A run is recorded, and replayed: the first difference is named. Files of earlier versions stay readable."""
+"""A run is recorded and replayed: the first difference is named. Files of earlier versions stay readable."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_run_is_recorded_step_by_step(player: Player) -> None:
     assert [each.node for each in run.steps[1][0].steps[2]] == ["ship", "ship"]
 
 
-def test_sync_and_async_runs_are_recorded_alike(player: Player) -> None:
+def test_sync_and_async_runs_are_recorded_identically(player: Player) -> None:
     assert player.record(APP, {"item": "tea"}, {"item": "mate"}, answers=["yes", "no"]) == RUN
 
 
@@ -192,7 +192,7 @@ def test_recorded_nodes_do_not_run(player: Player) -> None:
     assert [run.state for run in whole.runs] == [run.state for run in RUN.runs]
 
 
-def test_a_node_that_runs_more_often_than_recorded_is_told(player: Player) -> None:
+def test_a_node_that_runs_more_often_than_recorded_is_reported(player: Player) -> None:
     left = 0
     graph = StateGraph(State).add_node(price).add_node(check).add_edge(START, "price").add_edge("price", "check")
     app = graph.add_conditional_edges("check", lambda state: "price" if left else END, ["price", END]).compile()
@@ -216,7 +216,7 @@ def test_a_failed_run_can_be_replayed(player: Player) -> None:
     assert "recorded: 'ValueError: out of stock'" in player.differs(recording, APP)
 
 
-def test_a_failure_that_a_handler_took_is_recorded_with_it(player: Player) -> None:
+def test_a_failure_with_a_handler_is_recorded(player: Player) -> None:
     def handle(state: State, error: NodeError) -> dict[str, Any]:
         return {"log": [str(error.error)]}
 
@@ -229,7 +229,7 @@ def test_a_failure_that_a_handler_took_is_recorded_with_it(player: Player) -> No
     assert player.replay(recording, app) == recording
 
 
-def test_random_ids_may_differ_but_not_whose_they_are(player: Player) -> None:
+def test_random_ids_may_differ_but_not_their_owners(player: Player) -> None:
     def speak(state: MessagesState) -> dict[str, Any]:
         return {"messages": [{"role": "assistant", "content": "Hello.", "id": str(uuid.uuid4())}]}
 
@@ -279,7 +279,7 @@ def test_context_and_config_reach_the_nodes(player: Player) -> None:
     player.replay(recording, app, **given)
 
 
-def test_what_cannot_be_recorded_is_told() -> None:
+def test_unrecordable_runs_are_errors() -> None:
     app = APP.copy({"checkpointer": InMemorySaver()})
 
     def thread(name: str) -> Any:
@@ -303,7 +303,7 @@ def test_what_cannot_be_recorded_is_told() -> None:
         replay(RUN, APP, recorded="price")
 
 
-def test_a_run_that_asks_for_ever_ends() -> None:
+def test_a_run_that_interrupts_forever_ends() -> None:
     app = StateGraph(State).add_node("ask", lambda state: Command(goto="ask" if interrupt("?") else END))
     app = app.add_edge(START, "ask").compile()
     with pytest.raises(CheckFailed, match="still asks after 1000 answers"):

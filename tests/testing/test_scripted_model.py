@@ -1,4 +1,4 @@
-"""A scripted model says what its script says, and tells when script and questions do not fit."""
+"""A scripted model returns what its script contains, and fails when script and calls do not fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_script_that_is_over_shows_what_was_asked() -> None:
         asyncio.run(ScriptedModel([]).ainvoke([]))
 
 
-def test_an_answer_that_nobody_asked_for_is_found() -> None:
+def test_an_unused_response_is_found() -> None:
     model = ScriptedModel(["One.", "Two."])
     model.invoke([])
     with pytest.raises(CheckFailed, match="asked only 1 times; its next answer would be 'Two.'"):
@@ -35,7 +35,7 @@ def test_an_answer_that_nobody_asked_for_is_found() -> None:
     model.check_used_up()
 
 
-def test_an_answer_comes_word_by_word() -> None:
+def test_a_response_is_streamed_by_word() -> None:
     line: dict[str, Any] = {"content": "Let me see.", "tool_calls": [tool_call("height", name="Etna")]}
 
     async def read() -> list[Any]:

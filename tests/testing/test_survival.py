@@ -1,4 +1,4 @@
-"""A user's graph is killed, delivered again and raced at all it stores; what ends otherwise is named."""
+"""A user's graph is killed, redelivered and raced at each storing call; a run that ends differently is named."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_another_effect_is_found() -> None:
         survives(in_a_row(begin, mail), {}, effects=outbox.take)
 
 
-def test_nodes_that_are_not_deterministic_are_told_as_such() -> None:
+def test_nondeterministic_nodes_are_reported_as_such() -> None:
     numbers = count()
 
     def draw(state: State) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def test_nodes_that_are_not_deterministic_are_told_as_such() -> None:
     assert survives(in_a_row(start, draw), {}, ignore=["log"]).trials == 16
 
 
-def test_effects_that_are_not_deterministic_are_told_as_such() -> None:
+def test_nondeterministic_effects_are_reported_as_such() -> None:
     outbox, numbers = Outbox(), count()
 
     def mail(state: State) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def test_errors_say_what_was_done() -> None:
     assert "While the graph was tried: killed before the input" in failed.value.__notes__
 
 
-def test_a_question_that_nobody_answers_may_stay_open() -> None:
+def test_an_unanswered_interrupt_may_stay_open() -> None:
     def ask(state: State) -> Any:
         return Command(update={"log": [interrupt("?")]})
 

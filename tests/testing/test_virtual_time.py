@@ -1,4 +1,4 @@
-"""`testing.virtual_time`: what waits for the engine's clock waits for no real time, and in the order of that clock."""
+"""`testing.virtual_time`: timers of the engine's clock take no real time, and fire in the order of that clock."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_tasks_side_by_side_wake_in_the_order_of_their_times(drive: Any, saver: 
         assert woke == [("b", 10), ("c", 52), ("d", 400), ("a", 600)]
 
 
-def test_who_computes_is_waited_for(drive: Any) -> None:
+def test_virtual_time_waits_for_computing_tasks(drive: Any) -> None:
     """A sibling that is at work keeps the time where it is, however long the others sleep."""
     seen: list[float] = []
     with virtual_time() as clock:
@@ -263,7 +263,7 @@ def test_it_does_not_go_back() -> None:
         pass
 
 
-def test_looking_at_threads_survives_garbage_collection() -> None:
+def test_reading_threads_survives_garbage_collection() -> None:
     """CPython's gh-106883: a collection while frames are listed could hang, in Python 3.11.7, too."""
     code = """
 import gc, threading

@@ -1,4 +1,4 @@
-"""What users of pydantic and dataclass states have asked for in public, each under the short name of its thread."""
+"""Public feature requests of users of pydantic and dataclass states, each under the short name of its thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every route of the server, asked by somebody else: nothing of a user is seen or changed by another.
+"""Every route of the server, requested by another user: nothing of a user is visible to or changed by another.
 
 The routes are those of the app, so a new one is tested without being named here.
 """
@@ -142,7 +142,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_nobody_gets_an_answer(method: str, path: str) -> None:
+def test_unauthenticated_requests_are_refused(method: str, path: str) -> None:
     async def ask() -> httpx.Response:
         async with scene() as filled:
             return await filled.ask("", method, filled.path(path), filled.body(path))
@@ -175,7 +175,7 @@ def test_another_user_sees_and_changes_nothing(method: str, path: str) -> None:
     asyncio.run(asyncio.wait_for(ask(), 30))
 
 
-def test_what_belongs_to_everybody_is_seen_and_not_changed() -> None:
+def test_shared_assistants_are_visible_and_read_only() -> None:
     async def ask() -> None:
         async with scene() as filled:
             for user in ("ann", "bob"):
