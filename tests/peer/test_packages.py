@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,35 @@ def test_modules_pass_on_the_names_of_others(tmp_path: Path) -> None:
     names = "BaseCheckpointSaver, Checkpoint, EmptyChannelError, WRITES_IDX_MAP"
     assert in_the_drop_in(tmp_path, f"from langgraph.checkpoint.memory import {names}\nprint(sorted(WRITES_IDX_MAP)[:1])") == "['__claim__']\n"
     assert "has no name 'Nothing'" in in_the_drop_in(tmp_path, "import langgraph.types\nlanggraph.types.Nothing")
+
+
+CONFORMANCE = """
+import asyncio, json
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+@checkpointer_test(name="ours")
+async def factory():
+    async with {opened} as saver:
+        yield saver
+
+report = asyncio.run(validate(factory))
+print(json.dumps({{name: [each.tests_passed, each.failures or []] for name, each in report.results.items()}}))
+"""
+PASSED = {
+    "put": 17, "put_writes": 10, "get_tuple": 10, "list": 16,
+    "delete_thread": 5, "delete_for_runs": 7, "copy_thread": 8, "prune": 8,
+}  # fmt: skip
+
+
+@pytest.mark.skipif(find_spec("langgraph.checkpoint.conformance") is None, reason="needs langgraph-checkpoint-conformance: make newest")
+@pytest.mark.parametrize("name", ["memory", "sqlite", "postgres"])
+def test_the_published_conformance_suite_passes(tmp_path: Path, request: pytest.FixtureRequest, name: str) -> None:
+    opened = {"memory": "InMemorySaver()", "sqlite": "AsyncSqliteSaver.from_conn_string(':memory:')"}
+    if name == "postgres":
+        opened[name] = f"AsyncPostgresSaver.from_conn_string({request.getfixturevalue('postgres')!r})"
+    report = json.loads(in_the_drop_in(tmp_path, CONFORMANCE.format(opened=opened[name])).splitlines()[0])
+    assert [failure for _, failures in report.values() for failure in failures] == []
+    assert all(report[capability][0] >= least for capability, least in PASSED.items())
