@@ -139,7 +139,7 @@ def test_no_async_call_touches_asyncios_default_pool(what: str, tmp_path: Path, 
     asyncio.run(go())
 
 
-def test_a_run_goes_on_beside_a_default_pool_that_is_full(tmp_path: Path) -> None:
+def test_a_run_continues_while_the_default_pool_is_full(tmp_path: Path) -> None:
     release = threading.Event()
 
     async def go() -> None:
@@ -233,7 +233,7 @@ def test_several_event_loops_call_at_once(threads: CallThreads) -> None:
     assert len(set(names)) == 2
 
 
-def test_a_cancelled_call_that_has_begun_goes_on_and_one_that_has_not_is_not_made() -> None:
+def test_a_cancelled_call_that_has_started_completes_and_one_that_has_not_is_dropped() -> None:
     one, made = CallThreads(1), []
     begun, release = threading.Event(), threading.Event()
 
@@ -277,7 +277,7 @@ def test_a_loop_that_is_closed_meanwhile_ends_no_thread(threads: CallThreads) ->
     assert asyncio.run(threads.call(lambda: 7)) == 7
 
 
-def test_threads_end_when_they_are_closed_and_a_later_call_is_still_made(threads: CallThreads) -> None:
+def test_threads_end_when_they_are_closed_and_a_later_call_still_works(threads: CallThreads) -> None:
     asyncio.run(threads.call(int))
     threads.join()
     assert alive(threads) == 0
@@ -355,7 +355,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60).returncode == 0
 
 
-def test_what_has_begun_is_done_when_the_program_ends(tmp_path: Path) -> None:
+def test_started_calls_complete_when_the_program_ends(tmp_path: Path) -> None:
     told = tmp_path / "told"
     program = f"""
 import threading, time

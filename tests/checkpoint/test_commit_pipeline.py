@@ -131,7 +131,7 @@ def test_it_is_one_transaction(saver: PostgresSaver) -> None:
     assert last == (1,)
 
 
-def test_their_states_go_on(saver: PostgresSaver) -> None:
+def test_runs_whose_commits_were_pipelined_continue(saver: PostgresSaver) -> None:
     runs = start(saver, "t")
     for step in range(1, 5):
         assert go_on(saver, runs, str(step), a=["long " * 100] * step) == [None] * MANY
@@ -141,7 +141,7 @@ def test_their_states_go_on(saver: PostgresSaver) -> None:
         assert len([*saver.list(address(run.thread, ""))]) == 5
 
 
-def test_one_that_fails_sinks_nobody(saver: PostgresSaver) -> None:
+def test_a_failing_commit_fails_no_other(saver: PostgresSaver) -> None:
     runs = start(saver, "t")
     overtaken, bad, *_ = runs
     stale = advance(overtaken, "stale")
@@ -155,7 +155,7 @@ def test_one_that_fails_sinks_nobody(saver: PostgresSaver) -> None:
     assert heads(saver) == {overtaken.thread: "other", bad.thread: "0", **{run.thread: "1" for run in runs[2:]}}
 
 
-def test_an_error_of_the_database_in_one_statement_sinks_nobody(saver: PostgresSaver) -> None:
+def test_a_database_error_in_one_statement_fails_no_other_commit(saver: PostgresSaver) -> None:
     runs = start(saver, "t")
     twice = runs[3]
     twice.step("1", a=5)
@@ -179,7 +179,7 @@ def test_two_of_one_thread_one_wins(saver: PostgresSaver) -> None:
     assert heads(saver) == {run.thread: winner}
 
 
-def test_a_lock_of_another_session_holds_up_only_the_one_that_needs_it(saver: PostgresSaver) -> None:
+def test_a_lock_of_another_session_blocks_only_the_commit_that_needs_it(saver: PostgresSaver) -> None:
     runs = start(saver, "t")
 
     async def go() -> None:
@@ -216,7 +216,7 @@ def test_when_the_connection_breaks_each_is_stored_once(
     assert all(len([*saver.list(address(run.thread, ""))]) == 2 for run in runs)
 
 
-def test_when_the_server_does_not_answer_all_are_told(saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_the_server_does_not_answer_all_waiting_commits_fail(saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch) -> None:
     def rows_together(prepared: Any, calls: Any) -> Any:
         raise LateError("the server did not answer in time")
 
@@ -228,7 +228,7 @@ def test_when_the_server_does_not_answer_all_are_told(saver: PostgresSaver, monk
     assert len({id(error) for error in ended}) == MANY  # each has a traceback of its own
 
 
-def test_nobody_is_answered_before_the_server_has_committed(
+def test_no_commit_returns_before_the_server_has_committed(
     saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, release = threading.Event(), threading.Event()
@@ -257,7 +257,7 @@ def test_nobody_is_answered_before_the_server_has_committed(
     assert heads(saver) == {run.thread: "1" for run in runs}
 
 
-def test_a_cancelled_commit_that_has_not_begun_is_not_made(saver: PostgresSaver) -> None:
+def test_a_cancelled_commit_that_has_not_started_is_dropped(saver: PostgresSaver) -> None:
     runs = start(saver, "t", 3)
 
     async def go() -> None:
@@ -282,7 +282,7 @@ def test_a_cancelled_commit_that_has_not_begun_is_not_made(saver: PostgresSaver)
     assert heads(saver) == {runs[0].thread: "1", runs[1].thread: "0", runs[2].thread: "1"}
 
 
-def test_those_that_wait_for_a_saver_that_is_closed_are_told(postgres: str) -> None:
+def test_commits_that_wait_for_a_closed_saver_fail(postgres: str) -> None:
     saver = PostgresSaver(postgres)
     warm_up(saver)
     runs = start(saver, "t", 3)

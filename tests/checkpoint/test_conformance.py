@@ -532,7 +532,7 @@ def test_a_planted_bug_is_caught_by_the_check_that_is_meant_for_it(saver: Any, c
 
 
 @pytest.mark.trial
-def test_wrong_savers_fail_by_what_they_do_and_not_by_how_they_are_opened() -> None:
+def test_wrong_savers_fail_by_their_behaviour_and_not_by_how_they_are_opened() -> None:
     for right in (InMemorySaver, SqliteSaver):
         report = check_saver(Wrong(right), only=["put", "writes", "commit", "list"])
         assert report.ok, str(report)
@@ -555,7 +555,7 @@ def test_the_readmes_example_works_with_pytest_and_from_the_command_line(tmp_pat
     assert re.search(r"^TestMySaver: 1 ok, 0 failed, 1 skipped in .* s \(seed 0\)$", ended[1].stdout, re.MULTILINE)
 
 
-def test_the_readmes_check_of_ones_own_works(tmp_path: Path) -> None:
+def test_the_readmes_check_of_a_custom_saver_passes(tmp_path: Path) -> None:
     names: dict[str, Any] = {}
     exec(EXAMPLES[1], names)
     names["run"](tmp_path)
@@ -570,7 +570,7 @@ def test_the_readme_names_every_check_and_says_what_it_means() -> None:
     assert "\n".join(told) in README
 
 
-def test_each_group_has_checks_and_most_savers_of_ones_own_need_few_of_them() -> None:
+def test_each_group_has_checks_and_most_custom_savers_need_few_of_them() -> None:
     assert {check.group for check in CHECKS.values()} == set(GROUPS)
     report = check_saver(lambda folder: Bare(), durable=False, modes=["sync"])
     assert report.ok, str(report)
@@ -596,7 +596,7 @@ class Bare(BaseCheckpointSaver):
         self.inner.delete_thread(thread_id)
 
 
-def test_a_failure_says_what_was_expected_and_what_came_and_from_which_seed() -> None:
+def test_a_failure_shows_expected_and_actual_values_and_the_seed() -> None:
     report = check_saver(Wrong(LastWriteCounts), only=["sending_writes_again*"], seed=7, modes=["sync"])
     lines = str(report).splitlines()
     assert re.fullmatch(r"FAIL  writes      sync    0.0\d s  sending writes again keeps the first", lines[0])
@@ -623,7 +623,7 @@ def test_a_saver_that_cannot_be_opened_fails_every_check_and_says_why() -> None:
     assert len(report.failed) == len(report.results)
 
 
-def test_processes_are_not_started_for_a_class_that_they_could_not_find() -> None:
+def test_processes_are_not_started_for_a_class_they_cannot_import() -> None:
     class Local(TestSqliteSaver):
         pass
 
@@ -639,7 +639,7 @@ def test_the_command_says_what_it_cannot_find(what: str, capsys: pytest.CaptureF
     assert "error:" in capsys.readouterr().err
 
 
-def test_the_command_tells_failure_by_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_failure_by_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["test_conformance:wrong", "--only", "sending_writes_again*", "--world", "sync", "--seed", "3"]) == 1
     assert "FAIL" in capsys.readouterr().out
     assert main(["test_conformance:TestInMemorySaver", "--only", "list"]) == 0
@@ -662,7 +662,7 @@ def test_unknown_settings_are_refused() -> None:
         check_saver("mine")  # type: ignore[arg-type]
 
 
-def test_every_saver_that_ships_here_is_held_against_the_suite_and_shown_in_the_readme() -> None:
+def test_every_shipped_saver_passes_the_suite_and_is_shown_in_the_readme() -> None:
     """A new one fails this until it has a suite above, and a place where readers choose a saver."""
     savers = {each.__name__ for each in leaves(BuiltinSaver) if each.__module__.startswith("stategraph.")}
     assert savers == {"InMemorySaver", "SqliteSaver", "PostgresSaver"}

@@ -1,4 +1,4 @@
-"""One SQLite connection: what becomes of a transaction when its owner is interrupted."""
+"""One SQLite connection: what happens to a transaction when its owner is interrupted."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_interrupt_as_a_commit_begins_leaves_no_transaction_open(connection: 
     assert saver.head({"configurable": {"thread_id": "t"}}) == "1"
 
 
-def test_a_transaction_of_somebody_else_is_left_alone(connection: Any) -> None:
+def test_a_transaction_of_another_owner_is_not_touched(connection: Any) -> None:
     database = Database(connection, ("CREATE TABLE t (x)",))
     connection.execute("BEGIN")
     connection.execute("INSERT INTO t VALUES (1)")
@@ -75,7 +75,7 @@ def test_a_transaction_of_somebody_else_is_left_alone(connection: Any) -> None:
     connection.execute("ROLLBACK")
 
 
-def test_a_file_that_is_damaged_or_no_database_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_damaged_file_or_one_that_is_no_database_is_refused_with_an_error(tmp_path: Path) -> None:
     file = tmp_path / "threads.db"
     SqliteSaver(file).close()
     cut = file.read_bytes()[:6000]
@@ -111,7 +111,7 @@ def test_what_was_closed_says_so(kind: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", USES)
-def test_the_driver_s_own_errors_are_put_in_our_words(kind: Any, tmp_path: Path) -> None:
+def test_errors_of_the_driver_get_our_messages(kind: Any, tmp_path: Path) -> None:
     opened = kind(str(tmp_path / "file.db"))
     for (table,) in opened._database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall():
         opened._database.execute(f"DROP TABLE IF EXISTS {table}")
@@ -121,7 +121,7 @@ def test_the_driver_s_own_errors_are_put_in_our_words(kind: Any, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", USES)
-def test_the_child_of_a_fork_is_told_to_open_another(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_gets_an_error_that_says_to_open_another(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = kind(str(tmp_path / "file.db"))
     with monkeypatch.context() as patch, pytest.raises(StorageError, match="does not survive a fork"):
         patch.setattr(os, "getpid", lambda: 1)

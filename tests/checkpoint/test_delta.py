@@ -61,7 +61,7 @@ def test_one_delta_does_what_several_do(values: list[Any], split: int) -> None:
     assert apply_deltas(payloads[0], [compose_deltas(len(payloads[0]), joined)]) == payloads[-1]
 
 
-def test_what_is_taken_away_again_is_in_no_delta() -> None:
+def test_removed_bytes_are_in_no_delta() -> None:
     lists = [BIG, [*BIG, "x" * 500], [*BIG, "short"]]
     payloads = [payload(value) for value in lists]
     deltas = [make_delta(*pair) for pair in pairwise(payloads)]
@@ -70,7 +70,7 @@ def test_what_is_taken_away_again_is_in_no_delta() -> None:
 
 
 @given(st.binary(max_size=400), st.binary(max_size=400), st.binary(max_size=400))
-def test_any_bytes_can_be_told_apart(front: bytes, middle: bytes, back: bytes) -> None:
+def test_any_bytes_can_be_restored_from_a_delta(front: bytes, middle: bytes, back: bytes) -> None:
     old, new = front + back, front + middle + back
     for a, b in ((old, new), (new, old)):
         delta = make_delta(a, b)
@@ -81,7 +81,7 @@ PIECES = st.lists(st.tuples(st.binary(max_size=4), st.sampled_from([b"", b"ab" *
 
 
 @given(PIECES, PIECES, st.randoms(use_true_random=False))
-def test_changes_in_many_places_come_back(old: Any, other: Any, random: Any) -> None:
+def test_changes_in_many_places_are_restored(old: Any, other: Any, random: Any) -> None:
     new = [random.choice(pair) for pair in zip(old, other, strict=False)] + old[len(other) :]
     a, b = (b"".join(small + large for small, large in pieces) for pieces in (old, new))
     delta = make_delta(a, b)
@@ -128,7 +128,7 @@ def test_a_nested_edit_is_seen_though_the_outer_object_is_the_same() -> None:
     assert delta is not None and serializer.loads(("msgpack", apply_deltas(old, [delta]))) == value
 
 
-def test_deltas_give_way_once_they_weigh_more_than_the_whole() -> None:
+def test_deltas_are_replaced_by_a_full_value_once_they_are_larger() -> None:
     assert not is_outweighed(1000, 3, 5000)
     assert is_outweighed(5000, 3, 5000)
     assert is_outweighed(10, 1001, 5_000_000)

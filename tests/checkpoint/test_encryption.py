@@ -144,7 +144,7 @@ def test_no_bit_of_a_row_can_be_changed() -> None:
             integrity.unprotect(bytes(altered), b"here")
 
 
-def test_keys_are_rotated_while_a_thread_goes_on(tmp_path: Path, drive: Any) -> None:
+def test_keys_are_rotated_while_a_thread_continues(tmp_path: Path, drive: Any) -> None:
     """Each step under another first key, the older ones behind it; deltas build on rows of older keys."""
     keys = [bytes([number]) * 32 for number in range(6)]
     for number in range(len(keys)):
@@ -177,7 +177,7 @@ def test_a_text_without_keys_is_refused_and_not_shown(text: str) -> None:
     assert "secret" not in str(told.value).replace("secrets.token_bytes", "")
 
 
-def test_a_thread_is_looked_at_with_keys_of_a_file_or_of_the_environment(
+def test_a_thread_is_read_with_keys_of_a_file_or_of_the_environment(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     from stategraph.__main__ import main

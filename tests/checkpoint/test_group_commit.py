@@ -61,7 +61,7 @@ def test_a_commit_that_waits_alone_has_no_savepoint(saver: SqliteSaver, is_async
 
 
 @both
-def test_one_that_fails_sinks_nobody(saver: SqliteSaver, is_async: bool) -> None:
+def test_a_failing_write_fails_no_other(saver: SqliteSaver, is_async: bool) -> None:
     moved = Commits(lambda _, commit: saver.commit(commit), saver, "moved")
     moved.step("0", a=1)
     stale = moved.made("1", "head", (), {"a": 2})[0]
@@ -140,7 +140,7 @@ def test_a_transaction_that_could_not_be_committed_is_made_again_one_by_one(
 
 
 @both
-def test_nobody_is_answered_before_the_transaction_is_committed(
+def test_no_write_returns_before_the_transaction_is_committed(
     saver: SqliteSaver, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[dict[str, str]] = []
@@ -156,7 +156,7 @@ def test_nobody_is_answered_before_the_transaction_is_committed(
     assert seen == [{str(number): "0" for number in range(MANY)}]
 
 
-def test_no_task_goes_on_before_the_transaction_is_committed(
+def test_no_task_continues_before_the_transaction_is_committed(
     saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, release = threading.Event(), threading.Event()
@@ -183,7 +183,7 @@ def test_no_task_goes_on_before_the_transaction_is_committed(
 
 
 @both
-def test_all_that_wait_are_told_when_another_process_holds_the_file(tmp_path: Path, is_async: bool) -> None:
+def test_all_waiting_writes_fail_when_another_process_locks_the_file(tmp_path: Path, is_async: bool) -> None:
     with SqliteSaver(str(tmp_path / "db"), timeout=0.05) as saver:
         with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as other, other:
             other.execute("BEGIN IMMEDIATE")
@@ -244,7 +244,7 @@ def test_what_a_subclass_does_after_its_commit_finds_it_on_disk(tmp_path: Path) 
     assert found == [True] * MANY
 
 
-def test_a_cancelled_commit_that_has_not_begun_is_not_made(saver: SqliteSaver) -> None:
+def test_a_cancelled_commit_that_has_not_started_is_dropped(saver: SqliteSaver) -> None:
     async def go() -> None:
         with saver._lock:
             tasks = [asyncio.ensure_future(saver.acommit([first_commit(saver, str(number))])) for number in range(3)]
@@ -258,7 +258,7 @@ def test_a_cancelled_commit_that_has_not_begun_is_not_made(saver: SqliteSaver) -
     assert set(heads(path_of(saver))) == {"0", "2"}
 
 
-def test_those_that_wait_for_a_saver_that_is_closed_are_told(tmp_path: Path) -> None:
+def test_commits_that_wait_for_a_closed_saver_fail(tmp_path: Path) -> None:
     saver = SqliteSaver(str(tmp_path / "db"))
 
     async def go() -> list[Any]:
@@ -328,7 +328,7 @@ def test_a_store_alone_writes_without_a_savepoint(saver: SqliteSaver, store: Sql
     assert (trace.counts["BEGIN"], trace.counts["COMMIT"]) == (1, 1) and "SAVEPOINT" not in trace.counts
 
 
-def test_a_batch_of_a_store_that_is_refused_sinks_nobody(saver: SqliteSaver, store: SqliteStore) -> None:
+def test_a_refused_batch_of_a_store_fails_no_other(saver: SqliteSaver, store: SqliteStore) -> None:
     stale = [UnchangedOp(("a",), "1", {"n": 0}), PutOp(("a",), "1", {"n": 2}), PutOp(("a",), "2", {"n": 2})]
     writes: list[Callable[[], Awaitable[Any]]] = [
         lambda: store.aput(("a",), "1", {"n": 1}),

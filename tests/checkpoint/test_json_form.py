@@ -1,4 +1,4 @@
-"""Values are written as JSON that people can read, and come back equal and of the same type."""
+"""Values are stored as JSON that people can read, and restored equal and of the same type."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=[f"{n}-{type(value).__name__}" for n, value in enumerate(VALUES)])
-def test_it_comes_back(value: Any) -> None:
+def test_a_value_survives_the_round_trip_through_json(value: Any) -> None:
     assert_same(back(value), value, "value")
 
 
-def test_an_error_comes_back() -> None:
+def test_an_error_survives_the_round_trip_through_json() -> None:
     assert_same(back({"e": ValueError("no", 3)}), {"e": ValueError("no", 3)}, "value")
 
 
@@ -80,7 +80,7 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_anything_comes_back(value: Any) -> None:
+def test_any_value_survives_the_round_trip_through_json(value: Any) -> None:
     assert_same(back(value), value, "value")
 
 
@@ -95,7 +95,7 @@ def test_equal_sets_have_one_form() -> None:
     assert json.dumps(to_json({"b", "a", "c"}, serde())) == json.dumps(to_json({"c", "b", "a"}, serde()))
 
 
-def test_an_unknown_type_is_told() -> None:
+def test_an_unknown_type_is_reported() -> None:
     form = to_json(Point(1, ()), serde())
     with pytest.raises(UnknownTypeError, match="Point"):
         from_json(form, Serializer())

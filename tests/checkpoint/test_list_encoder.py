@@ -155,7 +155,7 @@ def test_each_kind_of_change_is_noticed(kind: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["field", "list", "dict", "model", "record"])
-def test_a_value_is_told_from_another_that_equals_it(place: str) -> None:
+def test_a_value_is_distinguished_from_an_equal_one_of_another_type(place: str) -> None:
     """Each of `EQUALS` is put in the place of each."""
     holders: dict[str, Any] = {"field": {}, "list": [None], "dict": {}, "model": Model(content=0), "record": Record(0)}
     holder = holders[place]
@@ -177,7 +177,7 @@ def test_a_value_is_told_from_another_that_equals_it(place: str) -> None:
             assert encoded(encoder, items) == serializer.dumps(items), (before, after)
 
 
-def test_a_text_is_told_from_a_member_of_an_enum_that_equals_it() -> None:
+def test_a_string_is_distinguished_from_an_equal_member_of_an_enum() -> None:
     """Also where all else is text, which is compared and not packed."""
     items = [make("flat", n) for n in range(12)]
     items[7]["content"] = "a"
@@ -276,7 +276,7 @@ class Chat(TypedDict):
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_history_holds_what_nodes_changed_in_place_at_the_step_in_which_they_did(drive: Drive, kind: str) -> None:
+def test_history_shows_in_place_changes_at_the_step_that_made_them(drive: Drive, kind: str) -> None:
     """What a node changes in an old message is stored with the next write of the key, as if all were encoded."""
 
     def speak(state: Chat) -> Any:

@@ -100,7 +100,7 @@ LIMITS = [{"keep_last": 1}, {"keep_last": 4}, {"keep_last": 15}, {"keep_last": 0
 
 @pytest.mark.trial
 @pytest.mark.parametrize("seed", range(6))
-def test_it_comes_out_as_in_one_transaction(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruning_in_steps_gives_the_result_of_one_transaction(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     with SqliteSaver.from_conn_string(str(tmp_path / "all.db"), synchronous="off") as saver:
         grow(saver, random)
@@ -241,7 +241,7 @@ def test_two_that_prune_at_once(tmp_path: Path, in_steps: None, monkeypatch: pyt
         grow(saver, Random(1), 5)
 
 
-def test_a_damaged_long_thread_is_told_and_stays(tmp_path: Path, in_steps: None) -> None:
+def test_a_damaged_long_thread_is_reported_and_kept(tmp_path: Path, in_steps: None) -> None:
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver:
         for thread in "abc":
             graph(saver).invoke({"n": 4}, on(thread))

@@ -99,7 +99,7 @@ def test_a_text_of_a_subclass_without_fields_is_stored_as_str(text: Any, wrap: C
 # -- exceptions ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_cause_that_cannot_be_stored_is_told() -> None:
+def test_a_cause_that_cannot_be_stored_is_reported() -> None:
     class Unknown(Exception):
         pass
 
@@ -111,7 +111,7 @@ def test_a_cause_that_cannot_be_stored_is_told() -> None:
     assert str(loaded.__cause__).endswith("Unknown: why")
 
 
-def test_an_error_that_its_arguments_would_not_make_is_told() -> None:
+def test_an_error_that_its_arguments_would_not_restore_is_reported() -> None:
     changed = set_in(UnicodeDecodeError("utf8", b"ab", 0, 1, "r"), reason="other")
     emptied = set_in(UnicodeDecodeError("utf8", b"ab", 0, 1, "r"), args=())
     serde = serializer()
@@ -120,7 +120,7 @@ def test_an_error_that_its_arguments_would_not_make_is_told() -> None:
         assert (type(loaded), loaded.type_name, loaded.message) == (StoredError, type(error).__name__, str(error))
 
 
-def test_the_attribute_error_of_the_interpreter_comes_back_without_the_object() -> None:
+def test_the_attribute_error_of_the_interpreter_is_restored_without_the_object() -> None:
     with pytest.raises(AttributeError) as caught:
         sys.nothing_of_this_name  # type: ignore[attr-defined]  # noqa: B018
     serde = serializer()
@@ -204,7 +204,7 @@ def seen_in(array: Any) -> Any:
     return type(array), array.dtype, array.dtype.char, array.dtype.byteorder, array.shape, order, array.tobytes("A")
 
 
-def test_arrays_come_back_with_type_order_and_flags() -> None:
+def test_arrays_are_restored_with_type_order_and_flags() -> None:
     np = pytest.importorskip("numpy")
     readonly = np.arange(3)
     readonly.flags.writeable = False
@@ -220,7 +220,7 @@ def test_arrays_come_back_with_type_order_and_flags() -> None:
     assert strided.tolist() == [0, 2, 4, 6, 8]
 
 
-def test_scalars_of_numpy_come_back_of_their_type() -> None:
+def test_numpy_scalars_are_restored_with_their_type() -> None:
     np = pytest.importorskip("numpy")
     scalars = [np.dtype(char).type(1) for char in "bBhHiIlLqQefdgFDG?"]
     scalars += [np.float64(-0.0), np.datetime64("2020-01-01"), np.timedelta64(5, "s"), np.datetime64("NaT", "s"), np.void(b"ab")]

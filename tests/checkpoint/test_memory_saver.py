@@ -55,7 +55,7 @@ def threads(desk: Harness) -> Any:
 # -- put and list -----------------------------------------------------------------------------------------------
 
 
-def test_a_value_that_is_not_named_new_is_taken_from_the_parent(desk: Harness) -> None:
+def test_a_value_that_is_not_listed_as_new_is_read_from_the_parent(desk: Harness) -> None:
     desk.put("1", {"a": "old", "b": "old"})
     desk.put("2", {"a": "new", "b": "not looked at"}, parent="1", versions={"a": 2, "b": 1}, new={"a": 2})
     desk.put("3", {"a": "newer"}, parent="2", versions={"a": 3, "b": 1}, new={"a": 3})
@@ -71,7 +71,7 @@ def test_a_refused_value_is_named_by_channel_and_place(desk: Harness) -> None:
         desk.write("1", [("v", 1), ("w", print)])
 
 
-def test_a_listing_goes_on_though_its_thread_was_deleted(desk: Harness) -> None:
+def test_a_listing_continues_though_its_thread_was_deleted(desk: Harness) -> None:
     desk.put("1")
     desk.put("2")
     listing = desk.saver.list(None)

@@ -103,7 +103,7 @@ def test_this_version_has_its_file() -> None:
 
 
 @pytest.mark.parametrize("kept", FILES, ids=lambda file: file.stem)
-def test_every_thread_loads_and_goes_on(kept: Path, tmp_path: Path, drive: Any) -> None:
+def test_every_thread_loads_and_resumes(kept: Path, tmp_path: Path, drive: Any) -> None:
     file = tmp_path / "threads.db"
     shutil.copy(kept, file)
     with SqliteSaver.from_conn_string(str(file)) as saver:
@@ -155,7 +155,7 @@ CONFLICT = (
 )
 
 
-def test_a_stored_conflict_comes_back_as_one_though_its_class_has_moved() -> None:
+def test_a_stored_conflict_error_is_restored_though_its_class_has_moved() -> None:
     conflict = Serializer().loads(("msgpack", CONFLICT))
     assert isinstance(conflict, CheckpointConflictError)
     assert (conflict.thread_id, conflict.expected, conflict.actual) == ("t", "a", "b")

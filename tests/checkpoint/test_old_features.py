@@ -165,7 +165,7 @@ def copy(kind: str, version: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("kind", ["features", "encrypted"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_threads_load_and_go_on(kind: str, version: str, tmp_path: Path, drive: Any) -> None:
+def test_threads_load_and_resume(kind: str, version: str, tmp_path: Path, drive: Any) -> None:
     if kind == "encrypted":
         pytest.importorskip("cryptography")
     options: Any = {"integrity": Encryption(KEY)} if kind == "encrypted" else {}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from kit import cluster
-from kit.overriding import SYNC, THREAD, State, build, counting, play
+from kit.counting_saver import SYNC, THREAD, State, build, counting, play
 
 from stategraph import START, CheckpointConflictError, Command, StateGraph
 from stategraph.checkpoint import BaseCheckpointSaver, InMemorySaver, Retention
@@ -165,7 +165,7 @@ def test_a_saver_with_async_methods_alone_serves_async_runs() -> None:
 
 
 @pytest.mark.parametrize("name", ["put", "aput"])
-def test_a_retention_holds_where_put_is_overridden(kind: type, name: str, opened: Any) -> None:
+def test_a_retention_applies_where_put_is_overridden(kind: type, name: str, opened: Any) -> None:
     saver = opened(counting(kind, (name,)), retention=Retention(keep_last=3))
     app = build(saver)
     for turn in range(70):
@@ -178,7 +178,7 @@ def test_a_retention_holds_where_put_is_overridden(kind: type, name: str, opened
 
 
 @pytest.mark.parametrize("name", ["put_writes", "aput_writes"])
-def test_several_records_beside_one_checkpoint_are_no_race_where_put_writes_is_overridden(
+def test_several_records_at_one_checkpoint_are_no_race_where_put_writes_is_overridden(
     kind: type, name: str, opened: Any
 ) -> None:
     """Two tasks recorded at once are two calls of `put_writes`; a third that is recorded later is no other run's."""
@@ -199,7 +199,7 @@ def test_several_records_beside_one_checkpoint_are_no_race_where_put_writes_is_o
 
 
 @pytest.mark.parametrize("world", ["sync", "async"])
-def test_a_commit_made_of_puts_alone_looks_at_the_head_first(world: str) -> None:
+def test_a_commit_made_of_puts_alone_checks_the_head_first(world: str) -> None:
     """In both worlds: a saver without a `commit` of its own refuses a run that was overtaken before its commit."""
     inner = InMemorySaver()
 

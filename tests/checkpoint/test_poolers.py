@@ -1,4 +1,6 @@
-"""Behind PgBouncer in transaction mode: savers, stores and queues work by their URL alone; a worker says what it needs."""
+"""Behind PgBouncer in transaction mode: savers, stores and queues work by their URL alone; an error says what a
+worker needs.
+"""
 
 from __future__ import annotations
 
@@ -167,7 +169,7 @@ def test_no_setting_of_ours_stays_in_a_session_that_others_get(pooled: str) -> N
                 assert other.execute("SHOW statement_timeout").fetchone() == ("0",)
 
 
-def test_an_isolation_that_a_saver_cannot_work_with_is_told(pooled: str, database: str) -> None:
+def test_an_unsupported_isolation_level_is_an_error(pooled: str, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as admin:
         admin.execute(f"ALTER DATABASE {admin.info.dbname} SET default_transaction_isolation = 'repeatable read'")  # type: ignore[arg-type]
     with pytest.raises(StorageError, match="must be 'read committed', got 'repeatable read'"):

@@ -95,7 +95,7 @@ def config(thread: str = "t") -> Any:
     return {"configurable": {"thread_id": thread}}
 
 
-def test_a_run_pauses_inside_and_goes_on_from_another_saver(drive: Any, postgres: str) -> None:
+def test_a_run_pauses_in_a_nested_graph_and_resumes_from_another_saver(drive: Any, postgres: str) -> None:
     answers = ["a", "b", "c"]
     with PostgresSaver.from_conn_string(postgres) as one:
         assert drive.invoke(graph(one), {"log": []}, config())["__interrupt__"][0].value == 1
@@ -371,7 +371,7 @@ def test_of_commits_sent_at_once_on_one_head_one_wins(saver: PostgresSaver) -> N
     assert len(ids(saver)) == 2
 
 
-def test_a_namespace_is_begun_by_one(saver: PostgresSaver) -> None:
+def test_a_namespace_is_started_by_one_of_two_runs(saver: PostgresSaver) -> None:
     saver.setup()
     gate = threading.Barrier(6)
 
@@ -388,7 +388,7 @@ def test_a_namespace_is_begun_by_one(saver: PostgresSaver) -> None:
     assert len(ids(saver)) == 1
 
 
-def test_what_is_read_beside_a_prune_is_whole(saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_during_a_prune_are_consistent(saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch) -> None:
     run = running(saver)
     for step in range(6):
         run.step(str(step), a=LONG + str(step))
@@ -411,7 +411,7 @@ def conninfo_of(saver: PostgresSaver) -> str:
     return psycopg.conninfo.make_conninfo(**{k: v for k, v in saver._server._options.items() if k in ("host", "port", "user", "dbname", "options")})
 
 
-def test_damage_is_told_and_not_taken_for_a_prune(saver: PostgresSaver) -> None:
+def test_damage_is_reported_and_not_taken_for_a_prune(saver: PostgresSaver) -> None:
     run = running(saver)
     run.step("0", a=LONG)
     run.step("1", b=1)
@@ -425,7 +425,7 @@ def test_damage_is_told_and_not_taken_for_a_prune(saver: PostgresSaver) -> None:
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_a_run_goes_on_after_its_server_was_restarted(drive: Any, server: Cluster, postgres: str, mode: str) -> None:
+def test_a_run_continues_after_its_server_was_restarted(drive: Any, server: Cluster, postgres: str, mode: str) -> None:
     builder = StateGraph(State)
 
     def say(state: State) -> Any:
@@ -445,7 +445,7 @@ def test_a_run_goes_on_after_its_server_was_restarted(drive: Any, server: Cluste
 
 
 @pytest.mark.parametrize("lose", ["question", "answer"])
-def test_a_commit_whose_answer_is_lost_is_stored_once(proxy: Proxy, postgres: str, lose: str) -> None:
+def test_a_commit_whose_response_was_lost_is_stored_once(proxy: Proxy, postgres: str, lose: str) -> None:
     with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         saver.setup()
         run = running(saver)
@@ -480,7 +480,7 @@ def test_also_when_the_connection_breaks_inside_a_transaction(proxy: Proxy, post
 
 
 @pytest.mark.parametrize("lose", ["question", "answer"])
-def test_a_conflict_is_told_also_when_an_answer_was_lost(proxy: Proxy, postgres: str, lose: str) -> None:
+def test_a_conflict_is_raised_also_when_a_response_was_lost(proxy: Proxy, postgres: str, lose: str) -> None:
     with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         running(saver).step("0", a=1)
         proxy.lose = lose
@@ -490,7 +490,7 @@ def test_a_conflict_is_told_also_when_an_answer_was_lost(proxy: Proxy, postgres:
 
 
 @pytest.mark.parametrize("lose", ["question", "answer"])
-def test_reads_and_writes_beside_a_checkpoint_survive_a_lost_answer(proxy: Proxy, postgres: str, lose: str) -> None:
+def test_reads_and_writes_at_a_checkpoint_survive_a_lost_response(proxy: Proxy, postgres: str, lose: str) -> None:
     with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         run = running(saver)
         run.step("0", a=LONG)
@@ -532,7 +532,7 @@ def test_a_silent_server_is_given_up_in_time(proxy: Proxy, postgres: str) -> Non
         run.step("1", a=2)
 
 
-def test_a_server_that_is_gone_is_told_in_time_and_found_again(server: Cluster, postgres: str) -> None:
+def test_an_unreachable_server_is_an_error_in_time_and_reconnected(server: Cluster, postgres: str) -> None:
     with PostgresSaver.from_conn_string(postgres, timeout=0.5) as saver:
         run = running(saver)
         run.step("0", a=1)
@@ -571,7 +571,7 @@ def test_a_server_that_was_away_for_long_is_found_when_it_is_back(
         assert found.result(10) == ["0"]
 
 
-def test_a_lock_held_by_another_session_is_told_in_time(postgres: str) -> None:
+def test_a_lock_held_by_another_session_is_an_error_in_time(postgres: str) -> None:
     with PostgresSaver.from_conn_string(postgres, timeout=0.5) as saver, psycopg.connect(postgres) as other:
         run = running(saver)
         run.step("0", a=1)
@@ -627,7 +627,7 @@ def test_an_interruption_at_any_statement_leaves_a_step_whole_or_nothing(postgre
         assert ids(saver)[0] == run.head
 
 
-def test_an_error_of_the_database_keeps_its_words(saver: PostgresSaver) -> None:
+def test_a_database_error_keeps_its_message(saver: PostgresSaver) -> None:
     running(saver).step("0", a=1)
     with psycopg.connect(conninfo_of(saver)) as connection:
         connection.execute("ALTER TABLE stategraph_checkpoints ADD CHECK (length(body) < 300) NOT VALID")
@@ -670,7 +670,7 @@ def test_a_role_that_may_not_make_tables_needs_them_made(server: Cluster, postgr
         assert ids(saver) == ["0"]
 
 
-def test_mistakes_in_opening_are_told_at_once(server: Cluster) -> None:
+def test_invalid_options_are_refused_at_once(server: Cluster) -> None:
     with pytest.raises(StorageError, match="not a Postgres connection string"):
         PostgresSaver("this is = not '")
     with pytest.raises(TypeError, match="a connection string, a psycopg.Connection or a ConnectionPool, got int"):
@@ -742,7 +742,7 @@ def test_retention_prunes_as_a_run_goes(postgres: str) -> None:
             assert saver.get(address(run.thread, "")) == run.expected["99"]
 
 
-def test_a_name_that_is_no_text_is_told_as_damage(postgres: str, saver: PostgresSaver) -> None:
+def test_a_name_that_is_no_string_is_reported_as_damage(postgres: str, saver: PostgresSaver) -> None:
     running(saver).step("0", a=0)
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("UPDATE stategraph_spaces SET checkpoint_ns = '\\xff'")
@@ -823,7 +823,7 @@ def test_labels_are_part_of_the_one_statement_of_a_commit(traced: Traced) -> Non
     assert [found.checkpoint["id"] for found in saver.list(None, filter={"user": "ann"})] == ["3", "2", "1"]
 
 
-def test_who_may_only_read_searches_tables_without_labels(postgres: str) -> None:
+def test_a_read_only_role_searches_tables_without_labels(postgres: str) -> None:
     with PostgresSaver.from_conn_string(postgres) as saver, psycopg.connect(postgres, autocommit=True) as raw:
         put_users(saver)
         raw.execute("UPDATE stategraph_spaces SET labelled = false")

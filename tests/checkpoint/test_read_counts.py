@@ -137,7 +137,7 @@ def test_a_large_value_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("change", ["grow", "shrink", "replace"])
-def test_a_large_value_that_was_read_goes_on_to_change(tmp_path: Path, change: str) -> None:
+def test_a_large_value_that_was_read_continues_to_change(tmp_path: Path, change: str) -> None:
     """It is not copied when it is read, and is a base for what comes all the same."""
     large = "x" * 3_000_000
     new = {"grow": large + "y", "shrink": large[:-1], "replace": "z" * 2_000_000}[change]

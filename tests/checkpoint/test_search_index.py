@@ -113,7 +113,7 @@ def test_what_is_equal_is_found(stored: Any, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize(("stored", "wanted"), [(1, "1"), (1, 2), (1, 1.5), (None, 0), ("a", "A"), ("x", None), (1, [])])
-def test_of_what_differs_most_is_not_looked_at(stored: Any, wanted: Any) -> None:
+def test_very_different_values_share_no_labels(stored: Any, wanted: Any) -> None:
     assert not any(labels_of({"key": stored}) & set(choice) for choice in label_choices({"key": wanted}))
     assert not any(labels_of({"other": wanted}) & set(choice) for choice in label_choices({"key": wanted}))
 
@@ -122,7 +122,7 @@ def test_of_what_differs_most_is_not_looked_at(stored: Any, wanted: Any) -> None
 
 
 @pytest.mark.parametrize("saver_type", ["memory", "sqlite"])
-def test_a_search_is_as_good_as_a_scan_whatever_was_done(saver_type: str, tmp_path: Path) -> None:
+def test_a_search_finds_what_a_scan_finds(saver_type: str, tmp_path: Path) -> None:
     """Runs, edits, copies, prunes, deletions in a random order."""
     random = Random(7)
     values = ["ann", "bob", 1, True, 1.5, "1"]
@@ -172,7 +172,7 @@ def test_a_superstep_writes_labels_only_when_its_metadata_changes(tmp_path: Path
         assert count == [1, 0, 1]
 
 
-def test_labels_that_nobody_has_any_more_are_dropped(tmp_path: Path) -> None:
+def test_unused_labels_are_dropped(tmp_path: Path) -> None:
     """Each run has an id of its own: with a retention the index does not grow for ever."""
     memory = InMemorySaver(retention=Retention(keep_last=2))
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), retention=Retention(keep_last=2)) as saver:
@@ -226,7 +226,7 @@ def test_a_file_without_labels_that_may_only_be_read_is_searched(old: Path) -> N
     assert old.read_bytes() == before
 
 
-def test_a_version_without_labels_may_go_on_writing(old: Path) -> None:
+def test_a_version_without_labels_may_continue_writing(old: Path) -> None:
     """It moves heads and leaves the mark behind: what it has added is labelled by the next search."""
     with SqliteSaver.from_conn_string(str(old)) as saver:
         search(saver, {"user": "user 3"})
@@ -242,7 +242,7 @@ def test_a_version_without_labels_may_go_on_writing(old: Path) -> None:
         assert search(saver, {"user": "eve"}) == scan(saver, {"user": "eve"})
 
 
-def test_a_damaged_thread_is_told_and_hides_no_other(old: Path) -> None:
+def test_a_damaged_thread_is_reported_and_hides_no_other(old: Path) -> None:
     with SqliteSaver.from_conn_string(str(old)) as saver:
         saver._database.execute(
             "UPDATE checkpoints SET body = x'00' WHERE space = (SELECT id FROM spaces WHERE thread_id = '5')"

@@ -1,4 +1,4 @@
-"""`SqliteSaver`: what is special about rows in SQLite. What all savers promise is checked by `test_conformance`."""
+"""`SqliteSaver`: what is specific to rows in SQLite. The rules of all savers are checked by `test_conformance`."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def rows(saver: SqliteSaver, table: str) -> int:
 
 
 @pytest.mark.parametrize(("length", "rows_beside"), [(1, 0), (5000, 4)])
-def test_short_writes_stand_in_the_row_that_came_of_them_and_long_ones_in_their_own(
+def test_short_writes_are_stored_in_the_row_of_their_checkpoint_and_long_ones_in_their_own(
     saver: SqliteSaver, length: int, rows_beside: int
 ) -> None:
     memory = InMemorySaver()
@@ -120,7 +120,7 @@ def test_what_a_value_ends_with_is_not_stored_again_as_what_was_written(saver: S
 
 @pytest.mark.parametrize("word", ["x", "x" * 99])
 @pytest.mark.parametrize("forget", ["run", "put again"])
-def test_what_tasks_wrote_outlives_the_checkpoint_that_came_of_it(saver: SqliteSaver, forget: str, word: str) -> None:
+def test_writes_of_tasks_outlive_the_checkpoint_made_from_them(saver: SqliteSaver, forget: str, word: str) -> None:
     looped(saver, word)
     before = written(saver)
     child = [*saver.list(address("t", ""))][1]  # of the step before the last
@@ -161,7 +161,7 @@ def test_a_damaged_checkpoint_leaves_the_one_before_it_readable(saver: SqliteSav
     assert saver.get_tuple(before.config) == before._replace(pending_writes=[], spans={})
 
 
-def test_a_copied_thread_tells_what_its_tasks_wrote(saver: SqliteSaver) -> None:
+def test_a_copied_thread_has_the_writes_of_its_tasks(saver: SqliteSaver) -> None:
     looped(saver)
     before = written(saver)
     saver.copy_thread("t", "copy")
@@ -173,7 +173,7 @@ def test_a_copied_thread_tells_what_its_tasks_wrote(saver: SqliteSaver) -> None:
 @pytest.mark.parametrize("which", ["", "-wal"])
 @pytest.mark.parametrize("fault", ["deleted", "replaced", "moved"])
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_file_that_is_gone_is_noticed_at_the_next_commit(
+def test_a_missing_file_is_detected_at_the_next_commit(
     drive: Any, tmp_path: Path, fault: str, which: str, durability: Any
 ) -> None:
     """Else steps are told stored that nobody can find again: SQLite goes on writing into a file without a name."""
@@ -236,7 +236,7 @@ def test_a_flipped_bit_in_an_index_makes_no_history_shorter(tmp_path: Path, inde
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_the_loser_of_a_race_is_told_the_same_in_each_durability(drive: Any, tmp_path: Path, durability: Any) -> None:
+def test_the_loser_of_a_race_gets_the_same_error_in_each_durability(drive: Any, tmp_path: Path, durability: Any) -> None:
     """With "async" two runs that make the same of the same give it the same id: that is a race, not a broken database."""
     name = str(tmp_path / "t.db")
     with SqliteSaver.from_conn_string(name) as mine, SqliteSaver.from_conn_string(name) as theirs:

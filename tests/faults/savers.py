@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from kit.overriding import SYNC, THREAD, State, counting, play
+from kit.counting_saver import SYNC, THREAD, State, counting, play
 from kit.saver_suites import TestSqliteSaver
 
 from stategraph import START, StateGraph

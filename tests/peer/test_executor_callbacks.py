@@ -1,4 +1,4 @@
-"""LangChain's models and tools in nodes on worker processes: handlers of the run are told as on the driver's threads."""
+"""LangChain's models and tools in nodes on worker processes: callback handlers get the events they get on threads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def told(function: Any, executor: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("node", [remote_nodes.ask, remote_nodes.aask, remote_nodes.fail])
-def test_handlers_are_told_of_what_a_worker_calls(node: Any, workers: Any) -> None:
+def test_callback_handlers_get_events_of_workers(node: Any, workers: Any) -> None:
     there, here = told(node, workers), told(node, "threads")
     assert any("model" in line or "broken" in line for line in here)
     assert there == here
@@ -77,7 +77,7 @@ def test_events_of_a_worker_reach_astream_events(workers: Any) -> None:
     assert asyncio.run(names(workers)) == asyncio.run(names("threads"))
 
 
-def test_beside_an_observer_it_is_the_same(workers: Any) -> None:
+def test_callback_handlers_work_with_an_observer(workers: Any) -> None:
     from side_by_side import Quiet
 
     alone = told(remote_nodes.ask, workers)
@@ -89,7 +89,7 @@ def test_beside_an_observer_it_is_the_same(workers: Any) -> None:
     assert beside == alone
 
 
-def test_nothing_travels_that_nobody_listens_to(workers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrequested_events_are_not_sent(workers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from stategraph.compat.langchain import spans
 
     monkeypatch.setattr(spans, "RemoteCallbacks", lambda *a, **k: pytest.fail("somebody listens"))

@@ -95,7 +95,7 @@ def test_a_long_answer_does_not_hold_up_the_event_loop_of_its_reader() -> None:
     assert "".join(message.content for message, _ in chunks) == "x " * 600
 
 
-def test_metadata_says_which_node_speaks_by_the_names_of_this_engine() -> None:
+def test_metadata_names_the_node_by_the_names_of_this_engine() -> None:
     model = saying()
     app = one_node(lambda state: {"messages": [model.invoke("q")]})
     for _, metadata in app.stream({}, stream_mode="messages"):
@@ -103,7 +103,7 @@ def test_metadata_says_which_node_speaks_by_the_names_of_this_engine() -> None:
         assert not any(key.startswith("langgraph_") for key in metadata)
 
 
-def test_handlers_hear_of_native_graphs_with_the_right_parents() -> None:
+def test_handlers_get_events_of_native_graphs_with_the_right_parents() -> None:
     heard: list[str] = []
     model = saying()
     app = one_node(lambda state: {"messages": [model.invoke("q")]})
@@ -128,7 +128,7 @@ def test_a_handler_that_the_context_configures_is_found() -> None:
     assert heard
 
 
-def test_nothing_surrounds_a_run_that_nobody_listens_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_handlers_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callbacks, "Listener", lambda run: pytest.fail("somebody listens"))
     one_node(lambda state: None).invoke({}, {"tags": ["t"], "configurable": {"thread_id": "1"}})
 
@@ -170,7 +170,7 @@ def routed(model: Any) -> Any:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_handlers_are_told_the_same_beside_an_observer(is_async: bool) -> None:
+def test_handlers_get_the_same_events_with_an_observer(is_async: bool) -> None:
     def told() -> list[str]:
         heard: list[str] = []
         handler = Handler(lambda *words: heard.append(" ".join(map(str, words[:5]))))

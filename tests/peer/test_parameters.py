@@ -1,4 +1,4 @@
-"""What sets nothing says so, and names the way out."""
+"""A setting without effect warns or raises, and the message says the way out."""
 
 from __future__ import annotations
 

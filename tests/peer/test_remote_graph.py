@@ -1,4 +1,4 @@
-"""The peer's `RemoteGraph`, unchanged, against a server of ours: a graph that runs in another process."""
+"""The peer's `RemoteGraph`, unchanged, against our server: a graph that runs in another process."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_graph_of_ours_calls_a_remote_one(client: Any) -> None:
     assert [message["content"] for message in result["messages"]] == ["hi", "hello big world"]
 
 
-def test_a_question_of_a_remote_graph_is_not_lost_inside_another(client: Any) -> None:
+def test_an_interrupt_of_a_remote_graph_is_not_lost_inside_another(client: Any) -> None:
     far = RemoteGraph("asks", sync_client=client)
     outer = StateGraph(Talk).add_node("far", far).add_edge(START, "far").compile()
     with pytest.raises(RemoteException, match="'asks' has asked .*hello big world"):

@@ -183,7 +183,7 @@ class Talk(TypedDict):
     messages: list[AnyMessage | Note]
 
 
-def test_a_message_class_of_ones_own_is_stored_where_the_state_names_it(saver: Any) -> None:
+def test_a_custom_message_class_is_stored_where_the_state_names_it(saver: Any) -> None:
     graph = StateGraph(Talk)
     graph.add_node("writer", lambda state: {"messages": [Note("x", mood="wild")]})
     app = graph.add_edge(START, "writer").compile(checkpointer=saver)

@@ -67,7 +67,7 @@ GIVEN = [
 
 @pytest.mark.parametrize("schema", TYPED)
 @pytest.mark.parametrize(("given", "expected"), GIVEN)
-def test_what_comes_in_becomes_an_object(schema: Any, given: Any, expected: Any) -> None:
+def test_input_messages_become_objects(schema: Any, given: Any, expected: Any) -> None:
     app = answering(schema, given)
     for state in (app.invoke({"messages": given}), asyncio.run(app.ainvoke({"messages": given}))):
         assert {type(message) for message in state["messages"]} == {type(expected)}
@@ -113,12 +113,12 @@ class Bare(TypedDict):
 
 
 @pytest.mark.parametrize("schema", [MessagesState, Either, Bare])
-def test_dict_messages_stay_as_they_are_elsewhere(schema: Any) -> None:
+def test_dict_messages_are_unchanged_in_other_keys(schema: Any) -> None:
     state = answering(schema, ("ai", "ho")).invoke({"messages": {"role": "user", "content": "hi"}})
     assert [type(message) for message in state["messages"]] == [dict, dict]
 
 
-def test_a_reducer_of_ones_own_is_left_alone() -> None:
+def test_a_custom_reducer_is_not_replaced() -> None:
     class Own(TypedDict):
         messages: Annotated[list[AnyMessage], lambda left, right: [*left, right]]
 

@@ -84,7 +84,7 @@ def test_the_last_planned_time_is_the_last_of_all(cron: str, away: timedelta) ->
     (None, "UTC", "cron must be a string"),
     ("0 0 * * *", UTC, "tz must be a string"),
 ])  # fmt: skip
-def test_what_cannot_be_planned_is_told(cron: Any, tz: Any, told: str) -> None:
+def test_an_impossible_schedule_is_an_error(cron: Any, tz: Any, told: str) -> None:
     with pytest.raises((TypeError, ValueError), match=told):
         check_cron(cron, tz)
 

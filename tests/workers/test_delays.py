@@ -1,4 +1,4 @@
-"""Jobs that wait for a time: claimed when the database's clock says so, and by nobody before."""
+"""Delayed jobs: claimed at their time by the database's clock, and not before."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def claims(session: WorkerSession, room: int = 10) -> list[str]:
     return [job.name.run_id for job in session.claim(room)]
 
 
-def test_a_delayed_job_is_claimed_when_its_time_has_come_and_not_before(
+def test_a_delayed_job_is_claimed_at_its_time_and_not_before(
     drive: Any, postgres: str, queue: Queue, session: WorkerSession
 ) -> None:
     drive.call(queue, "submit", "t", one(), run_id="soon", delay=60)
@@ -84,7 +84,7 @@ def test_a_time_that_is_over_means_at_once(when: Any, queue: Queue, postgres: st
         assert queue.result("t", wait=30).status == "done"
 
 
-def test_a_worker_is_woken_in_time_though_it_looks_for_work_every_five_minutes(
+def test_a_worker_wakes_in_time_though_it_polls_every_five_minutes(
     postgres: str, queue: Queue
 ) -> None:
     with working(counting, postgres, **LONG):
@@ -121,7 +121,7 @@ def test_a_worker_that_waits_for_a_time_asks_the_database_nothing_meanwhile(
     assert len(sent) <= 8, sent
 
 
-def test_a_backlog_does_not_keep_a_delayed_job_from_its_turn(
+def test_a_backlog_does_not_starve_a_delayed_job(
     postgres: str, queue: Queue, session: WorkerSession
 ) -> None:
     """While each claim finds work, no claim asks whose time has come; the look does."""
@@ -152,7 +152,7 @@ def test_a_full_worker_makes_jobs_ready_for_others_and_does_not_spin(
         other.close()
 
 
-def test_one_that_is_delayed_holds_up_no_other_job_of_its_thread(
+def test_a_delayed_job_blocks_no_other_job_of_its_thread(
     postgres: str, queue: Queue, session: WorkerSession
 ) -> None:
     queue.submit("t", one(), run_id="later", delay=60)
@@ -199,7 +199,7 @@ def test_a_job_is_put_back_until_a_time_and_its_thread_waits(
     assert (job.name.run_id, job.attempt) == ("sleeper", 2)
 
 
-def test_a_sleeper_that_is_due_at_once_goes_on_though_its_worker_looks_seldom(
+def test_a_sleeper_that_is_due_at_once_resumes_though_its_worker_polls_rarely(
     postgres: str, queue: Queue, session: WorkerSession
 ) -> None:
     """The timer of the session that put it back."""
@@ -298,7 +298,7 @@ def test_only_one_that_waits_for_a_newer_input_and_was_not_started_is_replaced(
     assert queue.submit("t", one(), debounce=60) == second, "and so it has when it was given back"
 
 
-def test_inputs_that_come_at_once_are_one_job(postgres: str, queue: Queue) -> None:
+def test_concurrent_debounced_inputs_are_one_job(postgres: str, queue: Queue) -> None:
     with ThreadPoolExecutor(8) as pool:
         runs = [*pool.map(lambda number: queue.submit("t", one(log=[number]), debounce=60), range(40))]
     assert len(set(runs)) == 1
@@ -309,7 +309,7 @@ def test_inputs_that_come_at_once_are_one_job(postgres: str, queue: Queue) -> No
     {"run_id": "r"}, {"delay": 1}, {"at": datetime(2030, 1, 1, tzinfo=UTC)}, {"debounce_max": 1}, {"debounce": -1},
     {"debounce": None, "debounce_max": 5},
 ])  # fmt: skip
-def test_what_cannot_be_debounced_is_told_at_once(more: Any, queue: Queue) -> None:
+def test_an_invalid_debounce_is_refused_at_once(more: Any, queue: Queue) -> None:
     with pytest.raises(ValueError, match="must"):
         queue.submit("t", one(), **{"debounce": 5, **more})
     assert queue.counts() == {}
@@ -326,14 +326,14 @@ def test_what_cannot_be_debounced_is_told_at_once(more: Any, queue: Queue) -> No
     ({"at": "tomorrow"}, "at must be a datetime, got 'tomorrow'"),
     ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "got both"),
 ])  # fmt: skip
-def test_a_time_that_cannot_be_is_told_at_once(when: Any, told: str, queue: Queue) -> None:
+def test_an_invalid_delay_is_refused_at_once(when: Any, told: str, queue: Queue) -> None:
     with pytest.raises((TypeError, ValueError), match=told):
         queue.submit("t", one(), **when)
     assert queue.counts() == {}
 
 
 @pytest.mark.parametrize("payload", ["+nan", "+-inf", "+", "+soon", "+1e400", "+-5"])
-def test_a_notice_that_anybody_may_send_keeps_no_worker_busy(
+def test_notifications_of_any_role_keep_no_worker_busy(
     payload: str, postgres: str, queue: Queue, session: WorkerSession
 ) -> None:
     queue.submit("t", one(), delay=60)

@@ -112,7 +112,7 @@ def test_a_job_takes_one_commit_for_each_node_and_one_for_its_end(
         assert trips == len(taken) - 1, "the end and the claim are one"
 
 
-def test_a_job_on_a_thread_that_has_had_others_looks_once(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_on_a_thread_with_earlier_jobs_reads_once(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     graph = chain(1, watch.mark)
     with Queue.from_conn_string(postgres, graph) as queue:
@@ -126,7 +126,7 @@ def test_a_job_on_a_thread_that_has_had_others_looks_once(postgres: str, monkeyp
 
 
 @pytest.mark.parametrize("size", [1, 100, 3_000])
-def test_a_thread_looks_the_same_whether_a_job_or_a_call_made_it(postgres: str, size: int) -> None:
+def test_a_thread_is_the_same_whether_a_job_or_a_call_made_it(postgres: str, size: int) -> None:
     """Short and long values, and writes that have a row of their own."""
     graph = chain(2)
     given = {"log": ["x" * size]}
@@ -165,7 +165,7 @@ def run_past(graph: Pregel, postgres: str, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.mark.parametrize("before", [0, 2])
-def test_what_a_claim_has_told_may_be_wrong_by_the_time_the_run_begins(
+def test_data_read_by_a_claim_may_be_outdated_when_the_run_starts(
     postgres: str, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
     graph = chain(1)
@@ -316,7 +316,7 @@ def test_a_router_that_fails_before_the_first_node_leaves_the_input_stored(postg
 # -- the end and the claim ----------------------------------------------------------------------------------------
 
 
-def test_a_claim_that_meets_another_does_not_lose_the_ends_beside_it(
+def test_a_claim_that_conflicts_with_another_loses_no_job_ends(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = []
@@ -333,7 +333,7 @@ def test_a_claim_that_meets_another_does_not_lose_the_ends_beside_it(
     assert refused
 
 
-def test_a_notice_that_is_refused_does_not_lose_the_claims_beside_it(
+def test_a_refused_notification_loses_no_claims(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = []
@@ -384,7 +384,7 @@ def test_a_thread_s_next_job_is_claimed_as_the_one_before_ends(postgres: str, mo
 # -- what was held, and lost -------------------------------------------------------------------------------------
 
 
-def test_a_job_whose_input_alone_was_stored_comes_to_the_same_idempotency_keys(
+def test_a_job_with_only_its_input_stored_gets_the_same_idempotency_keys(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The moment for which the input is held has passed before START has ended, and the worker dies while START's
@@ -423,7 +423,7 @@ def test_a_job_whose_input_alone_was_stored_comes_to_the_same_idempotency_keys(
     assert len(keys) == 2 and len({*keys}) == 1
 
 
-def test_an_effect_of_a_job_s_first_node_is_recorded_though_the_checkpoint_before_it_was_held(postgres: str) -> None:
+def test_an_effect_of_a_job_s_first_node_is_recorded_though_its_checkpoint_was_deferred(postgres: str) -> None:
     charged: list[str] = []
 
     def pay(state: State, runtime: Runtime) -> Any:
@@ -450,7 +450,7 @@ def test_an_effect_of_a_job_s_first_node_is_recorded_though_the_checkpoint_befor
 # -- a job that its worker has lost, and claims again -------------------------------------------------------------
 
 
-def test_a_job_that_was_lost_ends_beside_its_next_attempt_in_the_same_worker(postgres: str) -> None:
+def test_a_lost_attempt_ends_during_the_next_attempt_in_the_same_worker(postgres: str) -> None:
     def claimed(attempt: int) -> Job:
         return Job(1, attempt, 1, True, JobName("counted", "t", "r"), b"")
 

@@ -1,4 +1,4 @@
-"""How often a job's run stores is the user's choice: of the queue, or of the job."""
+"""How often a job's run stores is configured on the queue or on the job."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_durability_that_does_not_exist_is_refused_where_it_is_given(postgres:
 
 
 @pytest.mark.parametrize(("durability", "repeated"), [("sync", {1}), ("exit", {0, 1})])
-def test_a_killed_worker_s_job_goes_on_from_its_last_step_or_starts_again(
+def test_a_killed_worker_s_job_resumes_from_its_last_step_or_starts_again(
     postgres: str, tmp_path: Path, durability: Any, repeated: set[int]
 ) -> None:
     """Killed amid the second step. With "exit" nothing was stored, so the first is done again too; either way the
@@ -76,7 +76,7 @@ def test_a_killed_worker_s_job_goes_on_from_its_last_step_or_starts_again(
     assert changed == (repeated if durability == "exit" else set()), "a receiver can drop what has one key"
 
 
-def test_a_worker_that_stops_in_good_order_stores_what_an_exit_job_has_done(postgres: str, tmp_path: Path) -> None:
+def test_a_worker_that_shuts_down_gracefully_stores_the_progress_of_an_exit_job(postgres: str, tmp_path: Path) -> None:
     with Queue.from_conn_string(postgres, counting) as queue, Fleet(postgres, tmp_path) as workers:
         queue.setup()
         first = workers.start()

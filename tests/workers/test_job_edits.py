@@ -1,4 +1,4 @@
-"""A job that was begun and whose thread somebody else has moved since: its worker died, it sleeps, or it was cut short."""
+"""A started job whose thread was edited since: its worker died, it sleeps, or it was cancelled."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def world() -> World:
     return World()
 
 
-def test_a_run_that_is_edited_at_work_goes_on_from_the_edit(world: World) -> None:
+def test_a_run_that_is_edited_while_running_continues_from_the_edit(world: World) -> None:
     world.ahead = [edit]
     status, value = world.run()
     assert (status, value["log"][-1]) == ("done", "second")
@@ -91,7 +91,7 @@ def test_a_run_that_is_edited_at_work_goes_on_from_the_edit(world: World) -> Non
 
 
 @pytest.mark.parametrize("edits", [1, 2])
-def test_a_job_whose_worker_died_goes_on_from_an_edit(world: World, edits: int) -> None:
+def test_a_job_whose_worker_died_resumes_from_an_edit(world: World, edits: int) -> None:
     world.ahead = [die]
     assert world.run()[0] == "failed"
     for _ in range(edits):
@@ -102,7 +102,7 @@ def test_a_job_whose_worker_died_goes_on_from_an_edit(world: World, edits: int) 
     assert world.log == ["job", "first", *["edit"] * edits, "second"]
 
 
-def test_a_job_that_sleeps_goes_on_from_an_edit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sleeping_job_resumes_from_an_edit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.naps = True
     assert world.run()[0] == "sleeping"
     world.app.update_state(CONFIG, {"log": ["edit"]})

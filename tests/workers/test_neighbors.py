@@ -57,7 +57,7 @@ def test_the_neighbor_has_no_rights(queue: Queue, neighbor: psycopg.Connection[A
         neighbor.execute("SELECT * FROM stategraph_jobs")
 
 
-def test_notices_of_others_wake_nobody_and_end_nothing(
+def test_notifications_of_other_roles_wake_and_end_nothing(
     postgres: str, queue: Queue, neighbor: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -75,7 +75,7 @@ def test_notices_of_others_wake_nobody_and_end_nothing(
     assert "did not come from a worker" in caplog.text
 
 
-def test_a_job_that_is_claimed_while_somebody_begins_to_wait_for_it_is_not_slept_over(
+def test_a_job_claimed_while_a_client_starts_to_wait_is_noticed(
     postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever begins to wait holds the job's row for a moment, and a claim passes over rows that are held."""
@@ -95,7 +95,7 @@ def test_a_job_that_is_claimed_while_somebody_begins_to_wait_for_it_is_not_slept
     assert found == ["done"]
 
 
-def test_a_notice_that_came_with_an_answer_is_not_slept_over(postgres: str, queue: Queue) -> None:
+def test_a_notification_received_with_a_response_is_noticed(postgres: str, queue: Queue) -> None:
     """libpq has read it behind the answer to a statement, so the socket has nothing more to read."""
     wake, waker = socket.socketpair()
     with wake, waker, closing(WorkerSession(postgres, TERMS).open()) as session:
@@ -111,7 +111,7 @@ def test_a_notice_that_came_with_an_answer_is_not_slept_over(postgres: str, queu
         assert not select.select([wake], [], [], 0)[0], "it was slept over"
 
 
-def test_a_lock_that_a_neighbor_holds_is_not_waited_for(
+def test_a_lock_held_by_a_neighbor_is_not_waited_for(
     postgres: str, queue: Queue, neighbor: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -140,7 +140,7 @@ def test_a_neighbor_that_waits_for_a_workers_lock_does_not_inherit_its_claims(
         assert len(other.claim(1)) == 1
 
 
-def test_every_lock_of_other_sessions_may_be_held_while_tables_are_made_and_limited_jobs_run(
+def test_other_sessions_may_hold_any_lock_while_tables_are_made_and_limited_jobs_run(
     postgres: str, neighbor: psycopg.Connection[Any]
 ) -> None:
     """The keys that were used before: a neighbor knows them from the source."""
@@ -182,7 +182,7 @@ def test_many_that_make_the_tables_at_once_make_them_once(postgres: str) -> None
     assert len(rows) == 2
 
 
-def test_an_evicted_worker_that_is_gone_takes_no_innocent_session_with_it(postgres: str, queue: Queue) -> None:
+def test_evicting_a_dead_worker_terminates_no_other_session(postgres: str, queue: Queue) -> None:
     """Its backend's number may be that of another session by now."""
     with psycopg.connect(postgres, autocommit=True) as innocent, closing(WorkerSession(postgres, TERMS).open()) as session:
         with psycopg.connect(postgres, autocommit=True) as admin:
@@ -200,7 +200,7 @@ def speaks(state: dict[str, Any], writer: Any) -> Any:
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="a mailbox is a socket of the file system")
-def test_a_connection_that_says_nothing_or_nonsense_holds_up_no_other(
+def test_a_silent_or_invalid_connection_blocks_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     address = pools.open_mailbox().address

@@ -1,4 +1,4 @@
-"""A run id on a queue is known within its thread, and a thread is that of one graph: all pairs."""
+"""A run id on a queue is scoped to its thread, and a thread belongs to one graph: all pairs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def queues(postgres: str) -> Iterator[dict[str, Queue]]:
 
 @pytest.mark.parametrize("first", PLACES)
 @pytest.mark.parametrize("second", PLACES)
-def test_a_run_id_that_is_used_again_is_one_job_two_jobs_or_told(
+def test_a_reused_run_id_is_one_job_two_jobs_or_an_error(
     queues: dict[str, Queue], first: tuple[str, str], second: tuple[str, str]
 ) -> None:
     (graph, thread), (again, other) = first, second

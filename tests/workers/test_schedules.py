@@ -1,4 +1,4 @@
-"""Schedules: workers submit a job at each planned time, once, whoever finds it due."""
+"""Schedules: workers submit a job at each planned time, once, whichever worker finds it due."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_each_planned_time_is_a_job_with_the_schedules_input(drive: Any, postgre
     assert queue.result(jobs[0].thread_id).unwrap()["log"] == ["given", 1]
 
 
-def test_a_worker_fires_when_the_time_has_come_though_it_looks_every_five_minutes(postgres: str, queue: Queue) -> None:
+def test_a_worker_fires_a_schedule_on_time_though_it_polls_every_five_minutes(postgres: str, queue: Queue) -> None:
     queue.schedule("daily", "* * * * *", ONE)
     with working(counting, postgres, poll=300.0):
         with psycopg.connect(postgres, autocommit=True) as admin:
@@ -111,7 +111,7 @@ def test_what_becomes_of_missed_times(missed: Any, postgres: str, queue: Queue, 
     assert found == (expected if missed == "all" else expected[-1:])
 
 
-def test_a_time_that_nobody_may_make_up_for_is_skipped(postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_a_missed_time_is_fired_once_or_skipped_by_option(postgres: str, queue: Queue, session: WorkerSession) -> None:
     for missed in ("one", "none"):
         queue.schedule(missed, "0 4 1 1 *", ONE, missed=missed)
     with psycopg.connect(postgres, autocommit=True) as admin:
@@ -174,7 +174,7 @@ def test_two_graphs_may_have_schedules_of_one_name(postgres: str, queue: Queue, 
         assert [each.graph for each in queue.schedules()] == ["counting"]
 
 
-def test_given_again_it_goes_on_where_it_was_and_changed_it_begins_anew(postgres: str, queue: Queue) -> None:
+def test_an_unchanged_schedule_continues_and_a_changed_one_restarts(postgres: str, queue: Queue) -> None:
     queue.schedule("daily", "* * * * *", ONE)
     first = miss(postgres, 5)
     assert queue.schedule("daily", "* * * * *", {"log": [], "left": 2}, missed="all") == first
@@ -225,7 +225,7 @@ def test_a_mistake_is_told_at_once(name: Any, cron: str, more: Any, told: str, q
     assert queue.schedules() == []
 
 
-def test_an_input_that_cannot_be_stored_is_told_at_once(queue: Queue) -> None:
+def test_an_input_that_cannot_be_stored_is_an_error_at_once(queue: Queue) -> None:
     with pytest.raises(UnserializableError):
         queue.schedule("daily", "* * * * *", {"log": [object()]})
 
@@ -277,7 +277,7 @@ def test_the_command_line_asks_which_of_two_is_meant(postgres: str, queue: Queue
     assert len(queue.schedules()) == 2
 
 
-def test_a_schedule_of_which_every_worker_is_told_runs_once_a_time(postgres: str, queue: Queue) -> None:
+def test_a_schedule_given_to_every_worker_fires_once_per_time(postgres: str, queue: Queue) -> None:
     with working(counting, postgres, 3):
         queue.schedule("daily", "* * * * *", ONE, missed="all")
         first = miss(postgres, 20)

@@ -1,4 +1,4 @@
-"""Jobs whose runs sleep: put back until their time has come, and gone on with by whichever worker is there then."""
+"""Jobs whose runs sleep: requeued until their time, and resumed by whichever worker is there then."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def let_a_day_pass(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         admin.execute("UPDATE stategraph_jobs SET run_at = now() WHERE state IN ('sleeping', 'delayed')")
 
 
-def test_a_job_that_sleeps_is_gone_on_with_by_another_worker(
+def test_a_sleeping_job_is_resumed_by_another_worker(
     postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with working(napping, postgres):
@@ -79,7 +79,7 @@ def napping_state(url: str, thread_id: str = "t") -> Any:
         return app.get_state({"configurable": {"thread_id": thread_id}})
 
 
-def test_a_worker_whose_clock_is_behind_puts_it_back(
+def test_a_worker_whose_clock_is_behind_requeues_a_sleeping_job(
     postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database says that it is time. The run itself looks at the clock of its process."""
@@ -95,7 +95,7 @@ def test_a_worker_whose_clock_is_behind_puts_it_back(
         assert queue.result("t", wait=60).value == {"log": ["woke"]}
 
 
-def test_a_question_beside_a_sleep_is_answered_while_that_goes_on(
+def test_an_interrupt_is_answered_while_a_sibling_sleeps(
     postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Queue.from_conn_string(postgres, asking) as jobs, working(asking, postgres):

@@ -1,4 +1,4 @@
-"""Streams of jobs: stored by workers in Postgres, read by anybody, from any place, each chunk once."""
+"""Streams of jobs: stored by workers in Postgres, read by any client, from any event, each chunk once."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_stream_keeps_the_types_of_the_graph(postgres: str) -> None:
         assert [each.data for each in queue.stream("t")] == [{"place": Point(1)}, {"place": Point(2)}]
 
 
-def test_a_stream_goes_on_when_another_worker_takes_the_job_over(postgres: str) -> None:
+def test_a_stream_continues_when_another_worker_claims_the_job(postgres: str) -> None:
     gate = Gate()
     gate.opened.clear()
     graph = make_graph(gate, is_async=True)
@@ -233,7 +233,7 @@ def test_streams_share_statements_and_each_reader_gets_its_own(postgres: str, mo
     assert max(reads) > 20
 
 
-def test_a_reader_who_asks_for_what_cannot_be_is_no_fault_of_the_others(
+def test_an_invalid_request_of_a_reader_fails_no_other_reader(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = make_graph(Gate(), is_async=False)
@@ -298,7 +298,7 @@ def test_what_is_kept_of_a_stream_is_bounded(postgres: str) -> None:
     assert max(table.kept) == 20 and sum(map(len, table.kept.values())) <= 100
 
 
-def test_a_reader_is_told_of_a_gap(postgres: str) -> None:
+def test_a_reader_gets_an_error_for_a_gap(postgres: str) -> None:
     graph = make_graph(Gate(), is_async=False)
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         queue.submit("t", {"log": ["x"]}, stream_mode=MODES)
@@ -316,7 +316,7 @@ def test_a_stream_mode_that_does_not_exist_is_refused() -> None:
         queue.submit("t", {}, stream_mode="vlaues")  # type: ignore[arg-type]
 
 
-def test_chunks_that_come_soon_after_one_another_are_stored_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_in_quick_succession_are_stored_together(monkeypatch: pytest.MonkeyPatch) -> None:
     stored: list[list[Any]] = []
 
     class Table:
@@ -341,7 +341,7 @@ def test_chunks_that_come_soon_after_one_another_are_stored_together(monkeypatch
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_question_beside_a_task_that_ends_is_told(postgres: str, is_async: bool) -> None:
+def test_an_interrupt_with_a_sibling_that_ends_is_streamed(postgres: str, is_async: bool) -> None:
     def ask(state: Log) -> Log:
         return {"log": [interrupt("name?"), interrupt("age?")]}
 

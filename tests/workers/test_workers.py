@@ -1,4 +1,4 @@
-"""Many workers on one Postgres: whatever is submitted is run, in order, by one worker at a time, whoever dies."""
+"""Many workers on one Postgres: each submitted job is run, in order, by one worker at a time, whichever dies."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_config_and_context_reach_the_nodes(postgres: str) -> None:
         assert queue.result("t", wait=30).unwrap()["log"] == ["low", "me", {"user": 7}, ["x"]]
 
 
-def test_a_run_that_asks_is_paused_and_an_answer_goes_on(postgres: str) -> None:
+def test_an_interrupted_run_is_paused_and_an_answer_resumes_it(postgres: str) -> None:
     graph = fleet.asking()
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         queue.submit("t", {"log": []})
@@ -120,7 +120,7 @@ def test_a_run_that_asks_is_paused_and_an_answer_goes_on(postgres: str) -> None:
         assert queue.result("t", wait=30).unwrap()["log"] == ["a", "b", "c"]
 
 
-def test_a_run_that_fails_says_what_its_node_raised_and_none_goes_on(postgres: str) -> None:
+def test_a_failed_run_reports_its_nodes_error_and_none_resumes_it(postgres: str) -> None:
     good = threading.Event()
 
     def step(state: State) -> Any:
@@ -140,7 +140,7 @@ def test_a_run_that_fails_says_what_its_node_raised_and_none_goes_on(postgres: s
         assert queue.result("t", wait=30).unwrap()["log"] == [0, 1, 2, 3, 4]
 
 
-def test_who_waits_is_told_and_does_not_look_again_and_again(
+def test_a_waiting_client_is_notified_and_does_not_poll(
     drive: Any, postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting_module, "POLL", 300.0)
@@ -159,7 +159,7 @@ def test_a_pool_in_place_of_an_address_does_too(postgres: str) -> None:
         queue.close()
 
 
-def test_a_result_may_be_looked_at_before_it_is_there(queue: Queue) -> None:
+def test_a_result_may_be_read_before_it_is_available(queue: Queue) -> None:
     queue.submit("t", five(), run_id="r")
     assert queue.result("t", wait=0).status == "waiting"
     assert queue.result("t", wait=0.01).open
@@ -181,7 +181,7 @@ def test_a_run_id_submitted_twice_is_one_job(postgres: str, queue: Queue) -> Non
     assert queue.counts() == {"counting": {"done": 2}}
 
 
-def test_a_mistake_is_told_when_it_is_submitted(postgres: str, queue: Queue) -> None:
+def test_a_mistake_is_reported_at_submit(postgres: str, queue: Queue) -> None:
     with pytest.raises(UnserializableError, match=r"\['input'\]\['log'\]\[0\]"):
         queue.submit("t", {"log": [threading.Lock()]})
     with pytest.raises(ValueError, match="thread_id must be a non-empty string"):
@@ -201,7 +201,7 @@ def test_a_mistake_is_told_when_it_is_submitted(postgres: str, queue: Queue) -> 
     assert queue.counts() == {}
 
 
-def test_a_graph_that_no_other_worker_could_go_on_with_is_refused(postgres: str) -> None:
+def test_a_graph_that_no_other_worker_could_resume_is_refused(postgres: str) -> None:
     with pytest.raises(ValueError, match="'counting' stores its threads in memory"):
         Worker(counting.copy({"checkpointer": InMemorySaver()}), postgres)
     with pytest.raises(TypeError, match=r"compile\(\) it first"):
@@ -266,7 +266,7 @@ def test_inputs_outcomes_streams_and_threads_may_be_encrypted(postgres: str) -> 
         other.result("t")
 
 
-def test_a_row_that_was_altered_is_told(postgres: str, queue: Queue) -> None:
+def test_a_modified_row_is_an_error(postgres: str, queue: Queue) -> None:
     with working(counting, postgres):
         queue.submit("t", five(), run_id="r")
         queue.result("t", wait=30)
@@ -410,7 +410,7 @@ def test_a_limit_is_kept_exactly_by_all_workers(postgres: str) -> None:
 # -- claims -----------------------------------------------------------------------------------------------------
 
 
-def test_a_claim_whose_answer_was_lost_goes_back_when_the_worker_reconnects(postgres: str, queue: Queue) -> None:
+def test_a_claim_whose_response_was_lost_is_returned_when_the_worker_reconnects(postgres: str, queue: Queue) -> None:
     proxy = cluster.Proxy(cluster.shared().port)
     try:
         with working(counting, proxy.address(postgres)):
@@ -439,7 +439,7 @@ def test_a_claim_ends_with_the_connection_and_another_takes_it_over(postgres: st
     other.close()
 
 
-def test_who_has_lost_a_claim_cannot_end_the_job(postgres: str, session: WorkerSession, queue: Queue) -> None:
+def test_a_worker_that_lost_a_claim_cannot_end_the_job(postgres: str, session: WorkerSession, queue: Queue) -> None:
     queue.submit("t", five())
     (job,) = session.claim(1)
     cut(session)
@@ -456,7 +456,7 @@ def test_who_has_lost_a_claim_cannot_end_the_job(postgres: str, session: WorkerS
         each.close()
 
 
-def test_a_worker_that_comes_back_in_time_keeps_its_claims(postgres: str, session: WorkerSession, queue: Queue) -> None:
+def test_a_worker_that_reconnects_in_time_keeps_its_claims(postgres: str, session: WorkerSession, queue: Queue) -> None:
     queue.submit_many([("t", five()), ("u", five())])
     jobs = session.claim(2)
     cut(session)
@@ -494,7 +494,7 @@ def test_each_death_at_the_same_step_counts_and_the_third_parks_the_job_and_its_
     assert [job.name.run_id for job in session.claim(9)] == ["next"]
 
 
-def test_nothing_runs_beside_a_job_on_its_last_try(postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_a_job_on_its_last_attempt_runs_alone(postgres: str, queue: Queue, session: WorkerSession) -> None:
     lock, inside, beside = threading.Lock(), [0], set()
 
     def step(state: State, runtime: Any) -> Any:
@@ -534,7 +534,7 @@ def test_a_job_that_was_kept_back_does_not_pay_for_others(postgres: str, queue: 
     assert queue.result("t", wait=0).status == "waiting"
 
 
-def test_deaths_count_only_while_the_thread_comes_no_further(postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_deaths_count_only_while_the_thread_makes_no_progress(postgres: str, queue: Queue, session: WorkerSession) -> None:
     queue.submit("t", {"log": [], "left": 1000})
     with PostgresSaver.from_conn_string(postgres) as saver:
         app = counting.copy({"checkpointer": saver})
@@ -564,7 +564,7 @@ def test_the_input_and_start_are_no_further_than_nothing(postgres: str, queue: Q
     assert queue.result("t", wait=0).status == "parked"
 
 
-def test_who_left_in_good_order_counts_as_no_death(postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_a_graceful_shutdown_does_not_count_as_a_death(postgres: str, queue: Queue, session: WorkerSession) -> None:
     queue.submit("t", five())
     for _ in range(4):
         one = WorkerSession(postgres, TERMS).open()
@@ -575,7 +575,7 @@ def test_who_left_in_good_order_counts_as_no_death(postgres: str, queue: Queue, 
         until(session.watch)
 
 
-def test_few_of_many_workers_hear_of_new_work_and_when_they_go_others_do(postgres: str, queue: Queue) -> None:
+def test_few_of_many_workers_are_notified_of_new_jobs_and_others_replace_them(postgres: str, queue: Queue) -> None:
     many = [WorkerSession(postgres, TERMS).open() for _ in range(LISTENERS + 4)]
     assert [each._listens for each in many] == [True] * LISTENERS + [False] * 4
     for each in many[:3]:
@@ -616,7 +616,7 @@ def test_an_answer_never_reaches_the_question_after_its_own(postgres: str) -> No
     assert app.get_state(config).values["log"] == ["a", "b"]
 
 
-def test_an_update_is_applied_once_however_often_its_job_is_begun() -> None:
+def test_an_update_is_applied_once_however_often_its_job_is_started() -> None:
     form = JobCodec(Serializer(), Integrity())
     broken = threading.Event()
 
@@ -740,7 +740,7 @@ def test_jobs_are_forgotten_and_their_threads_stay(postgres: str, queue: Queue) 
 # -- a database that is away ------------------------------------------------------------------------------------
 
 
-def test_a_claim_that_a_lost_session_still_makes_goes_to_the_next_one(
+def test_a_claim_made_by_a_lost_session_is_moved_to_the_next_one(
     postgres: str, queue: Queue, session: WorkerSession
 ) -> None:
     queue.submit("t", five())
@@ -760,7 +760,7 @@ def test_a_claim_that_a_lost_session_still_makes_goes_to_the_next_one(
     back.close()
 
 
-def test_a_connection_that_breaks_while_somebody_waits_is_replaced(postgres: str, queue: Queue) -> None:
+def test_a_connection_that_breaks_while_a_client_waits_is_replaced(postgres: str, queue: Queue) -> None:
     proxy = cluster.Proxy(cluster.shared().port)
     try:
         with Queue.from_conn_string(proxy.address(postgres), counting) as waiting:
@@ -773,7 +773,7 @@ def test_a_connection_that_breaks_while_somebody_waits_is_replaced(postgres: str
         proxy.close()
 
 
-def test_a_submit_of_which_nobody_knows_whether_it_was_done_says_so(postgres: str, queue: Queue) -> None:
+def test_a_submit_with_unknown_outcome_raises_an_error(postgres: str, queue: Queue) -> None:
     """Also when the second try finds no server at all."""
     server, failed = cluster.shared(), []
 
@@ -876,7 +876,7 @@ def test_a_job_that_kills_its_worker_is_tried_three_times_and_no_other_pays_for_
     assert queue.counts() == {"counting": {"done": 20, "parked": 1}}
 
 
-def test_a_job_whose_node_ends_its_process_goes_on_elsewhere(postgres: str, queue: Queue, tmp_path: Path) -> None:
+def test_a_job_whose_node_exits_its_process_continues_elsewhere(postgres: str, queue: Queue, tmp_path: Path) -> None:
     with Fleet(postgres, tmp_path) as workers:
         first = workers.start()
         queue.submit("exits", five(exits=str(tmp_path / "has exited")))
@@ -889,7 +889,7 @@ def test_a_job_whose_node_ends_its_process_goes_on_elsewhere(postgres: str, queu
         assert len(tries) == 2 and tries[0] == tries[1], "under the same idempotency key"
 
 
-def test_a_worker_that_was_cut_off_can_neither_commit_nor_end_its_job(postgres: str, queue: Queue, tmp_path: Path) -> None:
+def test_a_disconnected_worker_can_neither_commit_nor_end_its_job(postgres: str, queue: Queue, tmp_path: Path) -> None:
     with Fleet(postgres, tmp_path) as workers:
         cut_off = workers.start()
         queue.submit("t", five(pause=0.2))
@@ -917,7 +917,7 @@ def test_a_worker_that_was_cut_off_can_neither_commit_nor_end_its_job(postgres: 
         judged(queue, workers, ["t"])
 
 
-def test_a_worker_in_which_a_node_hangs_is_evicted_and_comes_too_late(postgres: str) -> None:
+def test_a_worker_with_a_hanging_node_is_evicted_and_its_late_result_is_dropped(postgres: str) -> None:
     go_on, tries = threading.Event(), []
 
     def step(state: State) -> Any:
@@ -965,7 +965,7 @@ def test_postgres_restarted_under_load_loses_nothing_and_parks_nothing(tmp_path:
 # -- the command line -------------------------------------------------------------------------------------------
 
 
-def test_the_command_line_works_and_looks(postgres: str, queue: Queue, tmp_path: Path, capsys: Any) -> None:
+def test_the_command_line_runs_workers_and_lists_jobs(postgres: str, queue: Queue, tmp_path: Path, capsys: Any) -> None:
     graph = f"{Path(fleet.__file__)}:counting"
     words = ["work", "--db", postgres, graph, "--concurrency", "2", "--limit", "2", "--poll", "0.05", "--label", "me"]
     with subprocess.Popen([sys.executable, "-m", "stategraph", *words], cwd=tmp_path, stderr=subprocess.PIPE) as process:
@@ -1050,7 +1050,7 @@ def test_a_machine_that_vanished_is_noticed_by_both_ends(session: WorkerSession)
     assert (info["keepalives_idle"], info["tcp_user_timeout"]) == ("10", "25000")
 
 
-def test_a_session_that_is_lost_says_so(session: WorkerSession) -> None:
+def test_a_lost_session_is_reported(session: WorkerSession) -> None:
     cut(session)
     with pytest.raises(SessionLostError, match="broke"):
         session.claim(1)

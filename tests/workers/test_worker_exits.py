@@ -1,4 +1,4 @@
-"""A worker that ends leaves nothing behind: however it ends, each of its jobs goes on elsewhere."""
+"""A worker that ends leaves nothing behind: however it ends, each of its jobs continues elsewhere."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def fail_once(patch: pytest.MonkeyPatch, name: str, when: str, error: type[BaseE
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("name", ["claim", "end", "watch", "find_cancelled", "wait"])
-def test_whatever_ends_the_loop_of_a_worker_its_jobs_go_on_in_the_next(
+def test_however_a_workers_loop_ends_its_jobs_continue_in_the_next(
     postgres: str, name: str, when: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = Stage()
@@ -189,7 +189,7 @@ TRIALS = [pytest.param(way, marks=pytest.mark.trial) for way in ("SIGTERM twice"
 
 @pytest.mark.trial
 @pytest.mark.parametrize("way", [*TRIALS, *(way for way in WAYS if not way.endswith("twice"))])
-def test_however_a_process_is_ended_its_jobs_go_on_elsewhere(
+def test_however_a_process_ends_its_jobs_continue_elsewhere(
     postgres: str, queue: Queue, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words, signals = WAYS[way]
@@ -210,7 +210,7 @@ def test_however_a_process_is_ended_its_jobs_go_on_elsewhere(
         process.kill()
 
 
-def test_a_job_whose_worker_is_unknown_goes_back_to_the_queue(postgres: str, queue: Queue) -> None:
+def test_a_job_of_an_unknown_worker_is_requeued(postgres: str, queue: Queue) -> None:
     queue.submit("t", {"log": [], "left": 2})
     with psycopg.connect(postgres) as admin:
         admin.execute("UPDATE stategraph_jobs SET state = 'running', worker = 4711, attempt = 1")
@@ -218,7 +218,7 @@ def test_a_job_whose_worker_is_unknown_goes_back_to_the_queue(postgres: str, que
         assert queue.result("t", wait=30).unwrap()["log"] == [0, 1]
 
 
-def test_a_job_whose_worker_is_dead_can_be_cancelled_though_no_other_worker_is_there(
+def test_a_job_of_a_dead_worker_can_be_cancelled_without_another_worker(
     postgres: str, queue: Queue
 ) -> None:
     queue.submit("t", {"log": [], "left": 2}, run_id="r")
@@ -273,7 +273,7 @@ def test_an_error_that_cannot_be_stored_ends_its_job(postgres: str, queue: Queue
         assert queue.result("t", wait=30).status == "failed"
 
 
-def test_a_run_that_was_lost_does_not_end_the_job_that_its_worker_claimed_again(
+def test_a_lost_run_does_not_end_the_job_its_worker_claimed_again(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that crashed has lost the claim, since that waits for no disk: the next one has the same number."""

@@ -1,4 +1,4 @@
-"""`Queue.submit(multitask=)`: what a job does that finds its thread busy."""
+"""`Queue.submit(multitask=)`: what a job does if its thread is busy."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_rollback_of_the_first_job_of_a_thread_starts_from_nothing(postgres: str
         assert log_of(queue, "last") == ["2", "a", "b", "c"]
 
 
-def test_rollback_of_a_job_that_has_not_begun_takes_its_place(postgres: str, gate: Gate) -> None:
+def test_rollback_of_a_job_that_has_not_started_replaces_it(postgres: str, gate: Gate) -> None:
     flow = make_flow(gate)
     with Queue.from_conn_string(postgres, flow) as queue:
         queue.submit("t", {"log": ["1"]}, run_id="first")
@@ -150,7 +150,7 @@ def test_jobs_of_other_graphs_on_the_thread_count(postgres: str, gate: Gate) -> 
             assert log_of(queue, "last") == ["2", "a", "b", "c"]
 
 
-def test_a_job_knows_which_jobs_it_has_taken_back(postgres: str, gate: Gate) -> None:
+def test_a_job_knows_which_jobs_it_rolled_back(postgres: str, gate: Gate) -> None:
     with Queue.from_conn_string(postgres, make_flow(gate)) as queue:
         queue.submit("t", {"log": ["1"]}, run_id="later", delay=3600)
         queue.submit("t", {"log": ["2"]}, run_id="first")

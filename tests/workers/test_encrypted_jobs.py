@@ -1,4 +1,4 @@
-"""Encrypted jobs: what is stored of a job opens at its place only, which is its graph, its thread and its run id."""
+"""Encrypted jobs: the data of a job can be decrypted only for its graph, its thread and its run id."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_job_that_was_renamed_does_not_run(postgres: str, column: str) -> None
         until(lambda: {*queue.counts()["asks" if column == "graph" else "pays"]} == {"failed"})
 
 
-def test_an_input_and_an_outcome_are_told_apart(postgres: str) -> None:
+def test_an_input_and_an_outcome_cannot_be_swapped(postgres: str) -> None:
     with working(app("pays"), postgres, integrity=Encryption(KEY)), opened(postgres, "pays") as queue:
         queue.submit("ann", {"log": [], "left": 2}, run_id="r")
         assert queue.result("ann", wait=30).status == "done"

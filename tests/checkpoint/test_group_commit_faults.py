@@ -49,7 +49,7 @@ def held(saver: SqliteSaver) -> Iterator[None]:
 
 
 @both
-def test_if_no_thread_can_be_started_those_that_wait_are_told_and_the_next_are_stored(
+def test_if_no_thread_can_be_started_waiting_writes_fail_and_the_next_are_stored(
     saver: SqliteSaver, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit = saver._group._threads.submit
@@ -143,7 +143,7 @@ def test_ctrl_c_before_the_wait_takes_the_write_back(saver: SqliteSaver, monkeyp
     assert set(heads(path_of(saver))) == {"2"}
 
 
-def test_a_run_of_a_loop_that_is_gone_does_not_hold_up_others(saver: SqliteSaver) -> None:
+def test_a_run_of_a_closed_loop_does_not_block_others(saver: SqliteSaver) -> None:
     loop = asyncio.new_event_loop()
     left = loop.create_task(saver.acommit([first_commit(saver, "left")]))
     with saver._lock:

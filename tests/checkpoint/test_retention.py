@@ -1,4 +1,4 @@
-"""What is forgotten: the pure decisions, and savers that prune as runs go on."""
+"""Retention: the pure decisions, and savers that prune while runs continue."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_nested_history_of_one_task_goes_with_the_checkpoint_around_it() -> No
 
 
 @pytest.mark.parametrize("wrong", [{"keep_last": -1}, {"keep_last": 0}, {}])
-def test_a_retention_that_keeps_nothing_to_go_on_from_is_refused(wrong: Any) -> None:
+def test_a_retention_that_keeps_nothing_to_resume_from_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match="Retention|keep_last"):
         Retention(**wrong)
 
@@ -80,7 +80,7 @@ def saver(request: pytest.FixtureRequest) -> Iterator[Any]:
             yield opened
 
 
-def test_a_saver_with_a_retention_prunes_as_a_run_goes_and_the_run_goes_on(drive: Any, saver: Any) -> None:
+def test_a_saver_with_a_retention_prunes_during_a_run_and_the_run_continues(drive: Any, saver: Any) -> None:
     builder = StateGraph(dict).add_node("x", lambda state: {"n": state["n"] + 1, "big": "x" * 500})
     builder.add_edge(START, "x").add_conditional_edges("x", lambda s: "x" if s["n"] < 5 * EVERY else END, ["x", END])
     app = builder.compile(checkpointer=saver)
