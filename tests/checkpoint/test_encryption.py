@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.paused import CFG, asks, graph, says
+from kit.pausing_graphs import CFG, asks, graph, says
 
 from stategraph import START, Command
 from stategraph.checkpoint import DamagedError

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from kit.paused import CFG, graph, says
+from kit.pausing_graphs import CFG, graph, says
 
 from stategraph import END, START, InMemorySaver, StateGraph
 from stategraph.checkpoint import Retention

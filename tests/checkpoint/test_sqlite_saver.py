@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.graphs import CONFIG
-from kit.paused import graph, says
+from kit.pausing_graphs import graph, says
 
 from stategraph import END, START, StateGraph
 from stategraph.checkpoint import CheckpointConflictError, DamagedError, InMemorySaver, StorageError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.paused import asks, fails, graph, says
+from kit.pausing_graphs import asks, fails, graph, says
 from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import START, Command, entrypoint, interrupt, task

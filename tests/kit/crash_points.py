@@ -1,4 +1,4 @@
-"""A process that dies at one of the calls by which it stores, played in this one: whatever comes after is not stored."""
+"""A process that dies at one of its storing calls, simulated in this process: whatever comes after is not stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cable that delays and loses what passes, where the kernel has no `netem`: two taps, and a thread between them."""
+"""A network link that delays and drops packets, where the kernel has no `netem`: two taps, and a thread between them."""
 
 from __future__ import annotations
 

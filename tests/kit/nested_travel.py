@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from typing_extensions import TypedDict
 
-from kit.paused import CFG, Ran, seen
+from kit.pausing_graphs import CFG, Ran, seen
 from stategraph import START, Command, GraphWarning, InMemorySaver, StateGraph, interrupt
 
 ORDER = ["a", "m", "s", "i", "j", "t", "n", "z"]

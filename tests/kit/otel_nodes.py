@@ -1,4 +1,4 @@
-"""Nodes that tell which span is current in them, on any process; and providers for workers."""
+"""Nodes that report the current span, on any process; and providers for workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which described graphs there are: hypothesis strategies over the data that `described` explains.
+"""Which described graphs there are: hypothesis strategies over the data that `graph_specs` explains.
 
 With `peer=True` what our design mends, or where the released peer has a wart, does not come up; each such line says
 which. A graph comes to rest by itself unless its static joins form a circle: every circle of edges has a router, a goto
@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from kit.described import Described
+from kit.graph_specs import Described
 
 END = "__end__"
 START = "__start__"

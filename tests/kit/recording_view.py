@@ -1,4 +1,4 @@
-"""A view that keeps what it is shown."""
+"""A view that records what it is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random graphs, run in one go and looked at."""
+"""Random graphs, run without interruption, and ways to compare their threads."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from hypothesis import HealthCheck, assume, event, settings
 
 import stategraph
-from kit.described import (
+from kit.drive import Drive
+from kit.graph_specs import (
     Boom,
     Described,
     build,
     plain,
 )
-from kit.described import given as taken
-from kit.drive import Drive
+from kit.graph_specs import given as taken
 
 
 def look(share: float = 1.0) -> settings:

@@ -8,7 +8,7 @@ import sys
 import warnings
 from types import SimpleNamespace
 
-from kit.described import whole_story
+from kit.graph_specs import whole_story
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Overwrite, RetryPolicy, Send

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from kit.described import Described, build, whole_story
+from kit.graph_specs import Described, build, whole_story
 from kit.random_graphs import graphs
 
 import stategraph
@@ -91,7 +91,7 @@ class Peer:
 @pytest.fixture(scope="module")
 def peer() -> Iterator[Peer]:
     named = os.environ.get("STATEGRAPH_PEER_PYTHON")
-    python = Path(named) if named else HERE.parent / ".bench" / "bin" / "python"
+    python = Path(named) if named else HERE.parents[1] / ".bench" / "bin" / "python"
     if not python.exists():
         reason = f"the peer is not installed: no {python} (run `make peer`)"
         if os.environ.get("STATEGRAPH_REQUIRE_PEER") == "1":

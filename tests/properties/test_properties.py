@@ -1,6 +1,6 @@
 """Laws of every graph, sync and async: stopping, storing, observing and failing never change the result.
 
-The graphs are random; `described` says what they are made of. `pytest --hypothesis-profile=full` looks longer.
+The graphs are random; `kit.graph_specs` says what they are made of. `pytest --hypothesis-profile=full` looks longer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Annotated, Any, get_args
 import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
-from kit.described import (
+from kit.drive import Drive
+from kit.graph_specs import (
     KINDS,
     MODES,
     Boom,
@@ -24,8 +25,7 @@ from kit.described import (
     story,
     whole_story,
 )
-from kit.described import given as taken
-from kit.drive import Drive
+from kit.graph_specs import given as taken
 from kit.random_graphs import NAMES, graphs
 from kit.uninterrupted_runs import Thread, look, unbroken
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from example_graphs import DRAWN, graph, joined, router
 from hypothesis import given
-from kit.described import Described, build
+from kit.graph_specs import Described, build
 from kit.random_graphs import graphs
 
 import stategraph

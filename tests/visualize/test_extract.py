@@ -15,7 +15,7 @@ import pytest
 from example_graphs import DRAWN, State, graph, inner, joined, nested, node, router
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.described import Described, build
+from kit.graph_specs import Described, build
 from kit.random_graphs import graphs
 
 import stategraph

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
-from kit.described import build
+from kit.graph_specs import build
 from kit.random_graphs import graphs
 
 import stategraph

@@ -17,9 +17,9 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
-from kit.described import Described, build, history, plain
-from kit.described import given as taken
 from kit.drive import Drive
+from kit.graph_specs import Described, build, history, plain
+from kit.graph_specs import given as taken
 from kit.graphs import CONFIG
 from kit.random_graphs import graphs
 from kit.recording_view import Seen

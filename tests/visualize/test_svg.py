@@ -12,7 +12,7 @@ import pytest
 from example_graphs import graph, router
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.described import build
+from kit.graph_specs import build
 from kit.random_graphs import graphs
 
 import stategraph

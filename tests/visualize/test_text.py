@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from example_graphs import State, graph, inner, joined, node, router
 from hypothesis import assume, given
-from kit.described import Described, build
+from kit.graph_specs import Described, build
 from kit.random_graphs import graphs
 
 import stategraph

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.paused import CFG, graph
+from kit.pausing_graphs import CFG, graph
 
 from stategraph import END, START, InMemorySaver, entrypoint, task
 from stategraph.checkpoint.sqlite import SqliteSaver

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.paused import CFG, State
+from kit.pausing_graphs import CFG, State
 
 from stategraph import START, InMemorySaver, StateGraph
 

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from kit.paused import CFG, Ran, answer, asked, asks, fails, graph, says
+from kit.pausing_graphs import CFG, Ran, answer, asked, asks, fails, graph, says
 from kit.savers import local_saver
 
 from stategraph import (

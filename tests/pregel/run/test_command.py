@@ -6,7 +6,7 @@ from operator import add
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from kit.paused import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
+from kit.pausing_graphs import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
 
 from stategraph import (
     END,

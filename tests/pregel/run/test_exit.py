@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.paused import CFG, Ran, State, asked, asks, fails, graph, says
+from kit.pausing_graphs import CFG, Ran, State, asked, asks, fails, graph, says
 
 from stategraph import START, Command, InMemorySaver, RetryPolicy, Send, StateGraph
 

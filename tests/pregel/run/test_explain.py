@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.paused import CFG, State, asks, at, fails, graph, says
+from kit.pausing_graphs import CFG, State, asks, at, fails, graph, says
 
 from stategraph import START, Command, GraphWarning, InMemorySaver, Send, StateGraph
 from stategraph.channels import MISSING, ChannelStatus, LastValue

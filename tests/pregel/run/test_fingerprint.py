@@ -8,7 +8,7 @@ import operator
 from typing import Annotated, Any
 
 import pytest
-from kit.paused import CFG, asks, says
+from kit.pausing_graphs import CFG, asks, says
 from typing_extensions import TypedDict
 
 from stategraph import START, Command, GraphChangedError, InMemorySaver, StateGraph, interrupt

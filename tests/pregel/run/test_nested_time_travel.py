@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.nested_travel import CALLS, KEEPS, Nest, travel
-from kit.paused import CFG, Ran, State, asks, graph, ids, says
+from kit.pausing_graphs import CFG, Ran, State, asks, graph, ids, says
 from kit.savers import local_saver
 
 import stategraph.pregel.run.load as load

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.paused import CFG, Ran, graph
+from kit.pausing_graphs import CFG, Ran, graph
 
 from stategraph import START, Command, UnknownInterruptError, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver

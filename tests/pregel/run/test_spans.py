@@ -6,7 +6,7 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from kit.paused import CFG, asks, fails, graph, says
+from kit.pausing_graphs import CFG, asks, fails, graph, says
 
 from stategraph import START, Command, InMemorySaver, RetryPolicy, StateGraph
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
-from kit.paused import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
+from kit.pausing_graphs import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
 from typing_extensions import TypedDict
 
 from stategraph import (

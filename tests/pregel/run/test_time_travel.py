@@ -6,7 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kit.paused import CFG, Ran, State, answer, asked, asks, at, fails, graph, ids, rows, says, seen
+from kit.pausing_graphs import (
+    CFG,
+    Ran,
+    State,
+    answer,
+    asked,
+    asks,
+    at,
+    fails,
+    graph,
+    ids,
+    rows,
+    says,
+    seen,
+)
 
 from stategraph import END, START, Command, EmptyInputError, InMemorySaver, Send, StateGraph
 from stategraph.channels import LastValue

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from faults.edits import FANS, edit_beside_sends
-from kit.paused import CFG, Ran, State, asked, asks, graph, says
+from kit.pausing_graphs import CFG, Ran, State, asked, asks, graph, says
 from kit.ready_graphs import build, sends
 from kit.savers import local_saver
 from typing_extensions import TypedDict

@@ -7,7 +7,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.paused import CFG, Ran, State, answer, asked, asks, at, fails, graph, rows, says, seen
+from kit.pausing_graphs import (
+    CFG,
+    Ran,
+    State,
+    answer,
+    asked,
+    asks,
+    at,
+    fails,
+    graph,
+    rows,
+    says,
+    seen,
+)
 
 from stategraph import (
     END,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from kit.executor_graphs import asks_in_a_group
-from kit.paused import CFG, Ran, State, answer, asked, asks, at, fails, graph, ids, says
+from kit.pausing_graphs import CFG, Ran, State, answer, asked, asks, at, fails, graph, ids, says
 from pydantic import BaseModel, ValidationError
 
 from stategraph import (

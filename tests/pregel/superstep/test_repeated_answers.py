@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.paused import CFG, Ran, State, asked, graph, ids, says
+from kit.pausing_graphs import CFG, Ran, State, asked, graph, ids, says
 
 from stategraph import (
     START,

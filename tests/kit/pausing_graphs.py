@@ -1,4 +1,6 @@
-"""Small graphs that log, ask and fail, and short ways to look at their threads. For tests of pausing and going back."""
+"""Small graphs that log, interrupt and fail, and short ways to read their threads. For tests of pausing and time
+travel.
+"""
 
 from __future__ import annotations
 
