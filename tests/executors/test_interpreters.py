@@ -31,9 +31,9 @@ from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
 
 # The workers are in the driver's process, and none can be ended alone.
-del test_a_worker_that_dies_costs_a_try, test_a_task_that_kills_its_workers_fails_after_three
-del test_a_worker_that_dies_is_noticed_though_a_child_holds_what_was_open
-del test_a_child_that_a_node_forks_ends_there_and_answers_for_nobody  # they cannot fork
+del test_a_worker_that_dies_counts_as_an_attempt, test_a_task_that_kills_its_workers_fails_after_three
+del test_a_worker_that_dies_is_detected_though_a_child_keeps_its_files_open
+del test_a_child_forked_by_a_node_exits_and_sends_no_result  # they cannot fork
 
 
 @pytest.fixture(scope="module")

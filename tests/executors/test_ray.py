@@ -14,7 +14,7 @@ from stategraph.executors import resolve_executor
 pytestmark = pytest.mark.trial
 
 # Ray notices the end of a worker by its connections, and those are held by a child of the worker.
-del test_a_worker_that_dies_is_noticed_though_a_child_holds_what_was_open
+del test_a_worker_that_dies_is_detected_though_a_child_keeps_its_files_open
 
 
 @pytest.fixture(autouse=True)

@@ -70,7 +70,7 @@ def test_branches_of_a_ready_graph_overlap_on_an_executor(drive: Drive, far: Any
 
 
 @pytest.mark.trial
-def test_a_worker_that_dies_in_one_branch_holds_no_other_back(world: Drive, mortal: Any, tmp_path: Path) -> None:
+def test_a_worker_that_dies_in_one_branch_delays_no_other(world: Drive, mortal: Any, tmp_path: Path) -> None:
     app = branches(outlasts_and_dies, mortal)
     world.invoke(app, {"folder": str(tmp_path), "log": []}, READY_THREAD)
     check_steps(app)

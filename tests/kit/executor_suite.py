@@ -173,7 +173,7 @@ def test_a_run_is_equal_to_the_local_one_event_by_event(drive: Drive, executor: 
     assert there == here
 
 
-def test_all_that_a_task_tells_is_told_before_its_end(drive: Drive, executor: Any) -> None:
+def test_all_events_of_a_task_arrive_before_its_end(drive: Drive, executor: Any) -> None:
     for _ in range(3):
         told = drive.stream(map_reduce(executor=executor), {"texts": ["a b c", "d e"]}, stream_mode=["custom", "updates"])
         ends = [i for i, (mode, data) in enumerate(told) if mode == "updates" and "word_count" in data]
@@ -184,7 +184,7 @@ def test_all_that_a_task_tells_is_told_before_its_end(drive: Drive, executor: An
             assert any(end > at[-1] and told[end][1]["word_count"] == {"log": [words]} for end in ends)
 
 
-def test_a_run_says_where_and_a_node_wins(drive: Drive, executor: Any, elsewhere: bool) -> None:
+def test_the_executor_of_a_node_wins_over_that_of_the_run(drive: Drive, executor: Any, elsewhere: bool) -> None:
     graph = StateGraph(State).add_node("here", where, executor="threads").add_node("there", where)
     app = graph.add_edge(START, "here").add_edge("here", "there").compile()
     here, there = drive.invoke(app, {}, executor=executor)["log"]
@@ -218,7 +218,7 @@ def test_a_store_in_a_database_is_used_as_on_the_driver(drive: Drive, executor: 
     assert kept[1] == kept[0] and len(kept[0]) == 3
 
 
-def test_async_functions_wait_for_the_store_each_on_a_loop_of_its_own(drive: Drive, far: Any, new_store: Any) -> None:
+def test_async_functions_await_the_store_on_their_own_event_loops(drive: Drive, far: Any, new_store: Any) -> None:
     app = row(recalls_in_time, executor=far, store=new_store())
     for _ in range(3):
         assert drive.invoke(app, {})["log"] == ["3"]
@@ -227,7 +227,7 @@ def test_async_functions_wait_for_the_store_each_on_a_loop_of_its_own(drive: Dri
 # -- what only matters where functions leave the process ----------------------------------------------------------
 
 
-def test_async_functions_are_awaited_there_in_any_run(drive: Drive, far: Any) -> None:
+def test_async_functions_are_awaited_in_the_worker_in_any_run(drive: Drive, far: Any) -> None:
     assert drive.invoke(row(awaits, executor=far), {"n": 3})["log"] == [("awaits", 3)]
 
 
@@ -238,7 +238,7 @@ def test_an_error_has_the_traceback_of_its_worker(drive: Drive, far: Any) -> Non
     assert "executor_graphs.py" in str(caught.value.__cause__) and "raise Oops(7" in str(caught.value.__cause__)
 
 
-def test_what_cannot_travel_is_named_with_node_and_place(drive: Drive, far: Any) -> None:
+def test_an_unpicklable_value_is_named_with_node_and_place(drive: Drive, far: Any) -> None:
     lock = threading.Lock()
     with pytest.raises(ShippingError, match=r"""'note_c'.*state\["log"\]\[1\]\["lock"\]: cannot pickle '_thread.lock'"""):
         drive.invoke(row(note_c, executor=far), {"log": [0, {"lock": lock}]})
@@ -250,18 +250,18 @@ def test_what_cannot_travel_is_named_with_node_and_place(drive: Drive, far: Any)
 
 
 @pytest.mark.parametrize("node", [puts, gets, runs_a_graph, calls_a_task])
-def test_what_stays_with_the_driver_says_so(drive: Drive, far: Any, node: Any) -> None:
+def test_features_of_the_driver_raise_in_a_worker(drive: Drive, far: Any, node: Any) -> None:
     with pytest.raises(RuntimeError, match=rf"'{node.__name__}' runs on an executor.* stays with the driver"):
         drive.invoke(row(node, executor=far, store=InMemoryStore()), {"n": 0})
 
 
-def test_a_worker_that_dies_costs_a_try(world: Drive, mortal: Any, tmp_path: Path) -> None:
+def test_a_worker_that_dies_counts_as_an_attempt(world: Drive, mortal: Any, tmp_path: Path) -> None:
     given = {"texts": [str(tmp_path / "tries")], "n": 2}
     assert world.invoke(deadly(executor=mortal), given)["log"] == ["survived", "a"]
     assert (tmp_path / "tries").read_text() == "xxx"
 
 
-def test_a_worker_that_dies_is_noticed_though_a_child_holds_what_was_open(world: Drive, mortal: Any, tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_detected_though_a_child_keeps_its_files_open(world: Drive, mortal: Any, tmp_path: Path) -> None:
     app = graph_of(dies_beside_a_child, executor=mortal)
     try:
         assert world.invoke(app, {"token": "t", "folder": str(tmp_path)})["answers"] == [("t", ANY)]
@@ -282,7 +282,7 @@ def test_a_task_that_kills_its_workers_fails_after_three(world: Drive, mortal: A
 
 
 @pytest.mark.parametrize("node", RAW, ids=lambda node: node.__name__)
-def test_a_child_that_a_node_forks_ends_there_and_answers_for_nobody(drive: Drive, far: Any, node: Any) -> None:
+def test_a_child_forked_by_a_node_exits_and_sends_no_result(drive: Drive, far: Any, node: Any) -> None:
     app = graph_of(node, executor=far)
     for token in ("one", "two"):
         told = drive.stream(app, {"token": token}, stream_mode=["custom", "updates"])
@@ -290,14 +290,14 @@ def test_a_child_that_a_node_forks_ends_there_and_answers_for_nobody(drive: Driv
         assert told[:-1] in ([], [("custom", token)])
 
 
-def test_an_attempt_whose_time_is_up_is_over(world: Drive, far: Any, ends_for_real: bool, tmp_path: Path) -> None:
+def test_an_attempt_that_times_out_is_ended(world: Drive, far: Any, ends_for_real: bool, tmp_path: Path) -> None:
     assert world.invoke(limited(1.0, executor=far), {"texts": [str(tmp_path)]})["log"] == ["in time"]
     if ends_for_real:
         until_gone(int((tmp_path / "pid").read_text()))
     (tmp_path / "go").touch()
 
 
-def test_a_run_that_is_cut_short_ends_its_calls(world: Drive, far: Any, ends_for_real: bool, tmp_path: Path) -> None:
+def test_a_cancelled_run_ends_its_calls(world: Drive, far: Any, ends_for_real: bool, tmp_path: Path) -> None:
     app = two_stay(executor=far)
     began = time.monotonic()
     pids = world.stream(app, {"texts": [str(tmp_path)]}, stream_mode="custom", take=2)
@@ -315,7 +315,7 @@ def until_gone(pid: int) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_a_sign_of_life_reaches_the_driver(world: Drive, far: Any) -> None:
+def test_a_heartbeat_reaches_the_driver(world: Drive, far: Any) -> None:
     graph = StateGraph(State).add_node(beats, timeout=TimeoutPolicy(idle_timeout=0.6)).add_edge(START, "beats")
     assert world.invoke(graph.compile(executor=far), {"n": 0})["log"] == ["alive"]
 
@@ -400,7 +400,7 @@ def test_an_effect_is_recorded_before_once_returns(drive: Drive, far: Any, tmp_p
     assert found["log"] == ["receipt for book"]
 
 
-def test_a_worker_killed_between_effect_and_record_has_it_again_and_after_the_record_never(
+def test_a_killed_worker_repeats_an_effect_only_if_it_was_not_recorded(
     world: Drive, mortal: Any, tmp_path: Path
 ) -> None:
     app = paying(pays_and_dies, mortal, InMemorySaver())
@@ -413,7 +413,7 @@ def test_a_worker_killed_between_effect_and_record_has_it_again_and_after_the_re
     (pays_for_a_lock, ShippingError, "cannot pickle"),
     (pays_for_a_class, UnserializableError, "cannot store"),
 ])  # fmt: skip
-def test_an_effect_that_cannot_be_recorded_says_so(drive: Drive, far: Any, tmp_path: Path, node: Any, error: Any, text: str) -> None:
+def test_an_effect_that_cannot_be_recorded_raises(drive: Drive, far: Any, tmp_path: Path, node: Any, error: Any, text: str) -> None:
     with pytest.raises(error) as caught:
         drive.invoke(paying(node, far, InMemorySaver()), {"texts": [str(tmp_path)]}, CONFIG)
     said = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
@@ -428,7 +428,7 @@ def test_a_run_that_records_nothing_before_its_end_has_no_effect(drive: Drive, f
     assert charged(tmp_path) == []
 
 
-def test_an_attempt_that_was_given_up_has_no_effect(world: Drive, far: Any, ends_for_real: bool, tmp_path: Path) -> None:
+def test_an_abandoned_attempt_has_no_effect(world: Drive, far: Any, ends_for_real: bool, tmp_path: Path) -> None:
     again = RetryPolicy(max_attempts=2, initial_interval=0)
     graph = StateGraph(State).add_node("pay", waits_and_pays, timeout=1.0, retry_policy=again).add_edge(START, "pay")
     app = graph.compile(checkpointer=InMemorySaver(), executor=far)

@@ -219,7 +219,7 @@ def test_what_is_no_longer_scheduled_fires_no_more(postgres: str, queue: Queue, 
     ("daily", "* * * * *", {"durability": "often"}, "durability must be"),
     ("daily", "* * * * *", {"config": {"run_id": "r"}}, "must not have a run_id"),
 ])  # fmt: skip
-def test_a_mistake_is_told_at_once(name: Any, cron: str, more: Any, told: str, queue: Queue) -> None:
+def test_an_invalid_schedule_is_refused_at_once(name: Any, cron: str, more: Any, told: str, queue: Queue) -> None:
     with pytest.raises((TypeError, ValueError), match=told):
         queue.schedule(name, cron, ONE, **more)
     assert queue.schedules() == []
@@ -286,7 +286,7 @@ def test_a_schedule_given_to_every_worker_fires_once_per_time(postgres: str, que
         assert found == runs("daily", first, last_fired(queue))
 
 
-def test_a_schedule_goes_on_at_once_after_the_clock_of_the_database_was_ahead(
+def test_a_schedule_resumes_at_once_after_the_database_clock_was_ahead(
     postgres: str, queue: Queue, session: WorkerSession
 ) -> None:
     """By ten years when it fired last; it is the same if the clock is put back by ten years now."""

@@ -63,7 +63,7 @@ async def acalling(state: Any) -> Any:
     return {"log": [await thrice(1), await thrice(2)]}
 
 
-def test_a_call_waits_for_the_checkpoint_beside_which_it_is_recorded(drive: Any, saver: Any) -> None:
+def test_a_call_waits_for_the_checkpoint_at_which_it_is_recorded(drive: Any, saver: Any) -> None:
     app = graph({"a": lambda s: {"log": ["a"]}, "b": calling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
     drive.invoke(app, {"log": []}, CFG, durability="async")
     assert app.get_state(CFG).values == {"log": ["a", 2, 4]}
@@ -75,7 +75,7 @@ def test_a_call_waits_for_the_checkpoint_beside_which_it_is_recorded(drive: Any,
     assert len(stored) == 4
 
 
-def test_calls_of_coroutines_wait_as_well(saver: Any) -> None:
+def test_calls_of_coroutines_wait_for_the_checkpoint(saver: Any) -> None:
     app = graph({"a": lambda s: {"log": ["a"]}, "b": acalling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
     asyncio.run(app.ainvoke({"log": []}, CFG, durability="async"))
     assert app.get_state(CFG).values == {"log": ["a", 3, 6]}
