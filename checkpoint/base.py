@@ -223,7 +223,7 @@ class BaseCheckpointSaver(Closable):
     def keeps_input(self, thread_id: str, run_id: str | None) -> bool:
         """Return whether the input of this run is also kept elsewhere, so that a run whose
         checkpoints are lost begins again with it. Then the first checkpoints may wait for the first
-        step, to be stored together with it by `commit_all`."""
+        step, to be stored together with it by `commit`."""
         return False
 
     def record(
