@@ -51,14 +51,15 @@ def bind_commits(batch: CommitBatch) -> tuple[Any, ...]:
         (one,) = all_rows
         row = (one.checkpoint_id, one.parent_id, one.link, one.run_id, one.body)
         requires = batch.commits[0].requires if batch.commits else ()
-        if state.seq and not long and not requires:
+        if batch.commits and state.namespace_id and not long and not requires:
             return ("commit_row", *row, state.namespace_id, state.seq, state.revision)
         if not state.namespace_id and not long:
             return ("create_row", *row, *names)
         more = (*_transpose(one.long_values, 3), one.writes, one.labels)
         if not state.namespace_id:
             return ("create", *row, *more, *names)
-        at = (state.namespace_id, state.seq or None, state.revision)
+        # Without commits, the namespace is locked, and its head was compared.
+        at = (state.namespace_id, state.seq if batch.commits else None, state.revision)
         required = (names[0], *requires[0]) if requires else (None, None, None)
         return ("commit", *row, *more, *at, *required)
     ids, bodies = _transpose([(rows.checkpoint_id, rows.body) for rows in all_rows], 2)
