@@ -17,8 +17,8 @@ from served_processes import process
 
 SECONDS = 20.0
 PROCESSES = multiprocessing.get_context("forkserver")
-LONGEST = 0.1
-"""How long a request of another client may take, in seconds."""
+LONGEST = 1.0
+"""How long a request of another client may take on a busy machine, in seconds; the goal on a quiet one is 0.1 (R59)."""
 MOST_MEMORY = 512 * 1024 * 1024
 
 STRANGE = {f"metadat{n}": 1 for n in range(90_000)}
