@@ -32,8 +32,10 @@ test trials: export PYTHONDONTWRITEBYTECODE =
 test: .venv/stamp ## what to run after a change, on all cores (the differential tests too, once `make peer` was run)
 	@.venv/bin/python -P -m pytest $(or $(ARGS),$(ON_ALL_CORES))
 
+# What holds the clock runs first, and alone.
 trials: .venv/trials ## the long tests that `make test` leaves out: planted bugs, kills, clusters, notebooks
-	@.venv/bin/python -P -m pytest -m trial $(or $(ARGS),$(TRIALS_ON_ALL_CORES))
+	@$(if $(ARGS),,.venv/bin/python -P -m pytest -m "trial and clock")
+	@.venv/bin/python -P -m pytest $(or $(and $(ARGS),-m trial $(ARGS)),-m "trial and not clock" $(TRIALS_ON_ALL_CORES))
 
 check: ## all that CI does: installs what it needs
 	@.ci/run

@@ -28,7 +28,6 @@ class MortalSaver(InMemorySaver):
         self.left -= 1
         return super().commit(commits)
 
-
     async def acommit(self, commits: Any) -> Any:
         return self.commit(commits)
 
@@ -48,7 +47,8 @@ def make_graph(
     Args:
         asks: some nodes ask.
         defers: some nodes are deferred.
-        even: all ways to a node are of equal length, and no router is there.
+        even: all ways to a node are of equal length, and no router is there. Of deferred nodes on several levels, which
+            wake together, the ways would not be: only those of one level are deferred.
         waves: joins do not only wait for all.
         races: some nodes let Sends race, of which one may fail.
         wait: what a node does while it runs.
@@ -56,10 +56,11 @@ def make_graph(
     dice = random.Random(seed)
     levels = [[f"n{depth}{place}" for place in range(dice.randint(1, 3))] for depth in range(dice.randint(2, 4))]
     names = [name for level in levels for name in level]
+    late = f"n{crc32(str(seed).encode()) % len(levels)}" if even else "n"
     builder: Any = StateGraph(State)
     for name in names:
         node = _asking(name) if asks and dice.random() < 0.2 else _node(name, wait)
-        builder.add_node(name, node, defer=defers and crc32(f"{seed}{name}".encode()) % 4 == 0)
+        builder.add_node(name, node, defer=defers and name.startswith(late) and crc32(f"{seed}{name}".encode()) % 4 == 0)
     for name in levels[0]:
         builder.add_edge(START, name)
     for depth, level in enumerate(levels[:-1]):
