@@ -1,6 +1,6 @@
 """Searches of a server's 20,000 threads: the time of each, and how long it holds the event loop.
 
-    .compat/bin/python benchmarks/searches.py [new.db | postgresql://...]
+    .venv/bin/python benchmarks/searches.py [new.db | postgresql://...]
 
 The second time says how much too late a task beside it woke that sleeps 5 ms at a time. Both are
 medians of 5. Half of the threads belong to the user who asks; 2,000 of those have a state.

@@ -59,8 +59,9 @@ def _check_channel(channel: str) -> str:
 
 def _check_size(settings: Many) -> Many:
     """Refuse metadata or a config that takes long to look at: most of that is done on the loop."""
-    if len(json.dumps(settings)) > MOST_SETTINGS:
-        raise ValueError(f"must have at most {MOST_SETTINGS} characters as JSON")
+    size = len(json.dumps(settings))
+    if size > MOST_SETTINGS:
+        raise ValueError(f"must have at most {MOST_SETTINGS} characters as JSON, got {size}")
     return settings
 
 

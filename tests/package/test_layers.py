@@ -6,6 +6,7 @@ Reads the source with `ast`; imports nothing of the package. Modules are named f
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -168,3 +169,10 @@ def test_every_package_folder_is_in_the_wheel() -> None:
     rooms = [path.parent for path in ROOT.glob("*/__init__.py")]
     folders = {name_of(path) for folder in rooms for path in folder.rglob("__init__.py")}
     assert folders <= set(packages()), f"add to packages in pyproject.toml: {folders - set(packages())}"
+
+
+def test_tests_import_no_tests() -> None:
+    """What several of them need is in `tests/kit`. Bugs that are planted into schedule="ready" run its own tests."""
+    importing = re.compile(r"^\s*(from|import) test_", re.MULTILINE)
+    found = {path.name for path in (ROOT / "tests").rglob("*.py") if importing.search(path.read_text())}
+    assert found == {"test_ready_bugs.py"}

@@ -14,6 +14,7 @@ from serving import Gates, make_flow
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
+from stategraph.serve.body_fields import MOST_SETTINGS
 from stategraph.store.postgres import PostgresStore
 
 RUN: Any = {"assistant_id": "flow", "input": {"topic": "slow"}}
@@ -45,6 +46,30 @@ def _user(request: Any) -> str | None:
 
 async def begin(client: httpx.AsyncClient, user: str = "") -> Any:
     return await client.post("/runs", json=RUN, headers={"x-user": user})
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/threads", {"metadata": {}}),
+        ("/threads/search", {"metadata": {}}),
+        ("/assistants", {"graph_id": "flow", "metadata": {}}),
+        ("/runs/wait", {**RUN, "input": {"topic": "quick"}, "config": {"configurable": {}}}),
+    ],
+)
+def test_large_metadata_and_configs_are_refused(path: str, body: Any, gates: Gates) -> None:
+    """They are looked at on the event loop."""
+
+    async def ask(length: int) -> httpx.Response:
+        async with asking(create_app({"flow": make_flow(gates)})) as client:
+            key = "metadata" if "metadata" in body else "config"
+            filled = {"configurable": {"x": "y" * length}} if key == "config" else {"x": "y" * length}
+            return await client.post(path, json={**body, key: filled})
+
+    assert asyncio.run(ask(MOST_SETTINGS - 100)).status_code == 200
+    refused = asyncio.run(ask(MOST_SETTINGS))
+    assert refused.status_code == 422
+    assert f"must have at most {MOST_SETTINGS} characters as JSON, got" in refused.json()["detail"]
 
 
 def test_more_runs_than_may_be_are_refused(place: dict[str, Any], gates: Gates) -> None:
