@@ -257,12 +257,22 @@ class Clock:
 def test_no_more_start_in_any_stretch_of_time(drive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     starts: list[float] = []
+    started = threading.Condition()
     timed = Limit(3, per=timedelta(minutes=1))
 
     def work(item: Item) -> Any:
-        starts.append(clock.now)
+        with started:
+            starts.append(clock.now)
+            started.notify()
         return {"log": [item["number"]]}
 
+    def sleep(seconds: float) -> None:
+        """Let the clock go on once those that may start have begun on their threads."""
+        with started:
+            started.wait_for(lambda: starts.count(clock.now) >= 3, timeout=5)
+            clock.sleep(seconds)
+
+    monkeypatch.setattr(CLOCK, "sleep", sleep)
     builder = StateGraph(State).add_node("work", work, limit=timed)
     builder.add_conditional_edges(START, lambda state: [Send("work", {"number": n}) for n in range(10)], ["work"])
     assert drive.invoke(builder.compile(), {})["log"] == [*range(10)]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from faults.edits import FANS, edit_beside_sends
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, graph, says
-from kit.ready_graphs import build, sends
+from kit.ready_graphs import build, ends_by, sends
 from kit.savers import local_saver
 from typing_extensions import TypedDict
 
@@ -511,7 +511,8 @@ def test_a_plain_edit_after_finished_sends_follows_their_edges(
 @SCHEDULES
 def test_a_plain_edit_of_a_checkpoint_after_sends_follows_their_edges(drive: Any, saver: Any, schedule: Any) -> None:
     app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(saver, schedule=schedule)
-    drive.invoke(app, {"log": []}, CFG)
+    with ends_by(lambda task: task.path):
+        drive.invoke(app, {"log": []}, CFG)
     at = next(each for each in drive.history(app, CFG) if each.next == ("c",))
     drive.update_state(app, at.config, None)
     assert drive.invoke(app, None, CFG)["log"] == ["a", "w0", "w1", "c"]
@@ -553,7 +554,8 @@ def test_a_plain_edit_after_the_failure_of_a_send_was_handled_keeps_where_the_ha
 def test_in_a_nested_graph_too(drive: Any, saver: Any, schedule: Any) -> None:
     inner = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(schedule=schedule, interrupt_before=["c"])
     app = build("S>n", nodes={"n": inner}).compile(saver, schedule=schedule)
-    drive.invoke(app, {"log": []}, CFG)
+    with ends_by(lambda task: task.path):
+        drive.invoke(app, {"log": []}, CFG)
     inside = drive.get_state(app, CFG, subgraphs=True).tasks[0].state.config
     drive.update_state(app, inside, {"log": ["edit"]})
     assert drive.get_state(app, inside).next == ("c",)
