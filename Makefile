@@ -100,7 +100,7 @@ notebooks: .venv/trials ## run the notebooks from top to bottom and keep their o
 	@.venv/bin/python notebooks/run.py $(ARGS)
 
 # Dask's and Ray's classes are described too, so the pages need the dev tools.
-docs: .venv/docs ## build the documentation site, strictly and offline: build/docs/index.html
+docs: .venv/trials ## build the documentation site, strictly and offline: build/docs/index.html
 	@.venv/bin/python -P -m sphinx -qnW --keep-going -b html -d build/docs-cache docs build/docs
 	@echo "build/docs/index.html"
 
@@ -112,10 +112,6 @@ clean: ## remove what was built and cached; the two venvs stay
 	@find . -name __pycache__ -not -path './.venv/*' -not -path './.bench/*' -not -path './.compat/*' -not -path './.lowest/*' -not -path './.bench-others/*' -not -path './.bench-fleets/*' -not -path './.newest/*' -not -path './.py*' -prune -exec rm -rf {} +
 
 # A venv that is already there is kept and brought up to date.
-.venv/docs: .venv/trials
-	@.venv/bin/python $(PIP) install -e '.[docs]'
-	@touch $@
-
 .venv/base: pyproject.toml
 	@.venv/bin/python -c 'import pip' 2>/dev/null || { echo "making .venv"; $(PYTHON) -m venv .venv; }
 	@echo "installing stategraph into .venv"

@@ -20,6 +20,7 @@ extensions = [
     "command_help",  # the page of the commands
     "repository_links",  # links to files that are not pages
     "offline",  # nothing is loaded from elsewhere
+    "search",  # words that pages are found by, excerpts
 ]
 exclude_patterns = ["_build"]
 nitpicky = True

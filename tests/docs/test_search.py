@@ -1,0 +1,96 @@
+"""The site is built strictly, and its own search finds the right page among the first three results."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kit.browser import Browser, browsing, needs_chromium
+
+ROOT = Path(__file__).resolve().parents[2]
+
+QUERIES = {
+    "human-in-the-loop": "how-to/questions",
+    "human in the loop": "how-to/questions",
+    "approval": "how-to/questions",
+    "persistence": "how-to/checkpointers",
+    "checkpointer": "how-to/checkpointers",
+    "durable execution": "learn/6-failures",
+    "time travel": "how-to/time-travel",
+    "replay": "how-to/time-travel",
+    "retry": "how-to/retries",
+    "map-reduce": "how-to/fan-out",
+    "parallel": "how-to/fan-out",
+    "DAG": "how-to/ready",
+    "multi-agent": "how-to/subgraphs",
+    "handoff": "how-to/subgraphs",
+    "agent": "how-to/agents",
+    "LLM": "how-to/agents",
+    "OpenAI": "how-to/agents",
+    "tool calling": "how-to/agents",
+    "memory": "how-to/memory",
+    "RAG": "how-to/memory",
+    "vector search": "how-to/memory",
+    "streaming": "how-to/streaming",
+    "token streaming": "how-to/streaming",
+    "cron": "how-to/schedules",
+    "debounce": "how-to/schedules",
+    "idempotency": "how-to/effects",
+    "saga": "how-to/effects",
+    "exactly once": "how-to/effects",
+    "FastAPI": "how-to/serving",
+    "OpenTelemetry": "how-to/observe",
+    "timeout": "how-to/timeouts",
+    "pytest": "how-to/testing",
+    "LangGraph": "how-to/langgraph",
+    "Temporal": "explanation/comparison",
+    "task queue": "how-to/workers",
+    "pydantic": "reference/types",
+    "MCP": "how-to/serving",
+    "GDPR": "explanation/security",
+}
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """The search page of the site, opened from the file system."""
+    pytest.importorskip("sphinx", reason="the site is built where Sphinx is installed (extra: docs)")
+    site = tmp_path_factory.mktemp("site")
+    sphinx = [sys.executable, "-P", "-m", "sphinx", "-qnW", "--keep-going", "-b", "html", "-d", str(site / "cache")]
+    subprocess.run([*sphinx, str(ROOT / "docs"), str(site / "html")], check=True, env=os.environ, timeout=600)
+    with browsing() as browser:
+        browser.open(site / "html/search.html")
+        while not browser.run("Search.hasIndex()"):
+            pass
+        yield browser
+
+
+def pages_found(search: Browser, query: str) -> list[str]:
+    """The pages that a query finds, the best first."""
+    found = search.run(
+        "document.getElementById('search-results').insertAdjacentHTML('beforeend', '<p id=\"search-progress\">'),"
+        f"Search._performSearch(...Search._parseQuery({json.dumps(query)})).map(result => result[0]).reverse()"
+    )
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.trial
+@needs_chromium
+def test_a_query_finds_its_page_among_the_first_three(search: Browser) -> None:
+    first = {query: pages_found(search, query)[:3] for query in QUERIES}
+    assert {query: found for query, found in first.items() if QUERIES[query] not in found} == {}
+
+
+@pytest.mark.trial
+@needs_chromium
+def test_a_result_has_an_excerpt_without_a_server(search: Browser) -> None:
+    search.run("Search.performSearch('idempotency')")
+    excerpts: list[str] = []
+    while not excerpts:
+        excerpts = search.texts(".search .context")
+    assert any("idempotency" in text.lower() for text in excerpts)
