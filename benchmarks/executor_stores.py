@@ -1,7 +1,7 @@
 """What the graph's store costs a node: on the driver's threads, and in a worker of
 `executor="processes"`.
 
-    .venv/bin/python benchmarks/executor_stores.py    # the table in docs/explanation/scaling.md,
+    .venv/bin/python benchmarks/executor_stores.py    # the table in benchmarks/SCALING.md,
         # best of three sittings
 
 Postgres is a server of the tests' own, which does not wait for its disk; SQLite does. Each sitting

@@ -1,7 +1,7 @@
 """What a task costs on each executor: nothing to do, 10 ms of Python, 1 MB of state to read.
 
     .venv/bin/python benchmarks/executors.py              # the table in
-        # docs/explanation/scaling.md: three sittings, seven minutes
+        # benchmarks/SCALING.md: three sittings, seven minutes
     .venv/bin/python benchmarks/executors.py processes 2  # one executor with 2 workers, as JSON
 
 Every row is a fresh process in each sitting. Each figure is the best of all rounds: what the

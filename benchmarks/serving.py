@@ -3,7 +3,7 @@
     .compat/bin/python benchmarks/serving.py                  # in memory
     .compat/bin/python benchmarks/serving.py --db runs.db     # SQLite, or a postgresql:// URL
     .compat/bin/python benchmarks/serving.py --url http://127.0.0.1:2024 --pid 123    # any server
-    .compat/bin/python benchmarks/serving.py --table          # the tables of docs/how-to/serving.md
+    .compat/bin/python benchmarks/serving.py --table          # the tables of benchmarks/SERVING.md
     .compat/bin/python benchmarks/serving.py --table --db postgresql://...    # with Postgres
 
 The server and this client share the machine. Runs are sent when they are due, whether the earlier
@@ -239,7 +239,7 @@ def show(asked):
 
 
 def show_tables(asked):
-    """What stands in docs/how-to/serving.md of this server."""
+    """What stands in benchmarks/SERVING.md of this server."""
     with tempfile.TemporaryDirectory() as folder:
         names = {"in memory": None, "SQLite": f"{folder}/runs.db"}
         print("| server; streams open, runs asked | runs done | a run takes, p50; p99 "

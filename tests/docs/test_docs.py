@@ -52,6 +52,12 @@ def test_the_python_of_a_page_runs_top_to_bottom_as_one_program(
             exec(compile("\n" * above + code, str(page), "exec"), program.__dict__)
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "how-to").glob("*.md")), ids=lambda page: page.stem)
+def test_a_how_to_guide_has_at_most_1200_words_beside_its_code(page: Path) -> None:
+    words = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL).split()
+    assert len(words) <= 1200, f"{page.name}: {len(words)}; move rules to docs/reference"
+
+
 def test_a_block_that_is_not_run_says_why() -> None:
     assert not [str(page) for page in PAGES if re.search(r"<!-- not run:?\s*-->", page.read_text())]
 
@@ -145,14 +151,3 @@ def test_the_table_of_article_names_leads_to_the_files_it_names() -> None:
         named = {name.split(".")[-1] for name in re.findall(r"`([A-Za-z_][\w.]*)`", here) if not name.endswith(".py")}
         missing = {name for name in named - {"Send"} if not re.search(rf"\b{name}\b", code)}
         assert not missing, f"{there}: {missing} is not in {files}"
-
-
-def test_the_performance_page_names_functions_that_are_there() -> None:
-    rows = re.findall(r"^\| `([\w/]+\.py)` ([\w.]+) \|", (ROOT / "docs/explanation/performance.md").read_text(), re.MULTILINE)
-    assert rows
-    for file, name in rows:
-        body: list[ast.stmt] = ast.parse((ROOT / file).read_text()).body
-        for part in name.split("."):
-            found = [node for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == part]
-            assert found, f"docs/explanation/performance.md: {file} has no {name}"
-            body = found[0].body

@@ -1,5 +1,5 @@
 """Programs written for the peer print the same here, line by line; what may differ is listed with its reason in
-docs/how-to/langgraph.md."""
+docs/reference/differences.md."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_a_session_of_the_javascript_client(database: dict[str, Any]) -> None:
     }
 
 
-GUIDE = (Path(__file__).resolve().parents[2] / "docs/how-to/serving.md").read_text()
+GUIDE = (Path(__file__).resolve().parents[2] / "docs/reference/server.md").read_text()
 REFUSED = {
     "assistants.delete deleteThreads": "delete_threads",
     "threads.create ttl": "ttl",

@@ -17,7 +17,7 @@ from serving import Gates, make_flow, serving
 
 from stategraph.serve import create_app
 
-GUIDE = (Path(__file__).resolve().parents[2] / "docs/how-to/serving.md").read_text()
+GUIDE = (Path(__file__).resolve().parents[2] / "docs/reference/server.md").read_text()
 GENERAL = {"headers", "params", "on_run_created"}
 """What a method passes on, and no server sees."""
 

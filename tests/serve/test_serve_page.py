@@ -14,15 +14,16 @@ from typing_extensions import TypedDict
 from stategraph import START, StateGraph, interrupt
 from stategraph.serve import create_app
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "serving.md"
+GUIDES = Path(__file__).resolve().parents[2] / "docs" / "how-to"
 FENCE = re.compile(r"^```(?P<kind>python|output)\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def test_the_page_runs_as_one_program(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("page", ["serving", "mcp"])
+def test_the_page_runs_as_one_program(capsys: pytest.CaptureFixture[str], page: str) -> None:
     pytest.importorskip("langgraph_sdk", reason="needs langgraph_sdk: make compat")
     names: dict[str, object] = {"__name__": "page"}
     shown = ""
-    text = PAGE.read_text().replace("2024", str(free_port()))
+    text = (GUIDES / f"{page}.md").read_text().replace("2024", str(free_port()))
     for block in FENCE.finditer(text):
         if block["kind"] == "python":
             exec(block["code"], names)
@@ -37,7 +38,7 @@ class Order(TypedDict, total=False):
 
 
 def test_the_program_in_javascript_runs() -> None:
-    [code] = re.findall(r"^```javascript\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    [code] = re.findall(r"^```javascript\n(.*?)^```", (GUIDES / "mcp.md").read_text(), re.MULTILINE | re.DOTALL)
 
     def approve(state: Order) -> Order:
         return {"log": [f"approved: {interrupt('Order ' + state['item'] + '?')}"]}
