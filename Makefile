@@ -101,7 +101,7 @@ notebooks: .venv/trials ## run the notebooks from top to bottom and keep their o
 
 # Dask's and Ray's classes are described too, so the pages need the dev tools.
 docs: .venv/trials ## build the documentation site, strictly and offline: build/docs/index.html
-	@.venv/bin/python -P -m sphinx -qnW --keep-going -b html -d build/docs-cache docs build/docs
+	@.venv/bin/python -P -m sphinx -EqnW --keep-going -b html -d build/docs-cache docs build/docs
 	@echo "build/docs/index.html"
 
 chaos: .venv/stamp ## the promises of docs/explanation/reliability.md at full size: hours; goes on where it was stopped

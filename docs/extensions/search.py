@@ -42,7 +42,7 @@ def text_of(document: nodes.document) -> str:
         own = [child for child in section.children if not isinstance(child, nodes.section)]
         text = html.escape(" ".join(child.astext() for child in own))
         targets = [child for child in own if isinstance(child, nodes.target)]
-        for name in (*section["ids"][:1], *(child["ids"][0] for child in targets)):
+        for name in (*section["ids"][:1], *(name for each in targets for name in each["ids"])):
             text = f'<section id="{name}">{text}</section>'
         parts.append(text)
     return "\n".join(parts)

@@ -8,11 +8,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from kit import cluster
+from kit import chat_server, cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "prebuilt", "visualize", "workers", "compat", "testing", "cli", "serve", "otel"]
@@ -45,11 +46,35 @@ def test_the_python_of_a_page_runs_top_to_bottom_as_one_program(
     text = page.read_text()
     if "<!-- needs Postgres: url -->" in text:
         program.__dict__["url"] = cluster.shared().schema()
-    for kind, code, above in blocks_of(text):
+    with model_of(text, monkeypatch):
+        run_blocks(page, program, capsys)
+
+
+def run_blocks(page: Path, program: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, code, above in blocks_of(page.read_text()):
         if kind == "output":
             assert capsys.readouterr().out.rstrip() == code.rstrip(), f"{page}:{above}"
         else:
             exec(compile("\n" * above + code, str(page), "exec"), program.__dict__)
+
+
+MODEL = re.compile(r"<!-- needs a model: it calls (\w+), then says (.+) -->")
+
+
+@contextmanager
+def model_of(text: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A stand-in for a model's server where a page needs one: it calls a tool, then answers word by word."""
+    found = MODEL.search(text)
+    if found is None:
+        yield
+        return
+    call = {"index": 0, "id": "1", "function": {"name": found[1], "arguments": '{"name": "Etna"}'}}
+    answers = [[{"tool_calls": [call]}], [{"content": word} for word in re.findall(r"\S+ ?", found[2])]]
+    with chat_server.server([chat_server.events(each) for each in answers]) as (url, requests):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        yield
+    assert len(requests) == len(answers)
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "how-to").glob("*.md")), ids=lambda page: page.stem)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 QUERIES = {
     "human-in-the-loop": "how-to/questions",
     "human in the loop": "how-to/questions",
-    "approval": "how-to/questions",
+    "approval": "cookbook/approval",
     "persistence": "how-to/checkpointers",
     "checkpointer": "how-to/checkpointers",
     "durable execution": "learn/6-failures",
@@ -28,22 +28,26 @@ QUERIES = {
     "parallel": "how-to/fan-out",
     "DAG": "how-to/ready",
     "multi-agent": "how-to/subgraphs",
-    "handoff": "how-to/subgraphs",
+    "handoff": "cookbook/multi-agent",
     "agent": "how-to/agents",
     "LLM": "how-to/agents",
     "OpenAI": "how-to/agents",
     "tool calling": "how-to/agents",
     "memory": "how-to/memory",
-    "RAG": "how-to/memory",
+    "RAG": "cookbook/rag",
     "vector search": "how-to/memory",
     "streaming": "how-to/streaming",
     "token streaming": "how-to/streaming",
     "cron": "how-to/schedules",
     "debounce": "how-to/schedules",
     "idempotency": "how-to/effects",
-    "saga": "how-to/effects",
+    "saga": "cookbook/saga",
     "exactly once": "how-to/effects",
-    "FastAPI": "how-to/serving",
+    "docker": "deploy/docker",
+    "kubernetes": "deploy/docker",
+    "systemd": "deploy/one-machine",
+    "backup": "deploy/one-machine",
+    "FastAPI": "cookbook/fastapi",
     "OpenTelemetry": "how-to/observe",
     "timeout": "how-to/timeouts",
     "pytest": "how-to/testing",
@@ -51,7 +55,7 @@ QUERIES = {
     "Temporal": "explanation/comparison",
     "task queue": "how-to/workers",
     "pydantic": "reference/types",
-    "MCP": "how-to/serving",
+    "MCP": "how-to/mcp",
     "GDPR": "explanation/security",
 }
 
@@ -61,7 +65,7 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """The search page of the site, opened from the file system."""
     pytest.importorskip("sphinx", reason="the site is built where Sphinx is installed (extra: docs)")
     site = tmp_path_factory.mktemp("site")
-    sphinx = [sys.executable, "-P", "-m", "sphinx", "-qnW", "--keep-going", "-b", "html", "-d", str(site / "cache")]
+    sphinx = [sys.executable, "-P", "-m", "sphinx", "-EqnW", "--keep-going", "-b", "html", "-d", str(site / "cache")]
     subprocess.run([*sphinx, str(ROOT / "docs"), str(site / "html")], check=True, env=os.environ, timeout=600)
     with browsing() as browser:
         browser.open(site / "html/search.html")
