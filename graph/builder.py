@@ -6,7 +6,7 @@ Invalid declarations are refused at once. Mistakes that show only in the whole g
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, overload
@@ -114,7 +114,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
     @overload  # a schema that is not a class, such as Annotated[list, add]
     def __init__(
         self: StateGraph[Any, Any, Any, Any],
-        state_schema: Any,
+        state_schema: Hashable,  # a dict of keys and types is no schema
         context_schema: Any = None,
         *,
         input_schema: Any = None,

@@ -19,7 +19,7 @@ from typing_extensions import Format, get_annotations
 from ..channels import BaseChannel, BinaryOperatorAggregate, LastValue
 from ..channels.aggregate import reducer_fault, reducer_for
 from ..pregel.errors import InvalidGraphError
-from ..pregel.names import ROOT
+from ..pregel.names import INTERRUPT, ROOT
 from ..pregel.program.callables import is_managed, signature_of
 from ..pregel.runtime import ManagedValue
 from .fields import (
@@ -284,14 +284,17 @@ def _type_arguments(schema: Any) -> Mapping[Any, Any]:
 
 
 def _hints(cls: type, arguments: Mapping[Any, Any]) -> dict[str, Any]:
-    """The annotations that declare state: no ClassVars; of dataclasses and models only fields."""
+    """Return the annotations that declare state: no ClassVars; of dataclasses and models only
+    fields. A `NotRequired` `__interrupt__` is no key of the state: it tells type checkers what a
+    paused run returns."""
     resolved = _resolve(cls)
     declared = declared_names(cls)
     infos = infos_of(cls)
     return {
         key: _substitute(_generic(hint, infos.get(key)), arguments)
         for key, hint in resolved.items()
-        if hint is not ClassVar
+        if not (key == INTERRUPT and typing.get_origin(hint) is typing.NotRequired)
+        and hint is not ClassVar
         and typing.get_origin(hint) is not ClassVar
         and (declared is None or key in declared)
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Annotated, Any, Literal, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, overload
 
 from typing_extensions import TypedDict
 
@@ -109,7 +109,17 @@ def _with_format(format: Format | None) -> Callable[[Any, Any], list[AnyMessage]
     return reducer
 
 
-class MessagesState(TypedDict):
+if TYPE_CHECKING:
+    from ...pregel.types import Interrupt
+
+    class _Result(TypedDict):
+        __interrupt__: NotRequired[list[Interrupt]]
+
+else:
+    _Result = TypedDict
+
+
+class MessagesState(_Result):
     """A state with one key, `messages`, whose updates are merged by `add_messages`. Inherit from it
     to add keys."""
 

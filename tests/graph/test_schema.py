@@ -8,7 +8,18 @@ import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Optional, TypeVar, Union
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Optional,
+    TypeVar,
+    Union,
+)
 
 import pytest
 import typing_extensions
@@ -21,11 +32,13 @@ from stategraph import (
     EmptyInputError,
     GraphWarning,
     InMemorySaver,
+    Interrupt,
     InvalidGraphError,
     IsLastStep,
     Overwrite,
     RemainingSteps,
     StateGraph,
+    interrupt,
 )
 from stategraph.channels import (
     AnyValue,
@@ -418,6 +431,16 @@ def test_a_key_that_the_engine_needs_is_refused(key: str) -> None:
     with pytest.raises(InvalidGraphError, match="reserved|engine's own") as caught:
         StateGraph(TypedDict("T", {key: int})).add_node("n", lambda s: None).add_edge(START, "n").compile()  # type: ignore[operator]
     assert repr(key) in str(caught.value)
+
+
+def test_a_declared_result_key_for_questions_is_no_key_of_the_state(drive: Any) -> None:
+    """Type checkers then know `result["__interrupt__"]`."""
+    hints = {"n": int, "__interrupt__": NotRequired[list[Interrupt]]}
+    graph = StateGraph(TypedDict("T", hints)).add_node("n", lambda state: {"n": interrupt("more?")})  # type: ignore[operator]
+    app, thread = graph.add_edge(START, "n").compile(InMemorySaver()), {"configurable": {"thread_id": "1"}}
+    assert drive.invoke(app, {"n": 1}, thread)["__interrupt__"][0].value == "more?"
+    assert drive.invoke(app, Command(resume=2), thread) == {"n": 2}
+    assert "__interrupt__" not in app.channels
 
 
 @pytest.mark.parametrize("key", ["", "two words", "größe", "thread_id", "self", "n"])

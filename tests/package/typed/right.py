@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from operator import add
-from typing import Annotated, Any, Literal, assert_type
+from typing import Annotated, Any, Literal, NotRequired, assert_type
 
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -41,6 +41,11 @@ from stategraph.store import BaseStore
 class State(TypedDict):
     n: int
     log: Annotated[list[str], add]
+
+
+class Asking(TypedDict):
+    n: int
+    __interrupt__: NotRequired[list[Interrupt]]
 
 
 class Context(TypedDict):
@@ -363,7 +368,11 @@ def chat(state: MessagesState) -> dict[str, list[dict[str, str]]]:
     return {"messages": [{"role": "ai", "content": "hello"}]}
 
 
-StateGraph(MessagesState).add_node(chat).add_edge(START, "chat").compile().invoke({"messages": [{"role": "user"}]})
+said = StateGraph(MessagesState).add_node(chat).add_edge(START, "chat").compile().invoke({"messages": [{"role": "user"}]})
+paused_state = StateGraph(Asking).add_node(exact_dict).compile().invoke({"n": 1})
+if "__interrupt__" in said and "__interrupt__" in paused_state:  # without it, pyright says that the key may be missing
+    assert_type(said["__interrupt__"], list[Interrupt])
+    assert_type(paused_state["__interrupt__"], list[Interrupt])
 
 
 def annotated(builder: StateGraph[State], app: CompiledStateGraph[State, Context]) -> StateGraph[State, Context]:

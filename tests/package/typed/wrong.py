@@ -151,6 +151,7 @@ graph.add_conditional_edges("a", right, {True: 1})  # E
 graph.invoke({"n": 1})  # E
 graph.compile(checkpointer="memory")  # E
 StateGraph(State, extra_keys="drop")  # E
+StateGraph({"n": int})  # E
 
 # -- calls -----------------------------------------------------------------------------------------------------
 
