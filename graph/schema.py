@@ -18,8 +18,9 @@ from typing_extensions import Format, get_annotations
 
 from ..channels import BaseChannel, BinaryOperatorAggregate, LastValue
 from ..channels.aggregate import reducer_fault, reducer_for
+from ..checkpoint.base import INTERRUPT
 from ..pregel.errors import InvalidGraphError
-from ..pregel.names import INTERRUPT, ROOT
+from ..pregel.names import ROOT
 from ..pregel.program.callables import is_managed, signature_of
 from ..pregel.runtime import ManagedValue
 from .fields import (

@@ -6,22 +6,23 @@ It is a graph of two nodes. Where it does not do what you want, write it out: it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..graph import CompiledStateGraph, MessagesState, StateGraph, acall_model, call_model
 from ..graph.arguments import known_keywords
 from ..pregel.names import END, START
 from ..pregel.types import LOCAL
+from .langchain import is_langchain
 from .openai_model import OpenAIModel
-from .tool import Tool, ToolCallError
+from .tool import ToolCallError
 from .tool_node import Approval, ErrorPolicy, Message, ToolNode, tools_condition
 
 
 @known_keywords(StateGraph.compile)
 def create_agent(
     model: Any,
-    tools: ToolNode | Sequence[Tool | Callable[..., Any]] = (),
+    tools: ToolNode | Sequence[Any] = (),
     *,
     system_prompt: str | None = None,
     approve: Approval = (),
@@ -31,12 +32,14 @@ def create_agent(
     name: str = "agent",
     **options: Any,
 ) -> CompiledStateGraph:
-    """Return an agent as a compiled graph: its input and output are `{"messages": [...]}`, dicts.
+    """Return an agent as a compiled graph: its input and output are `{"messages": [...]}`, dicts
+    or messages of LangChain.
 
     Args:
         model: an object with `invoke(messages, tools=...)`, and `stream`, `ainvoke` and `astream`
-            if it has them, as `call_model` takes it; or the name of a model, for `OpenAIModel`.
-        tools: functions with type hints, `Tool`s, or a `ToolNode`.
+            if it has them, as `call_model` takes it; a chat model of LangChain; or the name of a
+            model, for `OpenAIModel`.
+        tools: functions with type hints, `Tool`s, tools of LangChain, or a `ToolNode`.
         system_prompt: placed before the messages of the state; not stored.
         approve, handle_tool_errors: as in `ToolNode`.
         state_schema: has a key `messages`.
@@ -81,8 +84,12 @@ class ModelNode:
         self.system: list[Message] = []
         if system_prompt:
             self.system.append({"role": "system", "content": system_prompt})
-        # No tools at all are said by leaving them out: servers refuse an empty list.
-        self.options: dict[str, list[dict[str, Any]]] = {"tools": list(schemas)} if schemas else {}
+        self.options: dict[str, list[dict[str, Any]]] = {}
+        if schemas:  # servers refuse an empty list
+            if hasattr(model, "bind_tools"):
+                self.model = model.bind_tools(schemas)
+            else:
+                self.options = {"tools": list(schemas)}
 
     def invoke(self, state: Any, config: Any = None) -> dict[str, Message]:
         """The model's answer, as an update."""
@@ -100,9 +107,9 @@ class ModelNode:
 
 
 def _update(message: Any) -> dict[str, Message]:
-    if not isinstance(message, dict):
+    if not isinstance(message, dict) and not is_langchain(message):
         raise TypeError(
-            f"the model must answer with a dict, got {type(message).__name__}; for LangChain's "
-            "models use langchain.agents.create_agent"
+            f"the model must answer with a dict, got {type(message).__name__}; messages of "
+            "LangChain are taken, too"
         )
     return {"messages": message}

@@ -103,9 +103,13 @@ class Tool:
     @property
     def schema(self) -> dict[str, Any]:
         """The tool as OpenAI's API takes it."""
-        parameters = self._arguments.model_json_schema(schema_generator=_Untitled)
-        function = {"name": self.name, "description": self.description, "parameters": parameters}
-        return {"type": "function", "function": function}
+        named = {"name": self.name, "description": self.description}
+        return {"type": "function", "function": {**named, "parameters": self.parameters}}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The JSON schema of what the model fills."""
+        return untitled_schema(self._arguments)
 
     def read(self, text: str) -> dict[str, Any]:
         """The arguments of a call, of the types that the function declares.
@@ -117,11 +121,9 @@ class Tool:
             ToolCallError: they do not fit.
         """
         try:
-            model = self._arguments.model_validate(json.loads(text or "{}"))
+            model = self._arguments.model_validate(parse(text))
         except ValidationError as error:
-            raise ToolCallError("; ".join(map(_describe, error.errors()))) from error
-        except ValueError as error:
-            raise ToolCallError(f"{type(error).__name__}: {error}") from error
+            raise describe_misfit(error) from error
         fields = type(model).model_fields
         return {str(fields[key].alias): getattr(model, key) for key in model.model_fields_set}
 
@@ -137,6 +139,10 @@ class Tool:
             **{name: _part(state, key) for name, key in self._states.items()},
             **dict.fromkeys(self._ids, call_id),
         }
+
+    def bind(self, call: dict[str, Any], arguments: dict[str, Any]) -> Callable[[], Any]:
+        """Return the call as a function without parameters."""
+        return partial(self.function, **arguments)
 
     def _read_parameters(self) -> type[BaseModel]:
         """A model of what the model fills; the other parameters are noted."""
@@ -203,9 +209,26 @@ class _Untitled(GenerateJsonSchema):
         return found
 
 
-def as_tool(given: Any) -> Tool:
-    """The tool that was given, or one made of a function."""
-    return given if isinstance(given, Tool) else Tool(given)
+def untitled_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON schema of a model without titles, which only repeat the names."""
+    return model.model_json_schema(schema_generator=_Untitled)
+
+
+def parse(text: str) -> Any:
+    """Return the arguments of a call as they stand in JSON.
+
+    Raises:
+        ToolCallError: the text is no JSON.
+    """
+    try:
+        return json.loads(text or "{}")
+    except ValueError as error:
+        raise ToolCallError(f"{type(error).__name__}: {error}") from error
+
+
+def describe_misfit(error: ValidationError) -> ToolCallError:
+    """Return an error that tells the model which arguments do not fit."""
+    return ToolCallError("; ".join(map(_describe, error.errors())))
 
 
 def _code_of(function: Any) -> Any:

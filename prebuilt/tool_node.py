@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -21,7 +20,8 @@ from ..pregel.names import END, EndName
 from ..pregel.running import find_observed
 from ..pregel.superstep.interrupts import interrupt
 from ..pregel.types import Command
-from .tool import Tool, ToolCallError, as_tool
+from .langchain import as_tool, is_langchain, openai_call, tool_message
+from .tool import Tool, ToolCallError
 
 Message: TypeAlias = dict[str, Any]
 ErrorPolicy: TypeAlias = (
@@ -62,9 +62,10 @@ class ToolNode:
     tool may return a `Command`; a message for the model is added if its update has none.
 
     Args:
-        tools: functions with type hints, or `Tool`s.
+        tools: functions with type hints, `Tool`s, or tools of LangChain.
         name: of the node.
-        messages_key: where the state has its messages, dicts with `role` and `content`.
+        messages_key: where the state has its messages: dicts with `role` and `content`, or
+            LangChain's. Calls are answered in the form in which they were made.
         handle_tool_errors: which errors the model is told of instead of being raised. A class of
             errors or several: those; True: all; False: none; a text or a function: all, in these
             words. By default only the model's own mistakes: a tool that does not exist,
@@ -81,7 +82,7 @@ class ToolNode:
     @known_keywords()
     def __init__(
         self,
-        tools: Sequence[Tool | Callable[..., Any]],
+        tools: Sequence[Any],
         *,
         name: str = "tools",
         messages_key: str = "messages",
@@ -157,12 +158,12 @@ class ToolNode:
             return self._handle(call, error)
 
     def _run(self, call: Message, prepared: dict[str, Any]) -> Any:
-        function = partial(self._tool(call).function, **prepared)
+        function = self._tool(call).bind(call, prepared)
         observed = find_observed()
         return function() if observed is None else observed.operate(describe_tool(call), function)
 
     async def _arun(self, call: Message, prepared: dict[str, Any]) -> Any:
-        function = partial(self._tool(call).function, **prepared)
+        function = self._tool(call).bind(call, prepared)
         observed = find_observed()
         if observed is None:
             return await function()
@@ -201,7 +202,10 @@ class ToolNode:
         if isinstance(result, Command):
             return self._with_answer(call, result)
         if isinstance(result, dict) and result.get("role") == "tool":
-            return {self.messages_key: {"tool_call_id": call["id"], **result}}
+            result = {"tool_call_id": call["id"], **result}
+            return {self.messages_key: tool_message(call, result)}
+        if is_langchain(result):
+            return {self.messages_key: tool_message(call, result)}
         return self._answer(call, _as_content(result))
 
     def _with_answer(self, call: Message, command: Command) -> Command:
@@ -218,7 +222,7 @@ class ToolNode:
 
     def _answer(self, call: Message, content: Any, **more: Any) -> dict[str, Any]:
         message = {"role": "tool", "name": call["function"]["name"], "tool_call_id": call["id"]}
-        return {self.messages_key: {**message, "content": content, **more}}
+        return {self.messages_key: tool_message(call, {**message, "content": content, **more})}
 
     def _handle(self, call: Message, error: Exception) -> Any:
         """What the model is told of an error, if it is not raised."""
@@ -255,20 +259,25 @@ def pending_calls(state: Any, messages_key: str = "messages") -> list[Message]:
     messages = state[messages_key] if isinstance(state, Mapping) else getattr(state, messages_key)
     answered: set[Any] = set()
     for message in reversed(messages):
-        if not isinstance(message, dict):
+        if not isinstance(message, dict) and not is_langchain(message):
             raise TypeError(
-                f"the messages must be dicts here, got {type(message).__name__}; for LangChain's "
-                "messages use its own tools and agents"
+                f"the messages must be dicts here, got {type(message).__name__}; messages of "
+                "LangChain are taken, too"
             )
-        if message.get("role") != "tool":
-            calls = message.get("tool_calls") or []
+        if "tool" not in (_part(message, "role"), _part(message, "type")):
+            calls = [openai_call(call, message) for call in _part(message, "tool_calls") or ()]
             return [call for call in calls if call["id"] not in answered]
-        answered.add(message.get("tool_call_id"))
+        answered.add(_part(message, "tool_call_id"))
     return []
 
 
+def _part(message: Any, name: str) -> Any:
+    """Return a part of a message; None if it has none of this name."""
+    return message.get(name) if isinstance(message, dict) else getattr(message, name, None)
+
+
 def _answers(message: Any, call: Message) -> bool:
-    return isinstance(message, dict) and message.get("tool_call_id") == call["id"]
+    return bool(_part(message, "tool_call_id") == call["id"])
 
 
 def _as_content(result: Any) -> Any:
