@@ -255,6 +255,9 @@ class EmptyInputError(StateGraphError):
 class UnknownInterruptError(StateGraphError, RuntimeError):
     """An answer cannot be given to any pending question.
 
+    Args:
+        message: what it says; without a `reason`, the reason, which then says it.
+
     Attributes:
         reason: "not_pending"; "ambiguous"; "answered" (another run supplied an answer and has
             not ended yet); "asleep" (all remaining tasks of the thread sleep); or "nested" (the
@@ -265,32 +268,39 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
     """
 
     def __init__(
-        self, reason: str, interrupt_ids: Iterable[str], pending_ids: Iterable[str]
+        self,
+        message: str,
+        interrupt_ids: Iterable[str] = (),
+        pending_ids: Iterable[str] = (),
+        *,
+        reason: str | None = None,
     ) -> None:
-        self.reason = reason
+        self.reason: str = message if reason is None else reason
         self.interrupt_ids: tuple[str, ...] = tuple(interrupt_ids)
         self.pending_ids: tuple[str, ...] = tuple(pending_ids)
-        pending = ", ".join(self.pending_ids) or "none"
-        text = {
-            "ambiguous": "several questions are pending: answer by id with "
-            "Command(resume={id: answer})",
-            "answered": f"{', '.join(self.interrupt_ids)} already has an answer, and the run that "
-            "brought it has not ended: wait for that run; if its process has died, "
-            "invoke(None, config) goes on with that answer",
-            "nested": "when an old checkpoint runs again, its nested graphs start over and their "
-            "questions get new ids: first invoke(None, config), then answer the new questions",
-        }.get(reason, f"no question is pending under {', '.join(self.interrupt_ids)}")
+        super().__init__(self._sentence() if reason is None else message)
+
+    def _sentence(self) -> str:
+        named, reason = ", ".join(self.interrupt_ids), self.reason
         if reason == "asleep":
-            super().__init__(
+            return (
                 "this thread has no open question, it sleeps: invoke(None, config) goes on when "
                 "the time has come that get_state(config).wake_at shows"
             )
-        elif not self.interrupt_ids and not self.pending_ids:
-            super().__init__(
+        if not self.interrupt_ids and not self.pending_ids:
+            return (
                 "this thread has no open question: it is not paused, or has already been answered"
             )
-        else:
-            super().__init__(f"{text}; pending: {pending}")
+        text = {
+            "ambiguous": "several questions are pending: answer by id with "
+            "Command(resume={id: answer})",
+            "answered": f"{named} already has an answer, and the run that brought it has not "
+            "ended: wait for that run; if its process has died, invoke(None, config) goes on with "
+            "that answer",
+            "nested": "when an old checkpoint runs again, its nested graphs start over and their "
+            "questions get new ids: first invoke(None, config), then answer the new questions",
+        }.get(reason, f"no question is pending under {named}")
+        return f"{text}; pending: {', '.join(self.pending_ids) or 'none'}"
 
 
 # -- the limit -------------------------------------------------------------------------------------

@@ -21,17 +21,19 @@ _MAX_INT_BITS = 14_000  # Python refuses to write integers of more than 4,300 di
 
 
 def check_value(value: object) -> Value:
-    """A private copy of a value that is to be stored.
+    """Return a private copy of a value that is to be stored; of a pydantic model, its fields.
 
     Raises:
-        ValueError: it is not a mapping, or something in it is not JSON. Types count: a tuple would
-            come back as a list, an enum as its value, so they are refused. The text names the
-            place.
+        ValueError: it is neither a mapping nor a model, or something in it is not JSON. Types
+            count: a tuple would come back as a list, an enum as its value, so they are refused. The
+            text names the place.
 
     >>> check_value({"a": [1, {"b": (2,)}]})
     Traceback (most recent call last):
     ValueError: cannot store value['a'][1]['b']: tuple is not a JSON type
     """
+    if hasattr(value, "model_dump"):
+        value = value.model_dump(mode="json")
     if not isinstance(value, Mapping):
         raise ValueError(
             f"cannot store a {type(value).__name__}: a stored value must be a mapping (a JSON "

@@ -6,7 +6,8 @@ import warnings as _warnings
 from enum import Enum
 from typing import Any
 
-from ...pregel.errors import GraphInterrupt, UnknownInterruptError
+from ...pregel.errors import GraphInterrupt
+from ...pregel.superstep.interrupts import INVALID_RESUME
 from ...pregel.types import Interrupt
 from .warnings import LangGraphDeprecatedSinceV10
 
@@ -44,5 +45,5 @@ class TaskNotFound(Exception):
 
 
 def is_invalid_resume(error: BaseException) -> bool:
-    """Whether a resume was refused, because nothing waits for its answers."""
-    return isinstance(error, UnknownInterruptError)
+    """Return whether an answer did not fit the `response_schema` of its question."""
+    return hasattr(error, INVALID_RESUME)

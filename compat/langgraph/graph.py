@@ -50,6 +50,7 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
         renamed = rename(deprecated)
         context_schema = renamed.pop("context_schema", context_schema)
         super().__init__(state_schema, context_schema, extra_keys="ignore", **{**new, **renamed})
+        self.trace_policies: dict[str, Any] = {}
 
     @property
     def schemas(self) -> dict[Any, dict[str, Any]]:
@@ -60,10 +61,17 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
         }
 
     def add_node(self, node: Any, action: Any = None, **options: Any) -> Self:
-        """Add a node; `retry`, `input` and `trace_policy` are taken with a warning."""
-        options = take_ignored("add_node()", options)
+        """Add a node; `retry` and `input` are taken with a warning.
+
+        Args:
+            options: `trace_policy`, a `TracePolicy`, and those of `stategraph.StateGraph.add_node`.
+        """
+        policy = options.pop("trace_policy", None)
         old: dict[str, Any] = {n: options.pop(n) for n in ("retry", "input") if n in options}
-        return super().add_node(node, action, **{**options, **rename(old)})
+        super().add_node(node, action, **{**options, **rename(old)})
+        if policy is not None:
+            self.trace_policies[next(reversed(self.nodes))] = policy
+        return self
 
     def add_sequence(self, nodes: Any) -> Self:
         """Add nodes one after the other. A Runnable without a name of its own here is called as its
@@ -86,7 +94,9 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
             options.pop("transformers", None)  # LangChain's agents always give these
         options = take_ignored("compile()", options)
         options["name"] = options.get("name") or "LangGraph"
-        return super().compile(checkpointer, **options)
+        app: Any = super().compile(checkpointer, **options)
+        app.trace_policies = dict(self.trace_policies)
+        return app
 
 
 def _is_own_transformer(given: Any) -> bool:

@@ -19,8 +19,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "factory": "to store checkpoints elsewhere, inherit from BaseCheckpointSaver",
     "transformers": "event streams of version v3 are not served; read stream() or astream()",
     "print_mode": "print what stream() or astream() yields",
-    "trace_policy": "tracers record what the node is given and returns; LANGSMITH_HIDE_INPUTS=true "
-    "and LANGSMITH_HIDE_OUTPUTS=true hide it",
     "pickle_fallback": "no value is pickled; stategraph.register(YourClass) makes a class storable",
     "allowed_json_modules": "stategraph.register(YourClass) makes a class storable",
     "allowed_msgpack_modules": "stategraph.register(YourClass) makes a class storable",

@@ -9,8 +9,10 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from langchain_core.callbacks import CallbackManager
+from langchain_core.callbacks.manager import logger
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.tracers.base import BaseTracer
 
 from ...pregel.errors import ParentCommand
 from ...pregel.names import METADATA_PREFIX, TASKS
@@ -38,12 +40,17 @@ NOBODY: Final = UUID(int=0)
 
 
 class PeerListener(Listener):
-    """Tells handlers what the peer tells them, and makes configs like the peer's."""
+    """Tells handlers what the peer tells them, and makes configs like the peer's.
+
+    Args:
+        policies: by node, what tracers record of it.
+    """
 
     metadata: Final = {"ls_integration": "langgraph"}  # type: ignore[misc]
 
-    def __init__(self, run: Any, name: str) -> None:
+    def __init__(self, run: Any, name: str, policies: Mapping[str, Any]) -> None:
         super().__init__(run)
+        self.policies = policies
         self.heard: bool = False
         self._name = name
 
@@ -162,6 +169,17 @@ def name_messages(run: Any, result: Any) -> None:
 class PeerSpan(AttemptSpan):
     """An attempt that somebody listens to."""
 
+    def configure(self, manager: Any) -> Any:
+        """Have tracers record what the trace policy of the node makes of its input and output."""
+        found = super().configure(manager)
+        policy = self.listener.policies.get(self.task.name)
+        if policy is not None:
+            found.handlers = [
+                RecordingTracer(each, policy) if isinstance(each, BaseTracer) else each
+                for each in found.handlers
+            ]
+        return found
+
     def returned(self, result: Any) -> None:
         """Give messages their ids, and keep the result for the end of the run."""
         name_messages(self.task.run, result)
@@ -186,6 +204,33 @@ class PeerSpan(AttemptSpan):
         update = error.command.update
         for stream in self.task.run.output.streams:
             stream.known(update.values() if isinstance(update, dict) else ())
+
+
+class RecordingTracer:
+    """A tracer that is told of a node by a trace policy."""
+
+    def __init__(self, tracer: Any, policy: Any) -> None:
+        self._tracer = tracer
+        self._processors = {
+            "on_chain_start": policy.process_inputs,
+            "on_chain_end": policy.process_outputs,
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._tracer, name)
+        process = self._processors.get(name)
+        if process is None:
+            return method
+
+        def call(*given: Any, **options: Any) -> Any:
+            *others, payload = given
+            try:
+                payload = process(payload)
+            except Exception:
+                logger.warning("a trace policy raised; the payload is recorded", exc_info=True)
+            return method(*others, payload, **options)
+
+        return call
 
 
 class ConfigSpan(QuietSpan):
@@ -231,30 +276,11 @@ class LazyConfig(dict[str, Any]):
     def __bool__(self) -> bool:
         return True
 
-    def items(self) -> Any:
-        self._filled()
-        return super().items()
 
-    def keys(self) -> Any:
-        self._filled()
-        return super().keys()
+def _filling(name: str) -> Any:
+    method = getattr(dict, name)
+    return lambda self, *args: method(self._filled(), *args)
 
-    def get(self, key: str, default: Any = None) -> Any:
-        self._filled()
-        return super().get(key, default)
 
-    def __getitem__(self, key: str) -> Any:
-        self._filled()
-        return super().__getitem__(key)
-
-    def __contains__(self, key: object) -> bool:
-        self._filled()
-        return super().__contains__(key)
-
-    def __iter__(self) -> Any:
-        self._filled()
-        return super().__iter__()
-
-    def __len__(self) -> int:
-        self._filled()
-        return super().__len__()
+for _name in ("items", "keys", "get", "__getitem__", "__contains__", "__iter__", "__len__"):
+    setattr(LazyConfig, _name, _filling(_name))

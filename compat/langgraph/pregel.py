@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
+from types import MappingProxyType
 from typing import Any
 
 from ...pregel.app import Pregel as _Pregel
@@ -63,6 +64,7 @@ class Pregel(RunnableParts, _Pregel[StateT, ContextT, InputT, OutputT], Runnable
     stream_eager = False
     retry_policy: Sequence[Any] = ()
     cache_policy: Any = None
+    trace_policies: Mapping[str, Any] = MappingProxyType({})
 
     @property  # type: ignore[override]
     def nodes(self) -> dict[str, PregelNode]:
@@ -111,7 +113,7 @@ class Pregel(RunnableParts, _Pregel[StateT, ContextT, InputT, OutputT], Runnable
 
     def _run(self, input: Any, config: Any, call: Call) -> Run:
         run: Run = super()._run(input, config, call)
-        run.hook = PeerListener(run, self.name)
+        run.hook = PeerListener(run, self.name, self.trace_policies)
         name_messages(run, input)
         return run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import wraps
 from importlib import import_module
 from typing import Any
 
@@ -174,12 +175,6 @@ class RemoteGraph(Runnable[Any, Any]):
             threads.get_state(thread_id, checkpoint=checkpoint, subgraphs=subgraphs, **sent)
         )
 
-    async def aget_state(
-        self, config: Any, *, subgraphs: bool = False, **sent: Any
-    ) -> StateSnapshot[Any]:
-        """`get_state` for coroutines."""
-        return await asyncio.to_thread(self.get_state, config, subgraphs=subgraphs, **sent)
-
     def get_state_history(
         self,
         config: Any,
@@ -218,12 +213,6 @@ class RemoteGraph(Runnable[Any, Any]):
         )
         return {"configurable": made["checkpoint"]}
 
-    async def aupdate_state(
-        self, config: Any, values: Any, as_node: str | None = None, **sent: Any
-    ) -> Any:
-        """`update_state` for coroutines."""
-        return await asyncio.to_thread(self.update_state, config, values, as_node, **sent)
-
     def bulk_update_state(self, config: Any, updates: Any) -> Any:
         """Not offered by servers.
 
@@ -231,10 +220,6 @@ class RemoteGraph(Runnable[Any, Any]):
             NotImplementedError: always.
         """
         raise NotImplementedError("a remote graph has no bulk_update_state: use update_state")
-
-    async def abulk_update_state(self, config: Any, updates: Any) -> Any:
-        """`bulk_update_state` for coroutines."""
-        self.bulk_update_state(config, updates)
 
     def get_graph(self, config: Any = None, *, xray: int | bool = False, **sent: Any) -> Any:
         """Its drawing."""
@@ -245,12 +230,6 @@ class RemoteGraph(Runnable[Any, Any]):
             ),
         )
 
-    async def aget_graph(
-        self, config: Any = None, *, xray: int | bool = False, **sent: Any
-    ) -> Any:
-        """`get_graph` for coroutines."""
-        return await asyncio.to_thread(self.get_graph, config, xray=xray, **sent)
-
     def _place(self, config: Any) -> tuple[str, dict[str, Any] | None]:
         place = _merge(self.config, config)["configurable"]
         if "thread_id" not in place:
@@ -258,6 +237,18 @@ class RemoteGraph(Runnable[Any, Any]):
         names = ("checkpoint_ns", "checkpoint_id", "checkpoint_map")
         checkpoint = {name: place[name] for name in names if place.get(name)}
         return str(place["thread_id"]), checkpoint or None
+
+
+def _on_thread(method: Any) -> Any:
+    @wraps(method)
+    async def call(*args: Any, **options: Any) -> Any:
+        return await asyncio.to_thread(method, *args, **options)
+
+    return call
+
+
+for _name in ("get_state", "update_state", "bulk_update_state", "get_graph"):
+    setattr(RemoteGraph, f"a{_name}", _on_thread(getattr(RemoteGraph, _name)))
 
 
 class _Shape:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
-from typing import Any, NamedTuple, overload
+from typing import Any, Final, NamedTuple, overload
 
 from ...channels.base import MISSING
 from ..errors import (
@@ -32,6 +32,9 @@ from .question_ids import (
     question_id,
 )
 from .task import Task
+
+INVALID_RESUME: Final = "_invalid_resume"
+"""The attribute of an error by which an answer was rejected."""
 
 
 @overload
@@ -99,6 +102,7 @@ def ask(value: Any, key: str | None, response_schema: Any, *, by_place: bool = F
     try:
         return _adapter(response_schema).validate_python(answer)
     except ValueError as error:
+        setattr(error, INVALID_RESUME, True)
         error.add_note(
             f"The answer {answer!r:.200} does not fit the response_schema of the question "
             f"{value!r:.200}, which is still open: answer it again"

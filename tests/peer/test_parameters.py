@@ -34,7 +34,6 @@ IGNORED = [
     ("pipeline", "from langgraph.checkpoint.postgres import *\nPostgresSaver.from_conn_string('x', pipeline=True).__enter__()"),
     ("print_mode", GRAPH + "b.add_node('a', print).add_edge(START, 'a').compile().invoke({'messages': []}, print_mode='values')"),
     ("transformers", GRAPH + "b.add_node('a', print).add_edge(START, 'a').compile(transformers=[print])"),
-    ("trace_policy", GRAPH + "from langgraph.types import TracePolicy\nb.add_node('a', print, trace_policy=TracePolicy())"),
 ]  # fmt: skip
 
 

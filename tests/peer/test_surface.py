@@ -55,7 +55,7 @@ EXCUSED = {
     "*.Command: *": OURS, "*.Runtime: *": OURS, "*.GraphOutput: *": "one more, with a default",
     "*.DeltaChannel.replay_writes": ANOTHER, "*.ManagedValue.get(scratchpad)": ANOTHER, "*Manager.get(scratchpad)": ANOTHER,
     "*Cache.*set(*)": POSITIONAL,
-    "*.InvalidModuleError(message)": INSIDE, "*.UnknownInterruptError(message)": INSIDE,
+    "*.InvalidModuleError(message)": INSIDE,
     "*.interrupt_id": "LangGraph has replaced it by id",
 }  # fmt: skip
 

@@ -1,17 +1,25 @@
 """What handlers are told of graphs, nodes, routers, tasks, models and tools."""
 
 import asyncio
+import contextlib
+import itertools
+import logging
 import operator
 from typing import Annotated, TypedDict
 
-from langchain_core.callbacks import AsyncCallbackHandler, dispatch_custom_event
+from langchain_core.callbacks import (
+    AsyncCallbackHandler,
+    BaseCallbackHandler,
+    dispatch_custom_event,
+)
 from langchain_core.runnables import RunnableLambda, ensure_config
 from langchain_core.tools import tool
+from langchain_core.tracers.base import AsyncBaseTracer, BaseTracer
 from langgraph.callbacks import GraphCallbackHandler
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command, RetryPolicy, Send, interrupt
+from langgraph.types import Command, RetryPolicy, Send, TracePolicy, interrupt, omit_payload
 from program_cases import Handler, case, run_cases, saying
 
 
@@ -276,6 +284,49 @@ def what_a_node_reads_and_sends(note):
         return {"x": [1]}
 
     note(one_node(node).compile().invoke({"x": [0]}))
+
+
+@case
+def trace_policies_change_what_tracers_record(note):
+    class State(TypedDict):
+        n: int
+
+    class Records(BaseTracer):
+        def _persist_run(self, run):
+            for each in (run, *run.child_runs):
+                note(each.name, each.inputs, each.outputs, (each.error or "")[:12])
+
+    class AsyncRecords(AsyncBaseTracer):
+        async def _persist_run(self, run):
+            for each in (run, *run.child_runs):
+                note(each.name, each.inputs, each.outputs)
+
+    class Raw(BaseCallbackHandler):
+        def on_chain_start(self, serialized, inputs, **_):
+            note("start", inputs)
+
+        def on_chain_end(self, outputs, **_):
+            note("end", outputs)
+
+    def fail(value):
+        raise LookupError("policy")
+
+    def kind(value):
+        return {"kind": type(value).__name__, "value": str(value)}
+
+    bodies = [lambda state: {"n": 2}, lambda state: Command(update={"n": 2}), lambda state: 1 / 0]
+    policies = [
+        TracePolicy(process_inputs=kind, process_outputs=kind), TracePolicy(process_inputs=omit_payload),
+        TracePolicy(process_outputs=lambda value: "text"), TracePolicy(process_inputs=fail, process_outputs=fail),
+    ]  # fmt: skip
+    logging.disable()
+    for body, policy in itertools.product(bodies, policies):
+        app = StateGraph(State).add_node("a", body, trace_policy=policy).add_edge(START, "a").compile()
+        with contextlib.suppress(ZeroDivisionError):
+            app.invoke({"n": 1}, {"callbacks": [Records(), Raw()]})
+        with contextlib.suppress(ZeroDivisionError):
+            asyncio.run(app.ainvoke({"n": 1}, {"callbacks": [AsyncRecords()]}))
+    logging.disable(logging.NOTSET)
 
 
 if __name__ == "__main__":

@@ -290,5 +290,21 @@ def a_serializer_that_encrypts_is_there(note):
     note(EncryptedSerializer.__name__)
 
 
+@case
+def a_model_is_stored_as_its_fields(note):
+    class Profile(BaseModel):
+        name: str
+        tags: list[str] = []
+
+    for store in (InMemoryStore(), InMemoryStore(index={"dims": 1, "embed": embed_length, "fields": ["name"]})):
+        store.put(("users",), "1", Profile(name="Ada"))
+        item = store.get(("users",), "1")
+        note(type(item.value).__name__, item.value, [each.key for each in store.search(("users",), filter={"name": "Ada"})])
+
+
+def embed_length(texts):
+    return [[float(len(text))] for text in texts]
+
+
 if __name__ == "__main__":
     run_cases()

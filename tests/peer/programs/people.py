@@ -9,11 +9,12 @@ from typing import Annotated, Literal
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.errors import GraphInterrupt, NodeInterrupt
+from langgraph.errors import GraphInterrupt, NodeInterrupt, UnknownInterruptError, is_invalid_resume
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import Command, Interrupt, interrupt
 from program_cases import add, calling, case, conversation, run_cases, saying, thread
+from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 
@@ -425,6 +426,26 @@ def questions_as_values(note):
     note(question, question.id, question.value)
     note(Command(resume=1), Command(goto=["a"], update={"x": 1}, graph=Command.PARENT))
     saying("x")
+
+
+@case
+def an_answer_that_does_not_fit_is_told_apart(note):
+    class Verdict(BaseModel):
+        good: bool
+
+    def ask(state: State):
+        return {"text": str(interrupt("good?", response_schema=Verdict))}
+
+    app = compiled(ask)
+    app.invoke({"text": "", "log": []}, thread())
+    for answer in ({"good": "perhaps"}, 3):
+        try:
+            app.invoke(Command(resume=answer), thread())
+        except ValueError as error:
+            note(type(error).__name__, is_invalid_resume(error))
+    note(app.invoke(Command(resume={"good": True}), thread()))
+    made = UnknownInterruptError("nothing waits", reason="not_pending", interrupt_ids=["a"])
+    note(made, made.reason, list(made.interrupt_ids), list(made.pending_ids), is_invalid_resume(made), is_invalid_resume(ValueError()))
 
 
 if __name__ == "__main__":
