@@ -15,6 +15,7 @@ from .table import MODULES, find_name, public_names
 ROOT: Final = "langgraph"
 SEPARATE: Final = ("prebuilt",)
 """Packages below `langgraph` that come in distributions of their own, and are used as they are."""
+TOOL_NODE: Final = f"{ROOT}.prebuilt.tool_node"
 SHARED: Final = (ROOT, f"{ROOT}.cache", f"{ROOT}.checkpoint", f"{ROOT}.store")
 """Packages in which others publish modules: what the table does not have there is theirs."""
 
@@ -57,6 +58,8 @@ class Finder(MetaPathFinder):
         parent = fullname.rpartition(".")[0]
         if below.partition(".")[0] in SEPARATE or (parent in SHARED and fullname not in MODULES):
             real = find_real(fullname, path)
+            if real is not None and fullname == TOOL_NODE:
+                _use_own_executor(real)
             if real is not None or fullname not in MODULES:
                 return real
         if fullname in MODULES:
@@ -70,6 +73,20 @@ def find_real(fullname: str, path: Sequence[str] | None = None) -> ModuleSpec | 
     if parent in SHARED:
         path = [f"{entry}/{parent.replace('.', '/')}" for entry in sys.path]
     return PathFinder.find_spec(fullname, path)
+
+
+def _use_own_executor(spec: ModuleSpec) -> None:
+    """Let LangGraph's tool node call a single tool without a thread."""
+    loader: Any = spec.loader
+    load = loader.exec_module
+
+    def exec_module(module: Any) -> None:
+        from .tools import ToolExecutor
+
+        load(module)
+        module.get_executor_for_config = ToolExecutor
+
+    loader.exec_module = exec_module
 
 
 _FINDER = Finder()
