@@ -92,7 +92,8 @@ class RunnableCallable(Runnable[Any, Any]):
         return await self._acall(input, around=config, **kwargs)
 
     def _config(self, given: Any) -> Any:
-        config = ensure_config(given)
+        # That of a node is whole already (benchmark P31-prebuilt).
+        config = given if given and "callbacks" in given and CONF in given else ensure_config(given)
         return merge_configs(config, {"tags": list(self.tags)}) if self.tags else config
 
     def _is_traced(self, config: Any) -> bool:
