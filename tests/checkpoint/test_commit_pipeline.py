@@ -13,9 +13,9 @@ from typing import Any
 import psycopg
 import pytest
 from kit.fleet import until
-from kit.graphs import Count
+from kit.graphs import Count, chain_of
 
-from stategraph import END, START, StateGraph
+from stategraph import END
 from stategraph.checkpoint.base import CheckpointConflictError, Commit
 from stategraph.checkpoint.errors import StorageError, UnserializableError
 from stategraph.checkpoint.postgres import LARGE, PostgresSaver
@@ -338,9 +338,11 @@ def loop(saver: PostgresSaver, steps: int) -> Any:
     async def tick(state: Any) -> dict[str, int]:
         return {"n": state["n"] + 1}
 
-    graph = StateGraph(Count).add_node("tick", tick).add_edge(START, "tick")
-    graph.add_conditional_edges("tick", lambda state: "tick" if state["n"] < steps else END, ["tick", END])
-    return graph.compile(checkpointer=saver)
+    return (
+        chain_of(Count, tick=tick)
+        .add_conditional_edges("tick", lambda state: "tick" if state["n"] < steps else END, ["tick", END])
+        .compile(checkpointer=saver)
+    )
 
 
 def test_many_live_runs_are_stored_in_few_transactions(saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch) -> None:

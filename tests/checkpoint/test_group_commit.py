@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from groups import WAIT, first_commit, heads, path_of, together, write_together
 from groups import saver as saver
-from kit.graphs import Count
+from kit.graphs import Count, chain_of
 
-from stategraph import END, START, StateGraph
+from stategraph import END
 from stategraph.checkpoint.base import CheckpointConflictError
 from stategraph.checkpoint.errors import StorageError, UnserializableError
 from stategraph.checkpoint.records import Expected, TaskWrites, address
@@ -280,9 +280,11 @@ def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_thread(
     async def tick(state: Any) -> dict[str, int]:
         return {"n": state["n"] + 1}
 
-    graph = StateGraph(Count).add_node("tick", tick).add_edge(START, "tick")
-    graph.add_conditional_edges("tick", lambda state: "tick" if state["n"] < steps else END, ["tick", END])
-    app = graph.compile(checkpointer=saver)
+    app = (
+        chain_of(Count, tick=tick)
+        .add_conditional_edges("tick", lambda state: "tick" if state["n"] < steps else END, ["tick", END])
+        .compile(checkpointer=saver)
+    )
 
     async def go() -> None:
         config: Callable[[int], Any] = lambda number: {"configurable": {"thread_id": str(number)}}  # noqa: E731

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drive import Drive
+from kit.graphs import chain_of
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from stategraph import END, START, InMemorySaver, StateGraph, add_messages
+from stategraph import END, InMemorySaver, add_messages
 from stategraph.checkpoint import Serializer, UnserializableError
 from stategraph.checkpoint.serde import list_encoder as room
 from stategraph.checkpoint.serde.delta import GrownBlob, apply_deltas, find_delta, make_delta
@@ -286,8 +287,9 @@ def test_history_shows_in_place_changes_at_the_step_that_made_them(drive: Drive,
         expected[-1].append(make("deep", len(messages)))
         return {"messages": [make("deep", len(messages))]}
 
-    graph = StateGraph(Chat).add_node("speak", speak).add_edge(START, "speak")
-    graph.add_conditional_edges("speak", lambda state: END if len(state["messages"]) == 40 else "speak")
+    graph = chain_of(Chat, speak=speak).add_conditional_edges(
+        "speak", lambda state: END if len(state["messages"]) == 40 else "speak"
+    )
     expected: list[Any] = []
     with SqliteSaver.from_conn_string(":memory:") as sqlite:
         app = graph.compile(checkpointer=sqlite if kind == "sqlite" else InMemorySaver())

@@ -17,10 +17,11 @@ from random import Random
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import chain_of
 
 import stategraph.checkpoint.sql.pruner as pruner_module
 import stategraph.checkpoint.sql.pruning as long_module
-from stategraph import END, START, Command, CompiledStateGraph, StateGraph, interrupt
+from stategraph import END, Command, CompiledStateGraph, interrupt
 from stategraph.checkpoint.errors import DamagedError
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import check_saver
@@ -40,15 +41,16 @@ class Inside(TypedDict, total=False):
 
 def graph(saver: Any) -> CompiledStateGraph:
     """A loop whose list grows; a graph inside a node stores, too, and may ask."""
-    inner = StateGraph(Inside).add_node("say", lambda state: {"trail": ["inside " + "x" * 90]})
-    inner.add_node("ask", lambda state: {"note": interrupt("?")} if state["n"] % 7 == 3 else {})
-    inner.add_edge(START, "say").add_edge("say", "ask")
-    builder = StateGraph(State)
-    builder.add_node("add", lambda state: {"n": state["n"] + 1, "log": [f"{state['n']:070}"]})
-    builder.add_node("deep", inner.compile())
-    builder.add_edge(START, "add").add_edge("add", "deep")
-    builder.add_conditional_edges("deep", lambda state: "add" if state["n"] % 5 else END)
-    return builder.compile(checkpointer=saver)
+    inner = chain_of(
+        Inside,
+        say=lambda state: {"trail": ["inside " + "x" * 90]},
+        ask=lambda state: {"note": interrupt("?")} if state["n"] % 7 == 3 else {},
+    )
+    return (
+        chain_of(State, add=lambda state: {"n": state["n"] + 1, "log": [f"{state['n']:070}"]}, deep=inner.compile())
+        .add_conditional_edges("deep", lambda state: "add" if state["n"] % 5 else END)
+        .compile(checkpointer=saver)
+    )
 
 
 def on(thread: str = "t", **more: Any) -> Any:

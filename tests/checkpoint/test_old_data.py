@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from kit.graphs import chain_of
 from typing_extensions import TypedDict
 
 import stategraph
@@ -62,7 +63,7 @@ def count(state: State) -> Any:
 
 
 def graph(saver: Any) -> Any:
-    inner = StateGraph(State).add_node("ask", lambda state: {"log": [interrupt("inside?")]}).add_edge(START, "ask")
+    inner = chain_of(State, ask=lambda state: {"log": [interrupt("inside?")]})
     builder = StateGraph(State)
     builder.add_node("begin", begin).add_node("work", work).add_node("count", count)
     builder.add_node("inside", lambda state: {"log": inner.compile().invoke({"log": []})["log"]})
@@ -132,8 +133,9 @@ def test_a_list_that_grew_before_deltas_were_joined_grows_on(tmp_path: Path) -> 
     def more(state: State) -> Any:
         return {"log": [f"{len(state['log']):040}"]}
 
-    builder = StateGraph(State).add_node("more", more).add_edge(START, "more")
-    builder.add_conditional_edges("more", lambda state: "more" if len(state["log"]) < 250 else END, ["more", END])
+    builder = chain_of(State, more=more).add_conditional_edges(
+        "more", lambda state: "more" if len(state["log"]) < 250 else END, ["more", END]
+    )
     with SqliteSaver.from_conn_string(str(file)) as saver:
         app = builder.compile(checkpointer=saver)
         log = [f"{number:040}" for number in range(250)]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from kit import cluster
 from kit.counting_saver import SYNC, THREAD, State, build, counting, play
+from kit.graphs import chain_of
 
 from stategraph import START, CheckpointConflictError, Command, StateGraph
 from stategraph.checkpoint import BaseCheckpointSaver, InMemorySaver, Retention
@@ -89,10 +90,7 @@ def test_one_writer_wins_where_put_is_overridden(kind: type, name: str, durabili
         app.update_state(THREAD, {"log": ["other"]}, as_node="last")
         return {"log": ["late"]}
 
-    graph = StateGraph(State)
-    graph.add_node("last", overtaken)
-    graph.add_edge(START, "last")
-    slow = graph.compile(checkpointer=saver)
+    slow = chain_of(State, last=overtaken).compile(checkpointer=saver)
     with pytest.raises(CheckpointConflictError):
         if name.startswith("a"):
             asyncio.run(slow.ainvoke({"log": ["in"]}, THREAD, durability=durability))
@@ -213,7 +211,7 @@ def test_a_commit_made_of_puts_alone_checks_the_head_first(world: str) -> None:
 
     saver = Puts(serde=inner.serde)
     build(saver).invoke({"log": ["in"]}, THREAD)
-    slow = StateGraph(State).add_node("last", overtaken).add_edge(START, "last").compile(checkpointer=saver)
+    slow = chain_of(State, last=overtaken).compile(checkpointer=saver)
     with pytest.raises(CheckpointConflictError):
         if world == "sync":
             slow.invoke({"log": ["more"]}, THREAD)

@@ -17,6 +17,7 @@ import pytest
 from kit import cluster
 from kit.cluster import Cluster, Proxy, Traced, free_port
 from kit.fleet import until
+from kit.graphs import chain_of
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
@@ -78,17 +79,16 @@ class State(TypedDict):
 
 def graph(saver: Any) -> Any:
     """A loop with a nested graph in it, which asks."""
-    inner = StateGraph(State)
-    inner.add_node("ask", lambda state: {"log": [interrupt(len(state["log"]))]})
-    inner.add_edge(START, "ask")
-    nested = inner.compile()
-    outer = StateGraph(State)
-    outer.add_node("say", lambda state: {"log": [f"said {len(state['log'])}"]})
-    outer.add_node("inside", lambda state: {"log": nested.invoke({"log": state["log"]})["log"][len(state["log"]) :]})
-    outer.add_edge(START, "say")
-    outer.add_edge("say", "inside")
-    outer.add_conditional_edges("inside", lambda state: END if len(state["log"]) > 4 else "say", ["say", END])
-    return outer.compile(checkpointer=saver)
+    nested = chain_of(State, ask=lambda state: {"log": [interrupt(len(state["log"]))]}).compile()
+    return (
+        chain_of(
+            State,
+            say=lambda state: {"log": [f"said {len(state['log'])}"]},
+            inside=lambda state: {"log": nested.invoke({"log": state["log"]})["log"][len(state["log"]) :]},
+        )
+        .add_conditional_edges("inside", lambda state: END if len(state["log"]) > 4 else "say", ["say", END])
+        .compile(checkpointer=saver)
+    )
 
 
 def config(thread: str = "t") -> Any:
@@ -156,10 +156,9 @@ def test_short_values_are_read_in_one_round_trip(traced: Traced) -> None:
 
 
 def test_a_run_of_a_graph_takes_at_most_two_round_trips_a_superstep(traced: Traced) -> None:
-    builder = StateGraph(State)
-    builder.add_node("say", lambda state: {"log": [LONG]})
-    builder.add_edge(START, "say")
-    builder.add_conditional_edges("say", lambda state: END if len(state["log"]) >= 50 else "say", ["say", END])
+    builder = chain_of(State, say=lambda state: {"log": [LONG]}).add_conditional_edges(
+        "say", lambda state: END if len(state["log"]) >= 50 else "say", ["say", END]
+    )
     saver = PostgresSaver(traced.connection)
     app = builder.compile(checkpointer=saver)
     app.invoke({"log": []}, config())

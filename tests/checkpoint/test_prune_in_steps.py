@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.graphs import Count
+from kit.graphs import Count, chain_of
 
 import stategraph.checkpoint.sql.pruner as pruner_module
-from stategraph import END, START, CompiledStateGraph, StateGraph
+from stategraph import END, CompiledStateGraph
 from stategraph.checkpoint.errors import DamagedError
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 
 def counting(saver: Any) -> CompiledStateGraph:
-    graph = StateGraph(Count).add_node("add", lambda state: {"n": state["n"] + 1}).add_edge(START, "add")
-    graph.add_conditional_edges("add", lambda state: "add" if state["n"] % 5 else END)
-    return graph.compile(checkpointer=saver)
+    return (
+        chain_of(Count, add=lambda state: {"n": state["n"] + 1})
+        .add_conditional_edges("add", lambda state: "add" if state["n"] % 5 else END)
+        .compile(checkpointer=saver)
+    )
 
 
 def on(thread: str) -> Any:

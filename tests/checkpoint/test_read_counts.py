@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import chain_of
 
-from stategraph import END, START, CompiledStateGraph, StateGraph
+from stategraph import END, CompiledStateGraph
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 
@@ -20,9 +21,11 @@ class Log(TypedDict):
 
 def growing(saver: Any, length: int) -> CompiledStateGraph:
     """A loop whose list grows by a text of 200 characters a superstep."""
-    graph = StateGraph(Log).add_node("add", lambda state: {"log": [f"{len(state['log']):0200}"]})
-    graph.add_conditional_edges("add", lambda state: "add" if len(state["log"]) < length else END)
-    return graph.add_edge(START, "add").compile(checkpointer=saver)
+    return (
+        chain_of(Log, add=lambda state: {"log": [f"{len(state['log']):0200}"]})
+        .add_conditional_edges("add", lambda state: "add" if len(state["log"]) < length else END)
+        .compile(checkpointer=saver)
+    )
 
 
 THREAD: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 10_000}
@@ -130,8 +133,7 @@ def test_a_whole_list_reads_each_row_about_once(saver: SqliteSaver, monkeypatch:
 def test_a_large_value_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PERFORMANCE P27."""
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
-        graph = StateGraph(Log).add_node("end", lambda state: {}).add_edge(START, "end")
-        graph.compile(checkpointer=saver).invoke({"log": ["x" * 1_000_000]}, THREAD)
+        chain_of(Log, end=lambda state: {}).compile(checkpointer=saver).invoke({"log": ["x" * 1_000_000]}, THREAD)
         read = Counted(saver, lambda: saver.get_tuple(THREAD), monkeypatch)
     assert read.bytes <= 1_010_000
 
@@ -145,8 +147,7 @@ def test_a_large_value_that_was_read_continues_to_change(tmp_path: Path, change:
     class Text(TypedDict):
         text: str
 
-    graph = StateGraph(Text).add_node("end", lambda state: {"text": new} if state["text"] == large else {})
-    graph.add_edge(START, "end")
+    graph = chain_of(Text, end=lambda state: {"text": new} if state["text"] == large else {})
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
         app = graph.compile(checkpointer=saver, interrupt_before=["end"])
         app.invoke({"text": large}, THREAD)

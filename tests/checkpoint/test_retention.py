@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from kit.graphs import chain_of
 from kit.pausing_graphs import CFG, graph, says
 
-from stategraph import END, START, InMemorySaver, StateGraph
+from stategraph import END, START, InMemorySaver
 from stategraph.checkpoint import Retention
 from stategraph.checkpoint.retention import EVERY, RetentionLimits
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -81,9 +82,11 @@ def saver(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def test_a_saver_with_a_retention_prunes_during_a_run_and_the_run_continues(drive: Any, saver: Any) -> None:
-    builder = StateGraph(dict).add_node("x", lambda state: {"n": state["n"] + 1, "big": "x" * 500})
-    builder.add_edge(START, "x").add_conditional_edges("x", lambda s: "x" if s["n"] < 5 * EVERY else END, ["x", END])
-    app = builder.compile(checkpointer=saver)
+    app = (
+        chain_of(dict, x=lambda state: {"n": state["n"] + 1, "big": "x" * 500})
+        .add_conditional_edges("x", lambda s: "x" if s["n"] < 5 * EVERY else END, ["x", END])
+        .compile(checkpointer=saver)
+    )
     most = 0
     for goal in range(1, 4):
         drive.invoke(app, {"n": 5 * EVERY - 60 * goal, "big": ""}, CFG)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from kit.pausing_graphs import graph, says
 
-from stategraph import END, START, StateGraph
+from stategraph import END, START
 from stategraph.checkpoint import CheckpointConflictError, DamagedError, InMemorySaver, StorageError
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -73,11 +73,11 @@ class Shouted(TypedDict):
 
 def looped(saver: Any, word: str = "x", steps: int = 4, schema: Any = Log, **place: str) -> Any:
     """A thread of some supersteps, each of which adds a word."""
-    builder = StateGraph(schema)
-    builder.add_node("add", lambda state: {"log": [word]})
-    builder.add_edge(START, "add")
-    builder.add_conditional_edges("add", lambda state: "add" if len(state["log"]) < steps else END)
-    app = builder.compile(checkpointer=saver)
+    app = (
+        chain_of(schema, add=lambda state: {"log": [word]})
+        .add_conditional_edges("add", lambda state: "add" if len(state["log"]) < steps else END)
+        .compile(checkpointer=saver)
+    )
     app.invoke({"log": []}, {"configurable": {"thread_id": "t", **place}, "run_id": f"run-{word}-{steps}"})
     return app
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from kit import fleet
 from kit.executor_suite import *
+from kit.graphs import chain_of
 
 import stategraph
 from stategraph import InvalidGraphError, NodeBuilder, Pregel
@@ -364,8 +365,9 @@ def test_waiting_for_a_worker_does_not_count_for_a_timeout(drive: Drive) -> None
 
 def test_a_graph_inside_runs_where_the_one_around_it_does(drive: Drive, processes: Any) -> None:
     pinned = row(where, executor="threads")
-    graph = StateGraph(State).add_node("inside", row(where)).add_node("pinned", pinned).add_edge(START, "inside")
-    inside, repeated, here = drive.invoke(graph.add_edge("inside", "pinned").compile(executor=processes), {})["log"]
+    inside, repeated, here = drive.invoke(
+        chain_of(State, inside=row(where), pinned=pinned).compile(executor=processes), {}
+    )["log"]
     assert inside == repeated != here == os.getpid()
 
 
@@ -592,7 +594,7 @@ def test_bytes_are_not_pickled(drive: Drive) -> None:
         return {"found": [state["large"], state["small"], state["text"]]}
 
     inline = Inline()
-    app = StateGraph(Blobs).add_node(see).add_edge(START, "see").compile(executor=inline)
+    app = chain_of(Blobs, see=see).compile(executor=inline)
     given = {"large": b"x" * 100_000, "small": pickle.dumps("small"), "text": "y" * 100_000}
     assert drive.invoke(app, given)["found"] == [*given.values()]
     assert inline.shared[0] is given["large"]

@@ -10,6 +10,8 @@ from itertools import product
 from random import Random
 from typing import Annotated, Any, NamedTuple, TypedDict
 
+from kit.graphs import chain_of
+
 from stategraph import (
     START,
     CheckpointConflictError,
@@ -92,8 +94,7 @@ def build(shape: Shape, effects: Counter[str], saver: Any) -> Any:
             effects[f"first {name}"] += 1
             return {"done": [name]}
 
-        inside = StateGraph(Inside).add_node("first", first).add_node("ask", lambda _: act(name, "nested"))
-        return inside.add_edge(START, "first").add_edge("first", "ask").compile()
+        return chain_of(Inside, first=first, ask=lambda _: act(name, "nested")).compile()
 
     graph = StateGraph(State)
     if shape.lead != "input":
@@ -310,7 +311,7 @@ def edits_of_live_runs(round: Round) -> None:
     def ask(_: Any) -> Any:
         return {"log": [interrupt("go on?")]}
 
-    graph = StateGraph(State).add_node("a", says("a", 5)).add_node("ask", ask).add_edge(START, "a").add_edge("a", "ask")
+    graph = chain_of(State, a=says("a", 5), ask=ask)
     for at, name in enumerate("pq", 1):
         graph.add_node(name, says(name, at)).add_edge("a", name)
     graph.add_node("z", says("z", 0)).add_edge("p", "z")
@@ -343,9 +344,9 @@ def pending_twice(round: Round) -> None:
     random = round.random
     sends = random.randrange(1, 4)
     spoken = [f"e{number}" for number in range(random.randrange(2, sends + 2))]
-    graph = StateGraph(State).add_node("a", lambda _: {"log": ["a"]}).add_node("w", lambda _: {"log": ["ran"]})
-    graph.add_edge(START, "a").add_edge("a", "w")
-    graph.add_conditional_edges("a", lambda _: [Send("w", {"done": [str(number)]}) for number in range(sends)], ["w"])
+    graph = chain_of(State, a=lambda _: {"log": ["a"]}, w=lambda _: {"log": ["ran"]}).add_conditional_edges(
+        "a", lambda _: [Send("w", {"done": [str(number)]}) for number in range(sends)], ["w"]
+    )
     left = ["w"] * (sends + 1 - len(spoken))
     with Mode(random.choice(["sync", "async"])) as world, sqlite(round).open() as saver:
         app = graph.compile(checkpointer=random.choice([saver, InMemorySaver()]), interrupt_before=["w"])

@@ -6,7 +6,8 @@ import threading
 from contextlib import closing
 from typing import Any
 
-from stategraph import START, StateGraph
+from kit.graphs import chain_of
+
 from stategraph.checkpoint.errors import StorageError
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CheckFailed, assert_same
@@ -27,9 +28,11 @@ def counting(saver: Any, ran: list[int], after: Any) -> Any:
         after()
         return {"left": state["left"] - 1, "log": [state["left"]]}
 
-    graph = StateGraph(LogState).add_node("step", step).add_edge(START, "step")
-    graph.add_conditional_edges("step", lambda state: "step" if state["left"] else "__end__", ["step", "__end__"])
-    return graph.compile(checkpointer=saver)
+    return (
+        chain_of(LogState, step=step)
+        .add_conditional_edges("step", lambda state: "step" if state["left"] else "__end__", ["step", "__end__"])
+        .compile(checkpointer=saver)
+    )
 
 
 @trial("R5", quick=12, full=400)

@@ -9,6 +9,8 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Annotated, Any, TypedDict
 
+from kit.graphs import chain_of
+
 from stategraph import (
     START,
     CheckpointConflictError,
@@ -60,11 +62,9 @@ def talking(saver: Any, shape: str, schedule: Any, world: str, pause: Callable[[
 
         return arun if world == "async" else run
 
-    agent = StateGraph(Memory).add_node("hear", hear).add_node("rest", lambda _: {})
-    inner = agent.add_edge(START, "hear").add_edge("hear", "rest").compile(checkpointer=True, schedule=schedule)
+    inner = chain_of(Memory, hear=hear, rest=lambda _: {}).compile(checkpointer=True, schedule=schedule)
     if shape == "twice":
-        middle = StateGraph(Talk).add_node("inside", runs(inner)).add_edge(START, "inside")
-        inner = middle.compile(checkpointer=True, schedule=schedule)
+        inner = chain_of(Talk, inside=runs(inner)).compile(checkpointer=True, schedule=schedule)
     builder = StateGraph(Talk).add_node("talk", runs(inner)).add_node("after", lambda _: pause())
     if shape == "keyed":
         builder.add_conditional_edges(START, lambda state: [Send("talk", state, key="ann")], ["talk"])

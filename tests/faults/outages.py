@@ -10,8 +10,9 @@ from itertools import count
 from typing import Annotated, Any, TypedDict
 
 from kit import cluster, machines
+from kit.graphs import chain_of
 
-from stategraph import END, START, StateGraph
+from stategraph import END
 from stategraph.checkpoint import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.store.postgres import PostgresStore
@@ -29,9 +30,11 @@ class State(TypedDict):
 
 
 def counting(saver: Any) -> Any:
-    builder = StateGraph(State).add_node("add", lambda state: {"log": [len(state["log"])]}).add_edge(START, "add")
-    builder.add_conditional_edges("add", lambda state: "add" if len(state["log"]) < STEPS else END, ["add", END])
-    return builder.compile(checkpointer=saver)
+    return (
+        chain_of(State, add=lambda state: {"log": [len(state["log"])]})
+        .add_conditional_edges("add", lambda state: "add" if len(state["log"]) < STEPS else END, ["add", END])
+        .compile(checkpointer=saver)
+    )
 
 
 def carried(app: Any, config: Any) -> Any:

@@ -9,7 +9,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
-from stategraph import END, START, StateGraph, interrupt
+from kit.graphs import chain_of
+
+from stategraph import END, interrupt
 from stategraph.checkpoint import CheckpointConflictError
 from stategraph.checkpoint.base import POST_TASK_ID
 from stategraph.testing import CheckFailed, Ledger, assert_same
@@ -47,10 +49,11 @@ def talk(saver: Any, pause: float = 0.0, schedule: Any = "supersteps") -> Any:
     def count(state: State) -> Any:
         return {"left": state["left"] - 1}
 
-    graph = StateGraph(State).add_node("listen", listen).add_node("count", count)
-    graph.add_edge(START, "listen").add_edge("listen", "count")
-    graph.add_conditional_edges("count", lambda state: "listen" if state["left"] else END, ["listen", END])
-    return graph.compile(checkpointer=saver, inbox=True, schedule=schedule)
+    return (
+        chain_of(State, listen=listen, count=count)
+        .add_conditional_edges("count", lambda state: "listen" if state["left"] else END, ["listen", END])
+        .compile(checkpointer=saver, inbox=True, schedule=schedule)
+    )
 
 
 def speak(storage: Storage, world: str, name: str, ledger: Path, pause: float) -> None:
@@ -99,8 +102,7 @@ def check_last_word(saver: Any, where: str) -> None:
             app.post(late, {"log": ["late"]})
         return {"left": 1}
 
-    graph = StateGraph(State).add_node("speak", speak).add_edge(START, "speak")
-    app = graph.compile(checkpointer=saver, inbox=True)
+    app = chain_of(State, speak=speak).compile(checkpointer=saver, inbox=True)
     app.invoke({"left": 2, "log": []}, late)
     assert_same([post["log"] for post in app.get_state(late).posts], [["late"]], f"{where}: what waits for the next call")
     assert_same(app.invoke({"left": 1}, late)["log"], ["late"], f"{where}: the last word, in the next call")

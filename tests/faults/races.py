@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+from kit.graphs import chain_of
+
 from stategraph import (
-    START,
     CheckpointConflictError,
     Command,
-    StateGraph,
     UnknownInterruptError,
     interrupt,
 )
@@ -128,7 +128,7 @@ def asking(saver: Any, ledger: Ledger, thread: str) -> Any:
         ledger.note("paid", thread, answer)
         return {"log": [answer]}
 
-    return StateGraph(Asked).add_node("ask", ask).add_edge(START, "ask").compile(checkpointer=saver)
+    return chain_of(Asked, ask=ask).compile(checkpointer=saver)
 
 
 def answered(storage: Storage, folder: Path, name: str, count: int, threads: list[str]) -> int:
@@ -260,8 +260,7 @@ def delivered_together(storage: Storage, folder: Path, name: str, threads: list[
                 bodies.note(thread, name)
                 return {"log": ["x"]}
 
-            graph = StateGraph(Asked).add_node("node", node).add_edge(START, "node")
-            app = graph.compile(checkpointer=saver, schedule=schedule)  # type: ignore[arg-type]
+            app = chain_of(Asked, node=node).compile(checkpointer=saver, schedule=schedule)  # type: ignore[arg-type]
             waits[0] = True
             try:
                 app.invoke({"log": [1]}, config(thread, run_id="r"), durability=durability)  # type: ignore[arg-type]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from kit.counting_saver import SYNC, THREAD, State, counting, play
+from kit.graphs import chain_of
 from kit.saver_suites import TestSqliteSaver
 
-from stategraph import START, StateGraph
 from stategraph.checkpoint import DamagedError, InMemorySaver, StorageError
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.store.cache import SqliteCache
@@ -185,12 +185,7 @@ def losers(round: Round) -> None:
 
 def logging(saver: Any, first: Any) -> Any:
     """A graph of two nodes; the first is given."""
-    graph = StateGraph(State)
-    graph.add_node("first", first)
-    graph.add_node("second", lambda state: {"log": ["y"]})
-    graph.add_edge(START, "first")
-    graph.add_edge("first", "second")
-    return graph.compile(checkpointer=saver)
+    return chain_of(State, first=first, second=lambda state: {"log": ["y"]}).compile(checkpointer=saver)
 
 
 def lost_race(mine: Any, theirs: Any, durability: Any, asynchronous: bool) -> str:

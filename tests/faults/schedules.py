@@ -10,6 +10,8 @@ from contextlib import ExitStack
 from random import Random
 from typing import Annotated, Any, TypedDict
 
+from kit.graphs import chain_of
+
 from stategraph import (
     START,
     Command,
@@ -169,7 +171,7 @@ def chain(names: list[str], asks: str, saver: Any, schema: Any = Kept, nested: s
 
     graph = StateGraph(schema)
     for name in names:
-        inner = StateGraph(schema).add_node("i", body(name)).add_edge(START, "i").compile()
+        inner = chain_of(schema, i=body(name)).compile()
         graph.add_node(name, inner if name == nested else body(name))
     for before, after in zip([START, *names], names, strict=False):
         graph.add_edge(before, after)

@@ -13,6 +13,8 @@ from contextvars import copy_context
 from random import Random
 from typing import Any, NamedTuple, TypedDict
 
+from kit.graphs import chain_of
+
 from stategraph import (
     START,
     Command,
@@ -302,8 +304,9 @@ class InTurn(Program):
             self.equal.append(interrupt({"name": SHARED}))
             return (party.name,)
         if party.kind == "inside":
-            inner = StateGraph(State).add_node("inner", lambda _: {"done": [*own(party, interrupt({"name": party.name}))]})
-            app = inner.add_edge(START, "inner").compile(self.checkpointer)
+            app = chain_of(State, inner=lambda _: {"done": [*own(party, interrupt({"name": party.name}))]}).compile(
+                self.checkpointer
+            )
             return app.ainvoke({"done": []}) if self.is_async else tuple(app.invoke({"done": []})["done"])
         return super().begin(party)
 

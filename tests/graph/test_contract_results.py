@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import Drive
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from typing_extensions import TypedDict
@@ -70,7 +70,7 @@ def test_parts_of_values_are_instances_of_the_output_schema(schema: Any, drive: 
 
 def test_values_stay_dicts_without_being_asked_and_where_the_state_is_a_dict(drive: Drive) -> None:
     assert drive.stream(counting(Model).compile(), {"n": 1}, stream_mode="values")[0] == {"n": 1, "log": []}
-    graph = StateGraph(Typed).add_node("count", lambda state: {"n": 2}).add_edge(START, "count").compile()
+    graph = chain_of(Typed, count=lambda state: {"n": 2}).compile()
     assert values_of(drive, graph, {"n": 1}) == [{"n": 1, "log": []}, {"n": 2, "log": []}]
 
 
@@ -122,7 +122,7 @@ def test_private_keys_of_nodes_are_no_part_of_the_instance(drive: Drive) -> None
 
 @CLASSES
 def test_a_paused_call_shows_instances_and_its_questions(schema: Any, drive: Drive) -> None:
-    app = StateGraph(schema).add_node("ask", ask).add_edge(START, "ask").compile(InMemorySaver())
+    app = chain_of(schema, ask=ask).compile(InMemorySaver())
     parts = drive.stream(app, {"n": 1}, CONFIG, stream_mode="values", version="v2")
     assert [part["data"] for part in parts] == [schema(n=1), schema(n=1)]
     assert [question.value for question in parts[1]["interrupts"]] == ["yes?"]
@@ -134,8 +134,8 @@ def test_nested_graphs_show_instances_of_their_own_classes(drive: Drive) -> None
         n: int
         answer: str = ""
 
-    inner = StateGraph(Inner).add_node("ask", ask).add_edge(START, "ask").compile()
-    app = StateGraph(Model).add_node("inner", inner).add_edge(START, "inner").compile(InMemorySaver())
+    inner = chain_of(Inner, ask=ask).compile()
+    app = chain_of(Model, inner=inner).compile(InMemorySaver())
     parts = drive.stream(app, {"n": 1}, CONFIG, stream_mode="values", version="v2", subgraphs=True)
     assert {type(part["data"]) for part in parts if part["ns"]} == {Inner}
     assert {type(part["data"]) for part in parts if not part["ns"]} == {Model}
@@ -148,7 +148,7 @@ def test_keys_that_are_computed_are_no_part_of_what_a_call_returns(drive: Drive)
         n: int
         left: RemainingSteps
 
-    app = StateGraph(Managed).add_node("a", lambda state: {"n": 2}).add_edge(START, "a").compile()
+    app = chain_of(Managed, a=lambda state: {"n": 2}).compile()
     assert drive.invoke(app, {"n": 1}, version="v2").value == {"n": 2}
 
 
@@ -216,12 +216,12 @@ def test_aliases_stay_outside_where_the_class_does_not_serialize_by_them(drive: 
     class Given(BaseModel):
         user_name: str = Field(alias="userName", serialization_alias="USER")
 
-    app = StateGraph(Given).add_node("a", lambda state: {}).add_edge(START, "a").compile()
+    app = chain_of(Given, a=lambda state: {}).compile()
     assert drive.invoke(app, {"userName": "anne"}) == {"user_name": "anne"}
 
 
 def test_a_nested_graph_gives_its_parent_keys_not_aliases(drive: Drive) -> None:
-    app = StateGraph(Camel).add_node("inner", camel().compile()).add_edge(START, "inner").compile(InMemorySaver())
+    app = chain_of(Camel, inner=camel().compile()).compile(InMemorySaver())
     assert drive.invoke(app, {"userName": "anne"}, CONFIG) == {"userName": "Anne", "userAge": 3}
     shown = drive.stream(app, {"userName": "ben"}, CONFIG, stream_mode="values", subgraphs=True)
     assert {tuple(chunk) for _, chunk in shown} == {("userName", "userAge")}
@@ -231,6 +231,6 @@ def test_a_paused_call_returns_interrupts_with_aliases(drive: Drive) -> None:
     class Asking(Camel):
         answer: str = ""
 
-    app = StateGraph(Asking).add_node("ask", ask).add_edge(START, "ask").compile(InMemorySaver())
+    app = chain_of(Asking, ask=ask).compile(InMemorySaver())
     paused = drive.invoke(app, {"userName": "anne"}, CONFIG)
     assert (paused["userName"], [question.value for question in paused["__interrupt__"]]) == ("anne", ["yes?"])

@@ -14,6 +14,7 @@ import pydantic.dataclasses
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from kit.graphs import chain_of
 from pydantic import (
     AliasChoices,
     BaseModel,
@@ -237,7 +238,7 @@ def test_an_output_is_described_as_it_is_returned() -> None:
         inner: Cat | None = None
 
     for schema, given_, names in ((Aliased, {"N": 1}, ["n", "text"]), (Camel, {"N": 1}, ["N", "INNER"])):
-        app = StateGraph(schema).add_node("node", lambda state: {}).add_edge(START, "node").compile()
+        app = chain_of(schema, node=lambda state: {}).compile()
         described = app.get_output_jsonschema()
         assert list(described["properties"]) == names
         jsonschema.validate(app.invoke(given_), described)
@@ -259,7 +260,7 @@ def test_texts_of_fields_are_shown() -> None:
         n: int = Field(2, title="Number", description="how many", examples=[3])
         left: RemainingSteps = 0
 
-    app = StateGraph(Told).add_node("node", lambda state: {}).add_edge(START, "node").compile()
+    app = chain_of(Told, node=lambda state: {}).compile()
     shown = app.get_input_jsonschema()["properties"]
     assert shown == {"n": {"title": "Number", "description": "how many", "examples": [3], "default": 2, "type": "integer"}}
 
@@ -276,7 +277,7 @@ def test_types_without_a_json_schema_accept_anything() -> None:
         interrupt("?", response_schema=Locked)
         return {}
 
-    app = StateGraph(State).add_node("ask", ask).add_edge(START, "ask").compile(InMemorySaver())
+    app = chain_of(State, ask=ask).compile(InMemorySaver())
     [question] = app.invoke({}, {"configurable": {"thread_id": "1"}}, version="v2").interrupts
     assert question.response_schema == {}
 
@@ -313,7 +314,7 @@ def test_an_answer_fits_the_schema_of_its_interrupt_if_and_only_if_it_is_accepte
         interrupt("?", response_schema=schema)
         return {"result": 1}
 
-    app = StateGraph(State).add_node("ask", ask).add_edge(START, "ask").compile(InMemorySaver())
+    app = chain_of(State, ask=ask).compile(InMemorySaver())
     config: Any = {"configurable": {"thread_id": "1"}}
     [question] = app.invoke({}, config, version="v2").interrupts
     described = question.response_schema
@@ -333,7 +334,7 @@ def test_a_plain_class_says_which_keys_have_a_value() -> None:
         n: int
         text: str = "t"
 
-    app = StateGraph(Plain).add_node("node", lambda state: {}).add_edge(START, "node").compile()
+    app = chain_of(Plain, node=lambda state: {}).compile()
     assert app.get_input_jsonschema()["required"] == ["n"]
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import chain_of
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypedDict
 
@@ -86,7 +87,7 @@ def test_what_is_given_is_folded_into_the_default(schema: Any, drive: Drive) -> 
 
 
 def test_a_graph_with_defaults_is_pickled() -> None:
-    graph = StateGraph(Data).add_node("node", _nothing).add_edge(START, "node").compile()
+    graph = chain_of(Data, node=_nothing).compile()
     assert pickle.loads(pickle.dumps(graph)).invoke({"n": 1})["log"] == ["first"]
 
 
@@ -130,7 +131,7 @@ def test_an_input_may_use_aliases(given: Any, validate: Any, drive: Drive) -> No
 
 
 def test_a_graph_that_saves_nothing_knows_aliases(drive: Drive) -> None:
-    graph = StateGraph(Aliased).add_node("node", _nothing).add_edge(START, "node").compile()
+    graph = chain_of(Aliased, node=_nothing).compile()
     assert drive.invoke(graph, {"userName": "a"}) == {"user_name": "a"}
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import chain_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -243,7 +244,7 @@ def test_as_a_node_of_a_graph(drive: Drive) -> None:
     def flow(state: State) -> State:
         return {"log": [state["n"]]}
 
-    app = StateGraph(State).add_node("flow", flow).add_edge(START, "flow").compile()
+    app = chain_of(State, flow=flow).compile()
     assert drive.invoke(app, {"n": 3}) == {"n": 3, "log": [3]}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple, NotRequired
 
 import pytest
+from kit.graphs import chain_of
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -173,6 +174,6 @@ class Silent(MessagesState):
     ],
 )
 def test_the_docstring_of_a_schema_is_its_description(schema: Any, text: str | None) -> None:
-    app = StateGraph(schema).add_node("a", lambda _: {}).add_edge(START, "a").compile()
+    app = chain_of(schema, a=lambda _: {}).compile()
     assert app.get_input_jsonschema().get("description") == text
     assert app.get_output_jsonschema().get("description") == text

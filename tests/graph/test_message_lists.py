@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drive import Drive
+from kit.graphs import chain_of
 
 from stategraph import (
     END,
@@ -138,8 +139,11 @@ def chat(saver: Any = None) -> Any:
     def route(state: Any) -> str:
         return END if state["messages"][-1]["id"] == "9" else "speak"
 
-    graph = StateGraph(MessagesState).add_node("speak", speak).add_edge(START, "speak")
-    return graph.add_conditional_edges("speak", route, ["speak", END]).compile(checkpointer=saver)
+    return (
+        chain_of(MessagesState, speak=speak)
+        .add_conditional_edges("speak", route, ["speak", END])
+        .compile(checkpointer=saver)
+    )
 
 
 def test_routers_of_nested_graphs_see_what_is_merged(drive: Drive) -> None:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drive import Drive
+from kit.graphs import chain_of
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -674,7 +675,7 @@ def test_the_input_may_hold_no_messages(given: Any) -> None:
 @pytest.mark.parametrize("written", [says(None, "yo"), [says(None, "yo")], (says("1"), says(None, "yo"))])
 def test_a_message_without_an_id_is_streamed_under_its_id_in_the_state(drive: Drive, schedule: Any, written: Any) -> None:
     """Also where it is written, recorded early and shown beside another task, and where the step is stored."""
-    builder = StateGraph(MessagesState).add_node("n", lambda state: {"messages": written}).add_edge(START, "n")
+    builder = chain_of(MessagesState, n=lambda state: {"messages": written})
     builder.add_node("m", lambda state: {"messages": says(None, "beside")}).add_edge(START, "m")
     app = builder.compile(checkpointer=InMemorySaver(), schedule=schedule)
     thread = {"configurable": {"thread_id": "1"}}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
@@ -81,7 +81,7 @@ def handles(state: Any) -> Any:
 
 
 def app_of(node: Any = plain, schema: Any = State, **options: Any) -> Any:
-    return StateGraph(schema).add_node("a", node).add_edge(START, "a").compile(**options)
+    return chain_of(schema, a=node).compile(**options)
 
 
 def routed() -> Any:

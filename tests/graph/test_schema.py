@@ -23,6 +23,7 @@ from typing import (
 
 import pytest
 import typing_extensions
+from kit.graphs import chain_of
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, ValidationError
 from typing_extensions import TypedDict
 
@@ -228,8 +229,7 @@ def test_a_reducer_that_changes_its_left_side_is_not_applied_twice_by_a_router(d
         return value
 
     schema = TypedDict("R", {"r": Annotated[list, extend]})  # type: ignore[misc]
-    graph = StateGraph(schema).add_node("n", lambda state: {"r": ["a"]}).add_edge(START, "n")
-    app = graph.add_conditional_edges("n", lambda state: []).compile()
+    app = chain_of(schema, n=lambda state: {"r": ["a"]}).add_conditional_edges("n", lambda state: []).compile()
     assert drive.invoke(app, {"r": ["i"]}) == {"r": ["i", "a"]}
 
 
@@ -429,7 +429,7 @@ def test_an_unknown_annotation_is_named_with_its_schema() -> None:
 )  # fmt: skip
 def test_a_key_that_the_engine_needs_is_refused(key: str) -> None:
     with pytest.raises(InvalidGraphError, match="reserved|engine's own") as caught:
-        StateGraph(TypedDict("T", {key: int})).add_node("n", lambda s: None).add_edge(START, "n").compile()  # type: ignore[operator]
+        chain_of(TypedDict("T", {key: int}), n=lambda s: None).compile()  # type: ignore[operator]
     assert repr(key) in str(caught.value)
 
 

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Annotated, Any
 
 import pytest
+from kit.graphs import chain_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -293,7 +294,7 @@ def test_members_of_a_string_enum_are_names(drive: Any) -> None:
 
 
 def test_output_is_the_state_when_no_node_wrote_anything(drive: Any) -> None:
-    app = StateGraph(State).add_node("x", lambda state: None).add_edge(START, "x").compile()
+    app = chain_of(State, x=lambda state: None).compile()
     assert drive.invoke(app, {}) == {"log": []}
 
 
@@ -325,7 +326,7 @@ def test_version_two_gives_an_instance_of_the_output_schema(drive: Any) -> None:
         a: int
         b: int = 2
 
-    app = StateGraph(Model).add_node("x", lambda state: {"a": state.a + 1}).add_edge(START, "x").compile()
+    app = chain_of(Model, x=lambda state: {"a": state.a + 1}).compile()
     assert drive.invoke(app, {"a": "1"}, version="v2").value == Model(a=2, b=2)
     bound = app.with_config({"tags": ["t"]})
     assert drive.invoke(bound, {"a": "1"}, version="v2").value == Model(a=2), "a bound graph does so too"

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
+from kit.graphs import chain_of
 from stategraph import (
     START,
     CachePolicy,
@@ -232,8 +233,7 @@ def map_reduce(**options: Any) -> Any:
 
 
 def loop(**options: Any) -> Any:
-    graph = StateGraph(State).add_node(count).add_edge(START, "count")
-    return graph.add_conditional_edges("count", below_three).compile(**options)
+    return chain_of(State, count=count).add_conditional_edges("count", below_three).compile(**options)
 
 
 def joins(**options: Any) -> Any:

@@ -23,6 +23,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from kit import machines
+from kit.graphs import chain_of
 from stategraph import END, START, Pregel, StateGraph, interrupt
 from stategraph.testing import Ledger
 from stategraph.workers import Queue, Worker
@@ -64,11 +65,11 @@ def count(state: State, runtime: Any) -> Any:
 
 def looped(node: Callable[..., Any], name: str = "counting") -> Pregel:
     """A graph that runs a node as often as `left` says."""
-    builder = StateGraph(State)
-    builder.add_node("step", node)
-    builder.add_edge(START, "step")
-    builder.add_conditional_edges("step", lambda s: "step" if len(s["log"]) < s["left"] else END, ["step", END])
-    return builder.compile(name=name)
+    return (
+        chain_of(State, step=node)
+        .add_conditional_edges("step", lambda s: "step" if len(s["log"]) < s["left"] else END, ["step", END])
+        .compile(name=name)
+    )
 
 
 counting = looped(count)
@@ -127,12 +128,7 @@ def asks(state: State) -> Any:
 
 
 def asking() -> Pregel:
-    builder = StateGraph(State)
-    builder.add_node("asks", asks)
-    builder.add_node("more", lambda state: {"log": [interrupt("third")]})
-    builder.add_edge(START, "asks")
-    builder.add_edge("asks", "more")
-    return builder.compile(name="asking")
+    return chain_of(State, asks=asks, more=lambda state: {"log": [interrupt("third")]}).compile(name="asking")
 
 
 @contextmanager

@@ -1,9 +1,11 @@
-"""States and the config that most small graphs of tests have."""
+"""States, the config and the builder of most small graphs of tests."""
 
 from __future__ import annotations
 
 import operator
 from typing import Annotated, Any, TypedDict
+
+from stategraph import START, StateGraph
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
@@ -14,3 +16,8 @@ class Log(TypedDict, total=False):
 
 class Count(TypedDict):
     n: int
+
+
+def chain_of(state: Any, /, **nodes: Any) -> StateGraph[Any, Any, Any, Any]:
+    """Return the builder of a graph whose nodes run one after the other."""
+    return StateGraph(state).add_sequence([*nodes.items()]).add_edge(START, next(iter(nodes)))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from operator import add
 from typing import Annotated, Any, TypedDict
 
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from stategraph import (
     END,
     START,
@@ -104,8 +104,7 @@ def renamed(node: Callable[[Any], Any], after: str = "pay") -> StoredThread:
     saver = InMemorySaver()
 
     def build(name: str) -> CompiledStateGraph:
-        graph = StateGraph(Log).add_node("a", note("a")).add_node(name, node)
-        return graph.add_edge(START, "a").add_edge("a", name).compile(checkpointer=saver)
+        return chain_of(Log, a=note("a")).add_node(name, node).add_edge("a", name).compile(checkpointer=saver)
 
     try:
         build("charge").invoke({"log": []}, CONFIG)
@@ -164,12 +163,9 @@ def forked() -> StoredThread:
 
 def nested() -> StoredThread:
     """A graph as a node, with a graph as a node in it, which asks and is answered."""
-    deep = StateGraph(Log).add_node("ask", lambda state: {"log": [interrupt("deep?")]}).add_edge(START, "ask")
-    inner = StateGraph(Log).add_node("first", note("first")).add_node("deep", deep.compile())
-    inner.add_edge(START, "first").add_edge("first", "deep")
-    graph = StateGraph(Log).add_node("outer", note("outer")).add_node("holder", inner.compile())
-    graph.add_edge(START, "outer").add_edge("outer", "holder")
-    app = compiled(graph, "nested")
+    deep = chain_of(Log, ask=lambda state: {"log": [interrupt("deep?")]})
+    inner = chain_of(Log, first=note("first"), deep=deep.compile())
+    app = compiled(chain_of(Log, outer=note("outer"), holder=inner.compile()), "nested")
     app.invoke({"log": []}, CONFIG)
     app.invoke(Command(resume="yes"), CONFIG)
     return app, CONFIG
@@ -177,11 +173,12 @@ def nested() -> StoredThread:
 
 def long(steps: int = 2000, growing: bool = True) -> StoredThread:
     """A loop, whose list grows by one in each step."""
-    graph = StateGraph(Log)
-    graph.add_node("tick", lambda s: {"log": [f"tick {s['count']}"] if growing else [], "count": s["count"] + 1})
-    graph.add_edge(START, "tick")
-    graph.add_conditional_edges("tick", lambda state: "tick" if state["count"] < steps else END, ["tick", END])
-    app = compiled(graph, "loop")
+    app = compiled(
+        chain_of(
+            Log, tick=lambda s: {"log": [f"tick {s['count']}"] if growing else [], "count": s["count"] + 1}
+        ).add_conditional_edges("tick", lambda state: "tick" if state["count"] < steps else END, ["tick", END]),
+        "loop",
+    )
     app.invoke({"count": 0}, CONFIG)
     return app, CONFIG
 

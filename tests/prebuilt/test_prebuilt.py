@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import chain_of
 from pydantic import BaseModel, Field
 
 from stategraph import (
@@ -65,9 +66,7 @@ def answers(state: Any) -> list[Any]:
 
 def call_tools(drive: Drive, node: ToolNode, *calls: Any, **options: Any) -> dict[str, Any]:
     """The state after the calls of one message."""
-    graph = StateGraph(MessagesState)
-    graph.add_node("tools", node)
-    graph.add_edge(START, "tools")
+    graph = chain_of(MessagesState, tools=node)
     state: dict[str, Any] = drive.invoke(graph.compile(**options), {"messages": [asking(*calls)]})
     return state
 
@@ -273,9 +272,7 @@ def test_calls_that_were_answered_are_not_made_again(drive: Drive) -> None:
     said = [asking(tool_call("double", id="a", x=1), tool_call("double", id="b", x=2))]
     said.append({"role": "tool", "tool_call_id": "a", "content": "by hand"})
     assert tools_condition({"messages": said}) == "tools"
-    graph = StateGraph(MessagesState)
-    graph.add_node("tools", ToolNode([double])).add_edge(START, "tools")
-    state = drive.invoke(graph.compile(), {"messages": said})
+    state = drive.invoke(chain_of(MessagesState, tools=ToolNode([double])).compile(), {"messages": said})
     assert answers(state) == ["by hand", "4"]
     assert tools_condition(state) == END
 
@@ -301,8 +298,7 @@ def test_messages_that_are_no_dicts_are_refused_with_the_way_out(drive: Drive) -
     class Foreign:
         id, content, tool_calls = "1", "", ()
 
-    graph = StateGraph(MessagesState)
-    graph.add_node("tools", ToolNode([double])).add_edge(START, "tools")
+    graph = chain_of(MessagesState, tools=ToolNode([double]))
     with pytest.raises(TypeError, match="must be dicts here, got Foreign"):
         drive.invoke(graph.compile(), {"messages": [Foreign()]})
 
@@ -473,9 +469,11 @@ def test_parts_of_tool_calls_are_put_together() -> None:
             yield from self.parts
 
     def said(*parts: Any) -> list[Any]:
-        graph = StateGraph(MessagesState)
-        graph.add_node("a", lambda state: {"messages": call_model(Model(*parts), state["messages"])})
-        chunks = graph.add_edge(START, "a").compile().stream({"messages": "?"}, stream_mode=["messages", "values"])
+        chunks = (
+            chain_of(MessagesState, a=lambda state: {"messages": call_model(Model(*parts), state["messages"])})
+            .compile()
+            .stream({"messages": "?"}, stream_mode=["messages", "values"])
+        )
         [*_, last] = [chunk for mode, chunk in chunks if mode == "values"]
         return [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in last["messages"][-1]["tool_calls"]]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
+from kit.graphs import chain_of
 from serving import Gates
 from typing_extensions import TypedDict
 
@@ -171,7 +172,4 @@ def make_langchain() -> Any:
     inner.add_edge(START, "ask")
     inner.add_conditional_edges("ask", lambda state: "look" if state["messages"][-1].tool_calls else END, ["look", END])
     inner.add_edge("look", "ask")
-    outer = StateGraph(Talk)
-    outer.add_node("agent", inner.compile())
-    outer.add_edge(START, "agent")
-    return outer.compile(name="langchain")
+    return chain_of(Talk, agent=inner.compile()).compile(name="langchain")

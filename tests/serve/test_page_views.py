@@ -11,7 +11,7 @@ import httpx
 import pytest
 from kit import stored_threads as threads
 from kit.browser import Browser, browsing, contrast, needs_chromium
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from paged import HOSTILE, Reader
 from serving import Gates, make_flow, serving
 from starlette.requests import Request
@@ -196,8 +196,7 @@ def test_a_failure_shows_its_traceback_and_a_question_what_it_asks(show: Show) -
 
 @needs_chromium
 def test_the_state_after_a_step_is_read_whole_when_it_is_unfolded(show: Show) -> None:
-    graph = StateGraph(threads.Log).add_node("a", threads.note("x" * 100_000 + "end")).add_edge(START, "a")
-    app = threads.compiled(graph, "big")
+    app = threads.compiled(chain_of(threads.Log, a=threads.note("x" * 100_000 + "end")), "big")
     app.invoke({"log": []}, CONFIG)
     reader = show(app)
     reader.browser.click(".step-detail .state > summary")
@@ -315,8 +314,7 @@ def test_an_open_step_is_not_described_as_ended(show: Show) -> None:
     reader.misses("no checkpoint yet")
     reader = show(threads.failed()[0])
     reader.sees("State so far (1 key)", within=".step-detail")
-    graph = StateGraph(threads.Log).add_node("ask", threads.confirmed).add_edge(START, "ask")
-    asking = threads.compiled(graph, "asking")
+    asking = threads.compiled(chain_of(threads.Log, ask=threads.confirmed), "asking")
     asking.invoke({"log": []}, CONFIG)
     reader = show(asking)
     reader.sees("the state has not changed yet", within=".step-detail")

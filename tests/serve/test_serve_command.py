@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.graphs import chain_of
 from served_processes import GRAPH, served
 from serving import as_url
 
-from stategraph import START, GraphWarning, InMemorySaver, StateGraph
+from stategraph import GraphWarning, InMemorySaver
 from stategraph.__main__ import main
 from stategraph.serve import create_app
 from stategraph.serve.command import _graphs, _load, _name_of
@@ -174,7 +175,7 @@ def test_a_graph_with_a_saver_or_a_store_of_its_own_is_warned_of() -> None:
     class Indexed(InMemoryStore):
         pass
 
-    builder = StateGraph(dict).add_node("a", lambda _: None).add_edge(START, "a")
+    builder = chain_of(dict, a=lambda _: None)
     saver, store = InMemorySaver(), InMemoryStore()
     with pytest.warns(GraphWarning) as told:
         create_app({"trips": builder.compile(checkpointer=saver, store=Indexed())}, store=store)

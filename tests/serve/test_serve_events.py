@@ -9,13 +9,13 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from javascript import run_program
+from kit.graphs import chain_of
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import UnprocessableEntityError
 from serving import Gates, make_flow, serving
 
-from stategraph import START, StateGraph
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.compat.langchain.events import astream_with_events
@@ -36,8 +36,8 @@ async def answer(state: Said) -> Said:
 
 def make_graphs(gates: Gates) -> dict[str, Any]:
     flow = make_flow(gates)
-    chat = StateGraph(Said).add_node("answer", answer).add_edge(START, "answer").compile(name="chat")
-    outer = StateGraph(Said).add_node("chat", chat).add_edge(START, "chat").compile(name="outer")
+    chat = chain_of(Said, answer=answer).compile(name="chat")
+    outer = chain_of(Said, chat=chat).compile(name="outer")
     return {"flow": flow, "chat": chat, "outer": outer}
 
 

@@ -15,10 +15,11 @@ import pytest
 from in_process import OwnStore, YieldingStore, asking
 from kit import cluster
 from kit.fleet import until
+from kit.graphs import chain_of
 from langgraph_sdk import get_sync_client
 from serving import DATABASES, KEY, Gates, Log, make_flow, opened, serving
 
-from stategraph import START, StateGraph, get_stream_writer, interrupt
+from stategraph import get_stream_writer, interrupt
 from stategraph.checkpoint import DamagedError, StorageError
 from stategraph.checkpoint.encryption import Encryption
 from stategraph.serve import create_app
@@ -42,12 +43,7 @@ def make_teller(words: dict[str, str]) -> Any:
             raise ValueError(words["error"])
         return {"log": [answer]}
 
-    graph = StateGraph(Log)
-    graph.add_node("a", a)
-    graph.add_node("b", b)
-    graph.add_edge(START, "a")
-    graph.add_edge("a", "b")
-    return graph.compile(name="teller")
+    return chain_of(Log, a=a, b=b).compile(name="teller")
 
 
 HIDDEN = (

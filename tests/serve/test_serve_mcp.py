@@ -14,6 +14,7 @@ import httpx
 import jsonschema
 import pytest
 from in_process import asking
+from kit.graphs import chain_of
 from langchain_core.messages import AnyMessage
 from mcp import types
 from mcp.client.client import Client
@@ -24,7 +25,7 @@ from served_agents import make_desk
 from serving import Gates, make_flow, serving
 from typing_extensions import TypedDict
 
-from stategraph import START, StateGraph, add_messages, entrypoint, interrupt
+from stategraph import add_messages, entrypoint, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.prebuilt.tool_node import ToolDecision
 from stategraph.serve import create_app, protocols
@@ -53,7 +54,7 @@ def make_order() -> Any:
         to = interrupt({"question": "Where to?"}, response_schema=Delivery)["to"]
         return {"item": f"{state.item} to {to.street}"}
 
-    return StateGraph(Order).add_node("ask", ask).add_edge(START, "ask").compile()
+    return chain_of(Order, ask=ask).compile()
 
 
 @entrypoint()
@@ -314,7 +315,7 @@ def test_a_tool_is_described_by_the_docstring_of_its_input() -> None:
 
         city: str
 
-    trips = StateGraph(Trip).add_node("a", lambda _: {}).add_edge(START, "a").compile()
+    trips = chain_of(Trip, a=lambda _: {}).compile()
     assert make_tools({"trips": trips})["trips"].tool.description == "Plan a trip to some cities."
 
 
@@ -457,7 +458,7 @@ def test_a_chat_graph_has_a_small_schema_and_takes_messages_that_are_dicts(schem
     def reply(state: Any) -> Any:
         return {"messages": [{"role": "assistant", "content": "hello", "id": "a"}]}
 
-    chat = StateGraph(schema).add_node("reply", reply).add_edge(START, "reply").compile()
+    chat = chain_of(schema, reply=reply).compile()
     tool = make_tools({"chat": chat})["chat"]
     assert len(json.dumps([tool.tool.input_schema, tool.tool.output_schema])) < 2_500
     given = {"messages": [message], **({"to": {"street": "x"}} if schema is Typed else {})}

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from javascript import run_program
 from kit.cluster import free_port
+from kit.graphs import chain_of
 from serving import serving
 from typing_extensions import TypedDict
 
-from stategraph import START, StateGraph, interrupt
+from stategraph import interrupt
 from stategraph.serve import create_app
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "how-to"
@@ -43,7 +44,7 @@ def test_the_program_in_javascript_runs() -> None:
     def approve(state: Order) -> Order:
         return {"log": [f"approved: {interrupt('Order ' + state['item'] + '?')}"]}
 
-    orders = StateGraph(Order).add_node("approve", approve).add_edge(START, "approve").compile()
+    orders = chain_of(Order, approve=approve).compile()
     with serving(create_app({"orders": orders})) as url:
         shown = run_program("page.mjs", code.replace("http://127.0.0.1:2024", url))
     assert shown == "{ item: 'tea', log: [ 'approved: yes' ] }\n"

@@ -13,11 +13,12 @@ from urllib.parse import quote
 import httpx
 import pytest
 from in_process import asking
+from kit.graphs import chain_of
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import ConflictError
 from serving import Gates, Log, make_flow, serving
 
-from stategraph import START, InMemorySaver, StateGraph
+from stategraph import InMemorySaver
 from stategraph.checkpoint.base import ERROR
 from stategraph.serve import create_app
 from stategraph.serve.encode import encode
@@ -146,7 +147,7 @@ def test_a_state_that_cannot_be_encoded_ends_its_run() -> None:
     def node(state: Log) -> Log:
         return {"log": [10**5000]}  # type: ignore[list-item]
 
-    graph = StateGraph(Log).add_node("node", node).add_edge(START, "node").compile(name="large")
+    graph = chain_of(Log, node=node).compile(name="large")
 
     async def run() -> None:
         async with asking(create_app({"large": graph})) as client:
@@ -164,7 +165,7 @@ def test_a_failure_that_cannot_be_stored_as_it_is_ends_its_run() -> None:
     def node(state: Log) -> Log:
         raise ValueError("no file \udcff")
 
-    graph = StateGraph(Log).add_node("node", node).add_edge(START, "node").compile(name="failing")
+    graph = chain_of(Log, node=node).compile(name="failing")
 
     async def run() -> None:
         async with asking(create_app({"failing": graph})) as client:
@@ -342,7 +343,7 @@ def test_an_ended_run_references_neither_frames_of_its_nodes_nor_its_request(mon
         held.append(weakref.ref(local))
         raise ValueError("boom")
 
-    graph = StateGraph(Log).add_node("node", node).add_edge(START, "node").compile(name="failing")
+    graph = chain_of(Log, node=node).compile(name="failing")
 
     async def run() -> None:
         async with asking(create_app({"failing": graph})) as client:

@@ -10,11 +10,12 @@ from typing import Any, TypedDict
 import httpx
 import orjson
 import pytest
+from kit.graphs import chain_of
 from serving import LONG_AGO, serving
 from starlette.applications import Starlette
 from websockets.sync.client import connect
 
-from stategraph import START, Runtime, StateGraph, get_config, interrupt
+from stategraph import Runtime, get_config, interrupt
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.serve import create_app
@@ -71,8 +72,7 @@ class Told:
             note(runtime)
             return "__end__"
 
-        graph = StateGraph(State).add_node("look", look).add_edge(START, "look")
-        return graph.add_conditional_edges("look", route, ["__end__"]).compile(name="who")
+        return chain_of(State, look=look).add_conditional_edges("look", route, ["__end__"]).compile(name="who")
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ import pytest
 from in_process import asking
 from kit.cluster import free_port
 from kit.fleet import until
+from kit.graphs import chain_of
 from receiver import Receiver
 from receiver import receiver as receiver
 from served_processes import process
 from serving import Gates, Log, as_url, make_flow
 
-from stategraph import START, StateGraph
 from stategraph.serve import create_app, webhooks
 from stategraph.serve.webhooks import Allowed
 from stategraph.store import InMemoryStore
@@ -62,7 +62,7 @@ def test_a_state_that_cannot_be_encoded_is_sent_in_part(receiver: Receiver) -> N
     def node(state: Log) -> Log:
         return {"log": [10**400, "\ud800"]}  # type: ignore[list-item]
 
-    graph = StateGraph(Log).add_node("node", node).add_edge(START, "node").compile(name="flow")
+    graph = chain_of(Log, node=node).compile(name="flow")
 
     async def ask() -> Any:
         async with asking(create_app({"flow": graph}, webhooks=[receiver.place])) as client:

@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import chain_of
 
 from stategraph import (
     END,
@@ -114,7 +115,7 @@ def test_commands_joins_handlers_and_questions_count(drive: Drive) -> None:
 
 
 def test_nested_graphs_and_copies_count(drive: Drive) -> None:
-    outer = StateGraph(State).add_node("inner", build("inner")).add_edge(START, "inner").compile(name="outer")
+    outer = chain_of(State, inner=build("inner")).compile(name="outer")
     with measure_coverage() as coverage:
         drive.invoke(replace(outer, {"inner:one": {}}), {"kind": "one"})
     assert [graph.model.name for graph in coverage.graphs.values()] == ["outer", "inner"]
@@ -210,7 +211,7 @@ def test_a_thread_with_schedule_ready_counts_all_that_a_router_behind_start_has_
     graph.add_conditional_edges(START, lambda state: ["one", "two"], ["one", "two", "three"]).add_edge("one", "three")
     app = graph.compile(None if is_nested else InMemorySaver(), schedule="ready")
     if is_nested:
-        app = StateGraph(State).add_node("inside", app).add_edge(START, "inside").compile(InMemorySaver())
+        app = chain_of(State, inside=app).compile(InMemorySaver())
     thread: Any = {"configurable": {"thread_id": "1"}, "max_concurrency": 1}
     drive.invoke(app, {"kind": ""}, thread)
     found = Coverage()

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import chain_of
 
 from stategraph import (
     END,
@@ -103,8 +104,8 @@ def test_a_fake_is_never_answered_from_the_cache_of_the_node(drive: Drive) -> No
 
 
 def test_a_node_of_a_nested_graph_is_replaced_by_its_path(drive: Drive) -> None:
-    middle = StateGraph(State).add_node("inner", APP).add_edge(START, "inner").compile()
-    outer = StateGraph(State).add_node("middle", middle).add_edge(START, "middle").compile()
+    middle = chain_of(State, inner=APP).compile()
+    outer = chain_of(State, middle=middle).compile()
     app = replace(outer, {"middle:inner:model": {"log": ["deep"]}, "middle:inner:end": {"log": ["down"]}})
     assert drive.invoke(app, {})["log"] == ["deep", "down"]
     assert [node.id for node in app.get_graph(xray=True).nodes.values()] == [
@@ -113,7 +114,7 @@ def test_a_node_of_a_nested_graph_is_replaced_by_its_path(drive: Drive) -> None:
 
 
 def test_a_whole_nested_graph_is_replaced(drive: Drive) -> None:
-    outer = StateGraph(State).add_node("inner", APP).add_edge(START, "inner").compile()
+    outer = chain_of(State, inner=APP).compile()
     assert drive.invoke(replace(outer, inner={"log": ["flat"]}), {})["log"] == ["flat"]
 
 
@@ -139,7 +140,7 @@ def test_debug_watches_fakes(drive: Drive) -> None:
         state["log"].append("oops")
         return {}
 
-    graph = StateGraph(State).add_node("model", forbidden).add_edge(START, "model")
+    graph = chain_of(State, model=forbidden)
     with pytest.raises(InPlaceEditError):
         drive.invoke(replace(graph.compile(debug=True), model=careless), {"log": []})
 

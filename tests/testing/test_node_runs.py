@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import chain_of
 
 from stategraph import (
     END,
@@ -47,8 +48,9 @@ def route(state: State) -> str:
 
 
 def build() -> Any:
-    graph = StateGraph(State).add_node(price).add_node(approve).add_edge(START, "price").add_edge("price", "approve")
-    return graph.add_conditional_edges("approve", route, ["price", END]).compile()
+    return (
+        chain_of(State, price=price, approve=approve).add_conditional_edges("approve", route, ["price", END]).compile()
+    )
 
 
 APP = build()
@@ -79,7 +81,7 @@ def test_the_state_is_used_without_its_reducers(drive: Drive) -> None:
     class Count(TypedDict):
         n: Annotated[int, fold]
 
-    app = StateGraph(Count).add_node("down", lambda state: {"n": 1}).add_edge(START, "down").compile()
+    app = chain_of(Count, down=lambda state: {"n": 1}).compile()
     assert alone(drive, app, "down", {"n": 7}).state == {"n": 6}
 
 
@@ -141,7 +143,7 @@ def test_what_a_send_brings_is_given_as_it_is(drive: Drive) -> None:
 
 
 def test_a_node_of_a_nested_graph_is_found_by_its_path(drive: Drive) -> None:
-    outer = StateGraph(State).add_node("shop", APP).add_edge(START, "shop").compile()
+    outer = chain_of(State, shop=APP).compile()
     assert alone(drive, outer, "shop:price", {"item": "tea"}).update == {"log": ["tea: 9.50"]}
 
 

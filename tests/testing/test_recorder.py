@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import chain_of
 
 from stategraph import (
     END,
@@ -79,8 +80,7 @@ def route(state: State) -> str:
 def build() -> Any:
     desk = StateGraph(State).add_node(check).add_node(approve, destinations=["ship"]).add_node(ship)
     desk = desk.add_edge(START, "check").add_conditional_edges("check", route, ["approve", END]).compile()
-    graph = StateGraph(State).add_node(price).add_node("desk", desk)
-    return graph.add_edge(START, "price").add_edge("price", "desk").compile()
+    return chain_of(State, price=price, desk=desk).compile()
 
 
 APP = build()
@@ -194,8 +194,11 @@ def test_recorded_nodes_do_not_run(player: Player) -> None:
 
 def test_a_node_that_runs_more_often_than_recorded_is_reported(player: Player) -> None:
     left = 0
-    graph = StateGraph(State).add_node(price).add_node(check).add_edge(START, "price").add_edge("price", "check")
-    app = graph.add_conditional_edges("check", lambda state: "price" if left else END, ["price", END]).compile()
+    app = (
+        chain_of(State, price=price, check=check)
+        .add_conditional_edges("check", lambda state: "price" if left else END, ["price", END])
+        .compile()
+    )
     recording = player.record(app, {"item": "tea"})
     left = 1
     with pytest.raises(ReplayDiffers, match="step 2, node 'check': the route differs") as found:
@@ -236,8 +239,7 @@ def test_random_ids_may_differ_but_not_their_owners(player: Player) -> None:
     def edit(state: MessagesState) -> dict[str, Any]:
         return {"messages": [{"role": "assistant", "content": "Bye.", "id": state["messages"][place]["id"]}]}
 
-    graph = StateGraph(MessagesState).add_node(speak).add_node(edit).add_edge(START, "speak").add_edge("speak", "edit")
-    app, place = graph.compile(), 1
+    app, place = chain_of(MessagesState, speak=speak, edit=edit).compile(), 1
     recording = player.record(app, {"messages": "Hi"})
     player.replay(recording, app)
     place = 0
@@ -272,7 +274,7 @@ def test_context_and_config_reach_the_nodes(player: Player) -> None:
     def look(state: State, config: Any, runtime: Any) -> dict[str, Any]:
         return {"log": [config["configurable"]["tenant"], runtime.context]}
 
-    app = StateGraph(State).add_node(look).add_edge(START, "look").compile()
+    app = chain_of(State, look=look).compile()
     given: Any = {"config": {"configurable": {"tenant": "t"}}, "context": "c"}
     recording = player.record(app, {}, **given)
     assert recording.runs[0].state["log"] == ["t", "c"]

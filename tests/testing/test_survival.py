@@ -7,6 +7,7 @@ from operator import add
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import chain_of
 
 from stategraph import END, START, Command, Runtime, Send, StateGraph, interrupt
 from stategraph.testing import CheckFailed, Survival, survives
@@ -65,7 +66,7 @@ def test_questions_sends_loops_and_nested_graphs_survive() -> None:
     def again(state: State) -> str:
         return "ask" if state["log"][-1] == "again" else END
 
-    desk = StateGraph(State).add_node(ask).add_edge(START, "ask").add_conditional_edges("ask", again, ["ask", END])
+    desk = chain_of(State, ask=ask).add_conditional_edges("ask", again, ["ask", END])
     graph = StateGraph(State).add_node(start).add_node("desk", desk.compile()).add_node("ship", lambda n: {"log": [str(n)]})
     graph.add_edge(START, "start").add_edge("start", "desk")
     app = graph.add_conditional_edges("desk", lambda state: [Send("ship", n) for n in range(2)], ["ship"]).compile()

@@ -16,6 +16,7 @@ from example_graphs import DRAWN, State, graph, inner, joined, nested, node, rou
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.graph_specs import Described, build
+from kit.graphs import chain_of
 from kit.random_graphs import graphs
 
 import stategraph
@@ -289,8 +290,8 @@ def test_a_graph_that_a_function_runs_is_known_once_it_has_run() -> None:
     class Numbers(TypedDict):
         seen: Annotated[list[int], operator.add]
 
-    child = StateGraph(Numbers).add_node("add", lambda state: {"seen": [1]}).add_edge(START, "add").compile(name="child")
-    app = StateGraph(Numbers).add_node("holder", lambda state: child.invoke({"seen": []})).add_edge(START, "holder").compile()
+    child = chain_of(Numbers, add=lambda state: {"seen": [1]}).compile(name="child")
+    app = chain_of(Numbers, holder=lambda state: child.invoke({"seen": []})).compile()
     assert model(app, xray=True).clusters == ()
     app.invoke({"seen": []})
     assert [c.id for c in model(app, xray=True).clusters] == ["holder"]
@@ -304,7 +305,7 @@ def test_a_graph_that_runs_itself_is_opened_once() -> None:
     def again(state: Depth) -> Any:
         return {"n": app.invoke({"n": state["n"] - 1})["n"]} if state["n"] else {"n": 0}
 
-    app = StateGraph(Depth).add_node("again", again).add_edge(START, "again").compile()
+    app = chain_of(Depth, again=again).compile()
     app.invoke({"n": 2})
     assert len(model(app, xray=True).node_records) <= 5
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from example_graphs import node
+from kit.graphs import chain_of
 
 from stategraph import END, START, StateGraph
 from stategraph.checkpoint.memory import MemorySaver
@@ -75,7 +76,7 @@ def test_what_has_an_edge_of_its_own_stays_by_itself() -> None:
 
 
 def test_a_long_chain_has_no_two_nodes_in_the_same_place() -> None:
-    builder = StateGraph(State).add_node("n0", node).add_edge(START, "n0")
+    builder = chain_of(State, n0=node)
     for number in range(1, 400):
         builder.add_node(f"n{number}", node).add_edge(f"n{number - 1}", f"n{number}")
     assert fold(drawing(builder).model)[1] == {}
@@ -86,7 +87,7 @@ def test_few_nodes_are_never_folded() -> None:
 
 
 def test_labels_that_differ_are_left_out_and_common_ones_stay() -> None:
-    builder = StateGraph(State).add_node("route", node).add_edge(START, "route")
+    builder = chain_of(State, route=node)
     for number in range(20):
         builder.add_node(f"tool{number}", node).add_edge(f"tool{number}", "route")
     builder.add_conditional_edges("route", node, {f"use {n}": f"tool{n}" for n in range(20)} | {"done": END})

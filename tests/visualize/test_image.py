@@ -6,7 +6,8 @@ import re
 import xml.etree.ElementTree as ET
 from base64 import b64decode
 
-from stategraph import START, StateGraph
+from kit.graphs import chain_of
+
 from stategraph.visualize.image import as_image
 
 
@@ -17,7 +18,7 @@ def test_the_image_embeds_the_picture_and_loads_nothing() -> None:
 
 
 def test_a_themed_picture_is_transparent_and_has_its_width() -> None:
-    app = StateGraph(dict).add_node("a", lambda state: None).add_edge(START, "a").compile()
+    app = chain_of(dict, a=lambda state: None).compile()
     drawing = app.get_graph()
     image = as_image(drawing.draw_svg(), "a")
     svg = b64decode(image.partition("base64,")[2].partition('"')[0]).decode()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kit.drive import Drive
 from kit.graph_specs import Described, build, history, plain
 from kit.graph_specs import given as taken
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from kit.random_graphs import graphs
 from kit.recording_view import Seen
 from typing_extensions import TypedDict
@@ -256,10 +256,9 @@ def test_the_last_state_is_drawn_however_quick_the_run(drive: Drive) -> None:
 
 
 def test_it_is_drawn_some_ten_times_a_second_and_no_more(drive: Drive) -> None:
-    builder = StateGraph(State)
-    builder.add_node("a", lambda state: {"log": ["x"]})
-    builder.add_edge(START, "a")
-    builder.add_conditional_edges("a", lambda state: "a" if len(state["log"]) < 2000 else END, ["a", END])
+    builder = chain_of(State, a=lambda state: {"log": ["x"]}).add_conditional_edges(
+        "a", lambda state: "a" if len(state["log"]) < 2000 else END, ["a", END]
+    )
     started = time.monotonic()
     _, seen = shown(drive, builder.compile(), {"log": []})
     assert len(seen.progress.supersteps) == 2000
@@ -606,7 +605,7 @@ def test_a_batch_is_shown_as_a_whole_with_its_inputs_counted(drive: Drive, seen:
 
 def test_a_batch_of_graphs_with_graphs_inside_counts_its_inputs_only(drive: Drive, seen: Seen) -> None:
     inner = graph("x", "y").compile()
-    app = StateGraph(State).add_node("sub", inner).add_edge(START, "sub").compile()
+    app = chain_of(State, sub=inner).compile()
     drive.batch(app, [{"log": []}] * 5, progress=True)
     assert seen.headlines[-1].startswith("done · 5 of 5 inputs · ")
     drive.batch(app, [], progress=True)

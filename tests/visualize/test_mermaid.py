@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal, NoReturn, TypedDict
 
 import pytest
+from kit.graphs import chain_of
 
 from stategraph import END, START, Command, NodeBuilder, Pregel, Send, StateGraph
 from stategraph.channels import EphemeralValue, LastValue
@@ -131,9 +132,11 @@ def test_where_commands_may_go_is_dashed() -> None:
     def jump(state: State) -> Command[Literal["b"]]:
         raise AssertionError("a node was called")
 
-    builder = StateGraph(State).add_node("a", jump).add_node("b", node, destinations={"a": "again"})
-    builder.add_edge(START, "a")
-    assert arrows(builder) == ["__start__ --> a", "a -.-> b", 'b -.->|"again"| a']
+    assert arrows(chain_of(State, a=jump).add_node("b", node, destinations={"a": "again"})) == [
+        "__start__ --> a",
+        "a -.-> b",
+        'b -.->|"again"| a',
+    ]
 
 
 def test_names_that_mermaid_would_trip_over() -> None:

@@ -16,7 +16,7 @@ import pytest
 from broken_values import Broken
 from kit import stored_threads as threads
 from kit.browser import Browser, brightness, browsing, contrast, needs_chromium
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from kit.stored_threads import Timeless
 
 from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrupt
@@ -68,12 +68,10 @@ def test_steps_show_number_headline_nodes_and_the_state_after_them() -> None:
 
 
 def test_equal_values_are_kept_once() -> None:
-    graph = (
-        StateGraph(dict)
-        .add_node("a", lambda state: {**state, "x": "same", "n": 1})
-        .add_node("b", lambda state: {**state, "y": "same", "n": 2})
+    app = threads.compiled(
+        chain_of(dict, a=lambda state: {**state, "x": "same", "n": 1}, b=lambda state: {**state, "y": "same", "n": 2}),
+        "twice",
     )
-    app = threads.compiled(graph.add_edge(START, "a").add_edge("a", "b"), "twice")
     app.invoke({}, CONFIG)
     found = gather(app, CONFIG)
     assert found.values.count("same") == 1
@@ -168,8 +166,12 @@ def test_an_error_that_a_later_call_got_past_is_not_called_handled() -> None:
 
 
 def test_a_nested_failure_is_shown_once() -> None:
-    inner = StateGraph(threads.Log).add_node("bad", failing).add_edge(START, "bad")
-    app = threads.compiled(StateGraph(threads.Log).add_node("holder", inner.compile()).add_edge(START, "holder"), "outer")
+    app = threads.compiled(
+        StateGraph(threads.Log)
+        .add_node("holder", chain_of(threads.Log, bad=failing).compile())
+        .add_edge(START, "holder"),
+        "outer",
+    )
     with pytest.raises(ValueError, match="onerror"):
         app.invoke({"log": []}, CONFIG)
     assert [error.node for error in gather(app, CONFIG).errors] == ["holder:bad"]
@@ -190,8 +192,7 @@ def test_objects_with_broken_methods_do_not_break_a_report() -> None:
         values = {**found.checkpoint["channel_values"], "count": Broken()}
         return found._replace(checkpoint={**found.checkpoint, "channel_values": values})
 
-    graph = StateGraph(threads.Log).add_node("a", threads.note("a")).add_edge(START, "a")
-    app = graph.compile(checkpointer=Live())
+    app = chain_of(threads.Log, a=threads.note("a")).compile(checkpointer=Live())
     app.invoke({"log": []}, CONFIG)
     assert "<Broken>" in gather(app, CONFIG).values
 
@@ -246,8 +247,7 @@ def test_bidi_marks_are_escaped() -> None:
 
 
 def test_a_text_of_a_million_characters_is_shortened_and_the_page_says_so() -> None:
-    graph = StateGraph(threads.Log).add_node("a", threads.note("x" * 1_000_000)).add_edge(START, "a")
-    app = threads.compiled(graph, "big")
+    app = threads.compiled(chain_of(threads.Log, a=threads.note("x" * 1_000_000)), "big")
     app.invoke({"log": []}, CONFIG)
     page = draw_report(app, CONFIG)
     assert len(page) < 150_000

@@ -13,10 +13,11 @@ from example_graphs import graph, router
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.graph_specs import build
+from kit.graphs import chain_of
 from kit.random_graphs import graphs
 
 import stategraph
-from stategraph import END, START, StateGraph
+from stategraph import END
 from stategraph.visualize.extract import extract
 from stategraph.visualize.layout.measure import title_size
 from stategraph.visualize.layout.pixels import arrange
@@ -330,11 +331,15 @@ def test_a_layout_made_elsewhere_is_kept_to() -> None:
 
 
 def test_a_raw_pregel_is_drawn() -> None:
-    builder = StateGraph(dict[str, int])
-    builder.add_node("agent", lambda state: state)
-    builder.add_edge(START, "agent")
-    builder.add_conditional_edges("agent", lambda state: END, {"again": "agent", "done": END})
-    root = parsed(draw_svg(extract(builder.compile())))
+    root = parsed(
+        draw_svg(
+            extract(
+                chain_of(dict[str, int], agent=lambda state: state)
+                .add_conditional_edges("agent", lambda state: END, {"again": "agent", "done": END})
+                .compile()
+            )
+        )
+    )
     assert sorted(text or "" for text in texts(root)) == ["END", "START", "again", "agent", "done"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kit import stored_threads as threads
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 
 from stategraph import START, Command, InMemorySaver, StateGraph, interrupt
 from stategraph.visualize.runs.report_data import gather
@@ -213,8 +213,8 @@ def test_an_answered_question_of_a_nested_graph_runs_at_each_level() -> None:
         seen.append((pages.steps()["open"]["s"], pages.timeline().count('class="running"')))
         return {"log": [answer]}
 
-    inner = StateGraph(threads.Log).add_node("ask", ask).add_edge(START, "ask").compile()
-    app = threads.compiled(StateGraph(threads.Log).add_node("holder", inner).add_edge(START, "holder"), "outer")
+    inner = chain_of(threads.Log, ask=ask).compile()
+    app = threads.compiled(chain_of(threads.Log, holder=inner), "outer")
     app.invoke({"log": []}, CONFIG)
     app.invoke(Command(resume="yes"), CONFIG)
     assert seen == [{"holder": "running", "holder:ask": "running"}, ("running", 3)]  # two bars and the legend

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kit import stored_threads as threads
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from kit.stored_threads import Timeless
 
 from stategraph import START, Command, RetryPolicy, StateGraph
@@ -166,8 +166,9 @@ def test_around_an_open_step_the_state_gains_what_is_done_already() -> None:
 
 
 def test_a_step_behind_a_compiled_breakpoint_says_so() -> None:
-    graph = StateGraph(threads.Log).add_node("a", threads.note("a")).add_node("b", threads.note("b"))
-    app = threads.compiled(graph.add_edge(START, "a").add_edge("a", "b"), "stops", interrupt_before=["b"])
+    app = threads.compiled(
+        chain_of(threads.Log, a=threads.note("a"), b=threads.note("b")), "stops", interrupt_before=["b"]
+    )
     app.invoke({"log": []}, CONFIG)
     assert [step.stopped for step in read_trace(app, CONFIG).steps] == [False, False, True]
     assert read_trace(app, CONFIG).state == "waiting"

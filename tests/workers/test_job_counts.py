@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from kit import cluster
 from kit.fleet import State, until, working
+from kit.graphs import chain_of
 from psycopg import errors
 
 from stategraph import START, Command, Pregel, Runtime, StateGraph, interrupt
@@ -227,10 +228,7 @@ def test_a_first_node_that_is_done_again_has_the_same_idempotency_key(postgres: 
             assert release.wait(60)
         return {"log": [0]}
 
-    builder = StateGraph(State)
-    builder.add_node("step", step)
-    builder.add_edge(START, "step")
-    graph = builder.compile(name="keyed")
+    graph = chain_of(State, step=step).compile(name="keyed")
     with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
         queue.submit("t", {"log": []})
         with working(graph, postgres):
@@ -286,10 +284,7 @@ def test_a_first_node_that_extends_a_long_value_stores_what_it_adds(postgres: st
 
 
 def test_a_run_that_asks_at_its_first_node_has_its_input_stored(postgres: str) -> None:
-    builder = StateGraph(State)
-    builder.add_node("ask", lambda state: {"log": [interrupt("what?")]})
-    builder.add_edge(START, "ask")
-    graph = builder.compile(name="asks")
+    graph = chain_of(State, ask=lambda state: {"log": [interrupt("what?")]}).compile(name="asks")
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         queue.submit("t", {"log": ["given"]})
         assert queue.result("t", wait=30).status == "paused"
@@ -406,7 +401,7 @@ def test_a_job_with_only_its_input_stored_gets_the_same_idempotency_keys(
         return {"log": [0]}
 
     keys: list[str] = []
-    builder = StateGraph(State).add_node("note", note).add_edge(START, "note")
+    builder = chain_of(State, note=note)
     job = Job(1, 1, 1, True, JobName("counted", "t", "r"), b"")
     config: Any = {"configurable": {"thread_id": "t"}, "run_id": "r"}
     with WorkerSaver.from_conn_string(postgres) as saver:
@@ -434,7 +429,7 @@ def test_an_effect_of_a_job_s_first_node_is_recorded_though_its_checkpoint_was_d
         return {"log": [0]}
 
     died: list[bool] = []
-    builder = StateGraph(State).add_node("pay", pay).add_edge(START, "pay")
+    builder = chain_of(State, pay=pay)
     job = Job(1, 1, 1, True, JobName("counted", "t", "r"), b"")
     config: Any = {"configurable": {"thread_id": "t"}, "run_id": "r"}
     with WorkerSaver.from_conn_string(postgres) as saver:
@@ -466,10 +461,7 @@ def test_a_lost_attempt_ends_during_the_next_attempt_in_the_same_worker(postgres
 def test_an_answer_is_not_given_before_it_is_bound(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker has another session meanwhile, so that the claim bears another name. Unbound, the answer would reach
     the next question if the worker then died."""
-    builder = StateGraph(State)
-    builder.add_node("ask", lambda state: {"log": [interrupt("what?")]})
-    builder.add_edge(START, "ask")
-    graph = builder.compile(name="asks")
+    graph = chain_of(State, ask=lambda state: {"log": [interrupt("what?")]}).compile(name="asks")
     real, bound = Queue.bind, []
 
     def late(self: Queue, job: Job, task: bytes) -> None:

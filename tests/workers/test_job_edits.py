@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from kit.fleet import job_of
-from kit.graphs import CONFIG, Log
+from kit.graphs import CONFIG, Log, chain_of
 
-from stategraph import START, InMemorySaver, Runtime, StateGraph
+from stategraph import InMemorySaver, Runtime
 from stategraph.checkpoint import CheckpointConflictError
 from stategraph.checkpoint.integrity import Integrity
 from stategraph.checkpoint.serde import Serializer
@@ -27,9 +27,7 @@ class World:
     def __init__(self) -> None:
         self.ahead: list[Callable[[World], Any]] = []
         self.naps = False
-        builder = StateGraph(Log).add_node("first", self.first).add_node("second", self.second)
-        builder.add_edge(START, "first").add_edge("first", "second")
-        self.app = builder.compile(checkpointer=InMemorySaver())
+        self.app = chain_of(Log, first=self.first, second=self.second).compile(checkpointer=InMemorySaver())
         self.app.invoke({"log": ["past"]}, CONFIG)
         self.runner = JobRunner(self.app, FORM, lambda job, task: None)
 

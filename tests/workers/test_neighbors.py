@@ -22,8 +22,8 @@ from typing import Any
 import psycopg
 import pytest
 from kit.fleet import counting, until, working
+from kit.graphs import chain_of
 
-from stategraph import START, StateGraph
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.executors import pools
 from stategraph.workers import Queue
@@ -205,7 +205,7 @@ def test_a_silent_or_invalid_connection_blocks_no_other(
 ) -> None:
     address = pools.open_mailbox().address
     silent, babbling = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
-    builder = StateGraph(dict).add_node("speaks", speaks).add_edge(START, "speaks")
+    builder = chain_of(dict, speaks=speaks)
     with closing(silent), closing(babbling), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         silent.connect(address)
         babbling.connect(address)

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from kit import cluster
 from kit.fleet import until, working
-from kit.graphs import Log
+from kit.graphs import Log, chain_of
 
 from stategraph import START, Command, Runtime, StateGraph, interrupt
 from stategraph.pregel.clock import CLOCK
@@ -33,7 +33,7 @@ def ask(state: Log) -> Any:
     return {"log": [interrupt("content?")]}
 
 
-napping = StateGraph(Log).add_node("nap", nap).add_edge(START, "nap").compile(name="napping")
+napping = chain_of(Log, nap=nap).compile(name="napping")
 asking = (
     StateGraph(Log).add_node("nap", nap).add_node("ask", ask).add_edge(START, "nap").add_edge(START, "ask")
 ).compile(name="asking")

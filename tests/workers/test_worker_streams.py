@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import pytest
 from kit.fleet import until
+from kit.graphs import chain_of
 from typing_extensions import TypedDict
 
-from stategraph import START, Command, StateGraph, get_stream_writer, interrupt
+from stategraph import START, Command, get_stream_writer, interrupt
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.workers import Queue, Worker
 from stategraph.workers.chunk_batches import ChunkWriter, ChunkWrites
@@ -63,12 +64,7 @@ def make_graph(gate: Gate, *, is_async: bool) -> Any:
             await asyncio.sleep(0.005)
         return {"log": [interrupt("name?") if state.get("asks") else "b"]}
 
-    graph = StateGraph(Log)
-    graph.add_node("a", a)
-    graph.add_node("b", ab if is_async else b)
-    graph.add_edge(START, "a")
-    graph.add_edge("a", "b")
-    return graph.compile(name="flow")
+    return chain_of(Log, a=a, b=ab if is_async else b).compile(name="flow")
 
 
 @contextmanager
@@ -160,10 +156,7 @@ def test_a_streamed_job_that_forks_an_earlier_checkpoint_pauses_at_its_question(
 
 
 def test_a_stream_keeps_the_types_of_the_graph(postgres: str) -> None:
-    builder = StateGraph(Places)
-    builder.add_node("move", lambda state: {"place": Point(state["place"].x + 1)})
-    builder.add_edge(START, "move")
-    graph = builder.compile(name="places")
+    graph = chain_of(Places, move=lambda state: {"place": Point(state["place"].x + 1)}).compile(name="places")
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         queue.submit("t", {"place": Point(1)}, stream_mode="values")
         assert [each.data for each in queue.stream("t")] == [{"place": Point(1)}, {"place": Point(2)}]
@@ -348,7 +341,7 @@ def test_an_interrupt_with_a_sibling_that_ends_is_streamed(postgres: str, is_asy
     async def done(state: Log) -> Log:
         return {"log": ["done"]}
 
-    graph = StateGraph(Log).add_node("ask", ask).add_edge(START, "ask")
+    graph = chain_of(Log, ask=ask)
     graph.add_node("done", done if is_async else lambda state: {"log": ["done"]}).add_edge(START, "done")
     flow = graph.compile(name="flow")
     with Queue.from_conn_string(postgres, flow) as queue, working(flow, postgres):

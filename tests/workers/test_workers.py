@@ -22,9 +22,10 @@ import psycopg
 import pytest
 from kit import cluster, fleet
 from kit.fleet import Fleet, State, all_ended, counting, job_of, judged, looped, until, working
+from kit.graphs import chain_of
 from psycopg_pool import ConnectionPool
 
-from stategraph import END, START, Command, InMemorySaver, Pregel, StateGraph, interrupt
+from stategraph import END, Command, InMemorySaver, Pregel, StateGraph, interrupt
 from stategraph.__main__ import main
 from stategraph.checkpoint import DamagedError, StorageError, UnserializableError
 from stategraph.checkpoint.encryption import Encryption
@@ -208,7 +209,7 @@ def test_a_graph_that_no_other_worker_could_resume_is_refused(postgres: str) -> 
         Worker(StateGraph(State), postgres)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="above 0"):
         Worker(counting, postgres, concurrency=0)
-    nameless = StateGraph(State).add_node("a", lambda state: {}).add_edge(START, "a").compile()
+    nameless = chain_of(State, a=lambda state: {}).compile()
     for make in (Worker, lambda *given: Queue(*reversed(given))):
         with pytest.raises(ValueError, match="must have a name"):
             make(nameless, postgres)
@@ -278,9 +279,7 @@ def test_a_modified_row_is_an_error(postgres: str, queue: Queue) -> None:
 
 def approving(approves: bool) -> Pregel:
     """A graph of which the newer version asks for an approval at the end."""
-    builder = StateGraph(State)
-    builder.add_node("step", lambda state: {"log": ["step"]})
-    builder.add_edge(START, "step")
+    builder = chain_of(State, step=lambda state: {"log": ["step"]})
     if approves:
         builder.add_node("approve", lambda state: {"log": [interrupt("approve?")]})
         builder.add_edge("step", "approve")
@@ -323,7 +322,7 @@ def test_jobs_of_a_thread_run_by_priority_then_as_submitted_never_side_by_side(p
             inside[0] -= 1
         return {"log": [state["left"]]}
 
-    builder = StateGraph(State).add_node("step", step).add_edge(START, "step").add_edge("step", END)
+    builder = chain_of(State, step=step).add_edge("step", END)
     graph = builder.compile(name="order")
     with Queue.from_conn_string(postgres, graph) as queue:
         for number in range(30):
